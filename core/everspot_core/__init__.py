@@ -1,0 +1,4 @@
+"""Everspot's thinking: models, catalogue, prices, allocation, schedule and cost.
+
+Everything here is pure: no I/O, no clock and no randomness unless they are passed in.
+"""

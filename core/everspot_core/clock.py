@@ -1,0 +1,30 @@
+"""Time as a dependency: what every wait and every stamp in Everspot takes instead of the operating system's clock."""
+
+from datetime import datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Stamps are market time; waits are real time.
+
+    On a real cloud the two run at the same speed. In the local cloud market time runs faster by a factor, so a
+    stamp or an absolute time read from the cloud is never compared with a duration of this machine without
+    `to_real`.
+    """
+
+    def now(self) -> datetime:
+        """The market's time, timezone-aware UTC. For stamps and for comparison with times the cloud states."""
+        ...
+
+    def monotonic(self) -> timedelta:
+        """Real time since an arbitrary moment of this machine's boot; comparable between processes of one machine
+        (CLOCK_MONOTONIC), never between machines."""
+        ...
+
+    def sleep(self, duration: timedelta) -> None:
+        """Wait for a real duration."""
+        ...
+
+    def to_real(self, duration: timedelta) -> timedelta:
+        """How long a span of market time takes on this machine."""
+        ...

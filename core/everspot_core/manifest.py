@@ -1,0 +1,65 @@
+"""The manifest: what an instance must know to join its cluster, and the only thing that infrastructure tells it.
+
+The components write it into user data (AWS, at most 16 KB) or instance metadata (GCP); the agent reads it from the
+metadata service. The same document, as `cluster.json` in the control bucket, is what the CLI starts from. It holds
+no secrets. What differs between instances (id, type, zone, market) is asked of the metadata service.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field, field_validator
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.documents import Document, Duration, Frozen
+from everspot_core.records import Role
+
+USER_DATA_LIMIT = 16 * 1024
+
+
+class Cloud(StrEnum):
+    """Where the instances come from. `folder`: none; agents are started by hand on a shared folder."""
+
+    AWS = "aws"
+    GCP = "gcp"
+    FOLDER = "folder"
+
+
+class Limits(Frozen):
+    """Durations by which the machines of a cluster guard themselves: real time of each machine, not market time."""
+
+    lease_ttl: Duration = Field(default="60s", validate_default=True, description="A silent owner is dead after this.")
+    beat_every: Duration = Field(default="10s", validate_default=True, description="Lease renewal and heartbeat.")
+    poll_every: Duration = Field(default="2s", validate_default=True, description="Agent looks for its assignment.")
+    tick_every: Duration = Field(default="5s", validate_default=True, description="Scheduler's loop.")
+    notice_poll: Duration = Field(default="2s", validate_default=True, description="Metadata service, for notices.")
+    idle_limit: Duration | None = Field(default=None, description="Shut down after this long without a job. Burst only.")
+    orphan_limit: Duration = Field(
+        default="15m", validate_default=True, description="Shut down when the store could not be reached for this long."
+    )
+    stop_margin: Duration = Field(
+        default="5s", validate_default=True, description="Kill what still runs this long before the instance is taken."
+    )
+
+    @field_validator("beat_every")
+    @classmethod
+    def _not_too_often(cls, value: Duration) -> Duration:
+        if value.total_seconds() < 5:
+            raise ValueError("beat_every must be at least 5s: no object is rewritten more often than that")
+        return value
+
+
+class Manifest(Document):
+    """What an instance, or the CLI, needs to know of its cluster."""
+
+    cluster: str
+    cloud: Cloud
+    role: Role = Role.AGENT
+    region: str = ""
+    control_url: str = Field(description="s3://bucket, gs://bucket or file:///folder of records, leases and events.")
+    data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
+    queue_url: str | None = Field(default=None, description="SQS queue of interruption events; schedulers only.")
+    generation: str = Field(default="", description="Digest of the settings: tells instances of old and new ones apart.")
+    limits: Limits = Limits()
+    instance_types: list[InstanceType] = Field(
+        default_factory=list, description="Types declared in place, which the catalogue lacks."
+    )

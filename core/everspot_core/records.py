@@ -1,0 +1,273 @@
+"""The documents of a running cluster: job records with their lease, assignments, instances, checkpoints, events.
+
+Who writes which of them, and under which key, is told in docs/store.md.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field, JsonValue
+
+from everspot_core.documents import Document, Frozen, Utc
+
+
+class JobState(StrEnum):
+    """PENDING waits for an instance; ASSIGNED has one that has not started it yet; the last three are final."""
+
+    PENDING = "PENDING"
+    ASSIGNED = "ASSIGNED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        """Whether the job will never run again."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+    @property
+    def owned(self) -> bool:
+        """Whether an instance holds the lease."""
+        return self in (JobState.ASSIGNED, JobState.RUNNING)
+
+
+class Reason(StrEnum):
+    """Why an owner was told to stop, or why a job left its owner."""
+
+    FINISHED = "finished"
+    NOTICE = "notice"  # the cloud's interruption notice
+    DRILL = "drill"  # `everspot interrupt`
+    DRAIN = "drain"  # `everspot drain`
+    CANCEL = "cancel"
+    BUDGET = "budget"
+    ERROR = "error"  # the user's program failed
+    LOST = "lost"  # the owner vanished: lease expired, or its instance is gone
+    FENCED = "fenced"  # the owner found out that it no longer is one
+    SHUTDOWN = "shutdown"  # the instance or its agent is being stopped for another reason
+
+    @property
+    def preemption(self) -> bool:
+        """Whether the job lost its instance through no fault of its own."""
+        return self in (Reason.NOTICE, Reason.DRILL, Reason.DRAIN, Reason.LOST, Reason.FENCED, Reason.SHUTDOWN)
+
+
+class Progress(Frozen):
+    """How far the training process has come, as it last reported."""
+
+    step: int = 0
+    total_steps: int | None = None
+    steps_per_second: float | None = Field(default=None, description="Steps per real second, recent mean.")
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+class JobRecord(Document):
+    """The state of a job and its lease in one document, changed only by conditional writes.
+
+    `epoch` counts ownerships: every assignment raises it by one. `beat` is raised by each renewal, so that a record
+    whose ETag stands still for a lease's length belongs to a dead owner. A job without a record is PENDING at epoch 0.
+    """
+
+    job_id: str
+    state: JobState
+    epoch: int = 0
+    owner: str | None = Field(default=None, description="Instance id, while the state is ASSIGNED or RUNNING.")
+    beat: int = 0
+    progress: Progress = Progress()
+    preemptions: int = 0
+    errors: int = 0
+    not_before: Utc | None = Field(default=None, description="No assignment before this (back-off after an error).")
+    last_owner: str | None = None
+    last_reason: Reason | None = None
+    detail: str = Field(default="", description="For people: last lines of the error, why it failed.")
+    exit_code: int | None = None
+    changed_at: Utc
+
+
+class Order(StrEnum):
+    """What the scheduler wants of an instance."""
+
+    RUN = "run"
+    STOP = "stop"
+
+
+class Assignment(Document):
+    """What one instance shall do: written by schedulers by conditional write, polled by the instance's agent.
+
+    `job_id` None: nothing. `order` stop: checkpoint, give the lease back, by `deadline` if there is one.
+    """
+
+    instance_id: str
+    job_id: str | None = None
+    epoch: int = 0
+    order: Order = Order.RUN
+    reason: Reason | None = None
+    deadline: Utc | None = None
+    doomed: bool = Field(default=False, description="The instance will be taken away: nothing new is put on it.")
+    changed_at: Utc
+
+
+class Market(StrEnum):
+    """How an instance is paid."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+class Role(StrEnum):
+    """What an instance of the image does."""
+
+    AGENT = "agent"
+    SCHEDULER = "scheduler"
+
+
+class InstanceState(StrEnum):
+    """READY takes a job; BUSY has one; DRAINING takes none any more; GONE was the last word before shutting down."""
+
+    READY = "READY"
+    BUSY = "BUSY"
+    DRAINING = "DRAINING"
+    GONE = "GONE"
+
+
+class NoticeKind(StrEnum):
+    """What the cloud told the instance."""
+
+    INTERRUPTION = "interruption"
+    REBALANCE = "rebalance"
+
+
+class Notice(Frozen):
+    """A word of the cloud about an instance. `action_at`: when it is taken away; None for a recommendation."""
+
+    kind: NoticeKind
+    source: str = Field(description="Where it was learnt: imds, queue.")
+    seen_at: Utc
+    action_at: Utc | None = None
+
+
+class InstanceRecord(Document):
+    """An instance as its own agent describes it: the heartbeat. Written by that agent only."""
+
+    instance_id: str
+    cluster: str
+    role: Role
+    instance_type: str
+    zone: str
+    market: Market
+    vcpus: int
+    memory_gib: float
+    gpus: int = 0
+    gpu: str | None = None
+    gpu_memory_gib: float = 0
+    state: InstanceState
+    job_id: str | None = None
+    epoch: int | None = None
+    notice: Notice | None = None
+    agent_version: str = ""
+    booted_at: Utc
+    beat: int = 0
+    updated_at: Utc
+
+
+class Part(Frozen):
+    """One object of a checkpoint, in the data bucket."""
+
+    name: str
+    key: str
+    size: int
+    sha256: str
+
+
+class Checkpoint(Frozen):
+    """A complete checkpoint. `step`: optimizer steps done; the next step to execute is `step` itself, counted from 0."""
+
+    step: int
+    epoch: int
+    created_at: Utc
+    parts: list[Part]
+    info: dict[str, JsonValue] = Field(default_factory=dict, description="torch version, threads, precision, …")
+
+
+class CheckpointHead(Document):
+    """The published checkpoints of a job, newest first, in one small object changed only by conditional writes.
+
+    `epoch` is the fence: a new owner writes its epoch into the head before it reads, which changes the ETag, and a
+    writer whose own epoch is lower than the head's has lost its right for good.
+    """
+
+    job_id: str
+    epoch: int
+    checkpoints: list[Checkpoint] = Field(default_factory=list)
+
+
+class EventKind(StrEnum):
+    """What happened to a job. The keys of `Event.data` are given behind each kind."""
+
+    SUBMITTED = "submitted"  # by the submitter
+    ASSIGNED = "assigned"  # scheduler: instance_type, zone, market
+    STARTED = "started"  # agent: the training process is being launched
+    TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready)
+    CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final)
+    NOTICE = "notice"  # agent: source (imds|queue|drill|drain|cancel|budget), action_at
+    REBALANCE = "rebalance"  # agent: source
+    INTERRUPTED = "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market)
+    LOST = "lost"  # scheduler: cause (expired|terminated), step (last reported)
+    ERROR = "error"  # agent: exit_code, message, attempt
+    FINISHED = "finished"  # agent: step, metrics
+    FAILED = "failed"  # whoever decided it: reason, message
+    CANCELLED = "cancelled"  # whoever carried it out
+    DRILL = "drill"  # the submitter of the drill
+
+
+class Event(Document):
+    """One thing that happened to a job, written once and never changed."""
+
+    job_id: str
+    kind: EventKind
+    at: Utc
+    epoch: int = 0
+    writer: str = Field(description="Instance id, scheduler id or 'cli': each numbers its own events.")
+    seq: int = 0
+    instance_id: str | None = None
+    data: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Request(Document):
+    """A wish of a user about a job or the cluster: cancel, drill, drain. Written once."""
+
+    at: Utc
+    by: str = ""
+    note: str = ""
+
+
+class LaunchRecord(Document):
+    """The bill's first half, written once by a scheduler: an instance began to cost money."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    role: Role = Role.AGENT
+    launched_at: Utc
+
+
+class EndRecord(Document):
+    """The bill's other half: an instance stopped costing money."""
+
+    instance_id: str
+    ended_at: Utc
+    interrupted: bool = Field(description="Taken by the cloud, as opposed to stopped by us.")
+    source: str = Field(default="", description="What told us: event, describe.")
+
+
+class PricePoint(Document):
+    """From `at` on, an hour of this pool cost `usd_per_hour`, as the cloud stated it. Written once."""
+
+    instance_type: str
+    zone: str
+    market: Market
+    at: Utc
+    usd_per_hour: float
+    source: str
+
+

@@ -1,0 +1,1 @@
+"""Everspot: everspot_store."""

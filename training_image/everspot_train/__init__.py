@@ -1,1 +1,4 @@
-"""Everspot: everspot_train."""
+"""What runs on an instance: the agent, and the trainer that a user's loop is built on.
+
+Importing this package imports neither torch nor the agent.
+"""

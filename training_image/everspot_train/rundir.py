@@ -1,0 +1,147 @@
+"""The run directory: what the agent and its training process tell each other, as small JSON files.
+
+Each file has one writer and is replaced whole (temporary file and rename), so a reader sees the old document or the
+new one and never half of one. Moments are CLOCK_MONOTONIC seconds of this machine: both sides are on it. torch is not
+imported here, because the agent uses this module too.
+"""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from everspot_core.documents import Document, Utc
+from everspot_core.job import JobSubmission
+from everspot_core.records import Reason
+from pydantic import Field, ValidationError
+
+RUN_DIR_VARIABLE = "EVERSPOT_RUN_DIR"
+
+
+class RunDirError(Exception):
+    """A file of the run directory is there but is not what it should be."""
+
+
+class RunFile(Document):
+    """A document that lives in one file of the run directory."""
+
+    file_name: ClassVar[str]
+
+
+class RunContext(RunFile):
+    """Agent → trainer, once: which job this is, as whose owner, and where its state is kept."""
+
+    file_name = "run.json"
+
+    job_id: str
+    epoch: int
+    instance_id: str
+    control_url: str
+    data_url: str | None = Field(default=None, description="None: what cluster.json in the control bucket says.")
+    submission: JobSubmission
+    code_dir: str | None = Field(default=None, description="The user's unpacked code; None for recipes.")
+    scratch_dir: str = Field(description="Where checkpoints are written before they are uploaded.")
+
+
+class LeaseFile(RunFile):
+    """Agent → trainer, rewritten at every renewal. A trainer past `valid_until` publishes and retires nothing."""
+
+    file_name = "lease.json"
+
+    valid_until: float = Field(description="CLOCK_MONOTONIC seconds.")
+
+
+class StopRequest(RunFile):
+    """Agent → trainer: end the step, checkpoint durably, exit with phase `stopped`."""
+
+    file_name = "stop.json"
+
+    reason: Reason
+    deadline: float | None = Field(default=None, description="CLOCK_MONOTONIC seconds; after it the instance is gone.")
+
+
+class CheckpointRequest(RunFile):
+    """Agent → trainer: checkpoint now and go on. A new wish has a higher `seq`."""
+
+    file_name = "checkpoint.json"
+
+    seq: int
+
+
+class Phase(StrEnum):
+    """Where the training process is. The last four are final: the process ends right after them."""
+
+    STARTING = "starting"
+    RESTORING = "restoring"
+    TRAINING = "training"
+    CHECKPOINTING = "checkpointing"  # stops for it; checkpoints at an interval are uploaded while training goes on
+    STOPPED = "stopped"  # as told by stop.json; `durable_step` equals `step`
+    FINISHED = "finished"  # trained to the end, and the final checkpoint is durable
+    FENCED = "fenced"  # the job has another owner: nothing was published
+    FAILED = "failed"  # `message` says why
+
+    @property
+    def final(self) -> bool:
+        """Whether the training process has nothing more to say."""
+        return self in (Phase.STOPPED, Phase.FINISHED, Phase.FENCED, Phase.FAILED)
+
+
+class Status(RunFile):
+    """Trainer → agent: how far it is. `step` counts optimizer steps done since the job's very beginning."""
+
+    file_name = "status.json"
+
+    phase: Phase = Phase.STARTING
+    step: int = 0
+    total_steps: int | None = None
+    steps_per_second: float | None = Field(default=None, description="Steps per real second, recent mean.")
+    metrics: dict[str, float] = Field(default_factory=dict)
+    durable_step: int | None = Field(default=None, description="Step of the newest published checkpoint.")
+    durable_at: Utc | None = Field(default=None, description="When it was published: market time.")
+    resumed_from: int | None = Field(default=None, description="Step of the checkpoint this process started from.")
+    message: str = ""
+
+
+FileT = TypeVar("FileT", bound=RunFile)
+
+
+class RunDir:
+    """One run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def from_environment(cls) -> "RunDir | None":
+        """The directory named by EVERSPOT_RUN_DIR; None where no agent started this process."""
+        value = os.environ.get(RUN_DIR_VARIABLE)
+        return cls(Path(value)) if value else None
+
+    def path_of(self, kind: type[RunFile]) -> Path:
+        """Where documents of this kind are kept."""
+        return self.path / kind.file_name
+
+    def read(self, kind: type[FileT]) -> FileT | None:
+        """The document of this kind; None where it has not been written.
+
+        Raises:
+            RunDirError: if the file holds something else.
+        """
+        path = self.path_of(kind)
+        try:
+            return kind.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise RunDirError(f"{path} is not a {kind.__name__}: {error}") from error
+
+    def write(self, document: RunFile) -> None:
+        """Put `document` in the place of the one of its kind, at once as a whole."""
+        path = self.path_of(type(document))
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(document.to_json())
+        temporary.replace(path)
+
+    def remove(self, kind: type[RunFile]) -> None:
+        """Take the document of this kind away, if there is one."""
+        self.path_of(kind).unlink(missing_ok=True)

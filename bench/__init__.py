@@ -1,0 +1,1 @@
+"""Benchmarks: every claim of speed, printed beside its limit."""

@@ -1,0 +1,98 @@
+"""The import rule: each room may import the rooms below it and the packages of its trade, nothing else."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Room → (folder, what it may import beside itself and the standard library).
+ROOMS: dict[str, tuple[str, set[str]]] = {
+    "everspot_core": ("core", {"pydantic", "numpy"}),
+    "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
+    "everspot": ("components", {"everspot_core", "pulumi", "pulumi_aws", "pulumi_gcp"}),
+    "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "pydantic"}),
+    "everspot_train": ("training_image", {"everspot_core", "everspot_store", "torch", "numpy", "pydantic", "yaml"}),
+    "everspot_cli": (
+        "cli",
+        {"everspot_core", "everspot_store", "everspot_scheduler", "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore"},
+    ),
+    "everspot_local": (
+        "localcloud",
+        # The last row: what the bridge speaks with, on both of its sides.
+        {
+            "everspot_core", "moto", "boto3", "botocore", "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
+            "werkzeug", "flask", "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
+        },
+    ),
+    "stacks": ("stacks", {"everspot", "everspot_core", "pulumi", "pulumi_aws", "pydantic", "settings", "yaml"}),
+}  # fmt: skip
+
+# The demo is a user: it drives the product by its public doors, so it may speak of what a user installs.
+USERS = {"localcloud/everspot_local/demo"}
+
+
+def imported(source: str) -> set[str]:
+    """The top-level names that a module imports absolutely, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def strangers(room: str, source: str) -> set[str]:
+    """What a module of the room imports and may not."""
+    return imported(source) - ROOMS[room][1] - {room, "__future__"} - sys.stdlib_module_names
+
+
+def modules() -> list[tuple[str, Path]]:
+    return [
+        (room, path)
+        for room, (folder, _) in ROOMS.items()
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not any(str(path.relative_to(ROOT)).startswith(user) for user in USERS)
+    ]
+
+
+@pytest.mark.parametrize(("room", "path"), modules(), ids=lambda value: str(value).removeprefix(f"{ROOT}/"))
+def test_room_imports_only_what_it_may(room: str, path: Path) -> None:
+    assert strangers(room, path.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    ("room", "planted"),
+    [
+        ("everspot_core", "import boto3"),
+        ("everspot_core", "from everspot_store import Store"),
+        ("everspot_store", "import everspot_scheduler.loop"),
+        ("everspot", "def f():\n    from everspot_scheduler import act"),
+        ("everspot_train", "import pulumi"),
+        ("everspot_cli", "import torch"),
+        ("everspot_scheduler", "import everspot_local"),
+        ("everspot_local", "from everspot_store import Store"),
+    ],
+)
+def test_a_planted_bad_import_is_found(room: str, planted: str) -> None:
+    assert strangers(room, planted) != set()
+
+
+def test_every_room_is_looked_at() -> None:
+    assert {room for room, _ in modules()} == set(ROOMS) - {room for room in ROOMS if not list((ROOT / ROOMS[room][0]).rglob("*.py"))}
+    assert len(modules()) > 20
+
+
+def test_the_agent_never_imports_torch() -> None:
+    agent = [p for p in (ROOT / "training_image/everspot_train/agent").rglob("*.py")]
+    assert agent
+    assert [p for p in agent if "torch" in imported(p.read_text())] == []
+
+
+def test_the_product_never_imports_the_local_cloud() -> None:
+    for room, path in modules():
+        if room != "everspot_local":
+            assert "everspot_local" not in imported(path.read_text()), path

@@ -1,8 +1,21 @@
 """Instance types: what each has, where it exists, and what it costs by which dated source."""
 
+import csv
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
 from pydantic import Field
 
 from everspot_core.documents import Frozen
+
+_AWS_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])$")
+_GCP_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]$")
 
 
 class InstanceType(Frozen):
@@ -16,5 +29,163 @@ class InstanceType(Frozen):
     gpu: str | None = None
     gpu_memory_gib: float = Field(default=0, ge=0)
     on_demand_usd_per_hour: float | None = Field(
-        default=None, gt=0, description="Only for types declared in place; the catalogue keeps prices by region and date."
+        default=None,
+        gt=0,
+        description="Only for types declared in place; the catalogue keeps prices by region and date.",
+    )
+
+
+class Price(Frozen):
+    """US dollars for one hour, with where the figure comes from. `as_of` None: declared in place without a date."""
+
+    usd_per_hour: float = Field(gt=0)
+    as_of: date | None
+    source: str = Field(min_length=1)
+    note: str = ""
+
+    def age(self, today: date) -> str:
+        """How old the figure is, for people: `seen today`, `12 days old`, `10 months old`, or `undated`."""
+        if self.as_of is None:
+            return "undated"
+        days = (today - self.as_of).days
+        if days <= 0:
+            return "seen today"
+        if days < 60:
+            return f"{days} day{'s' if days > 1 else ''} old"
+        return f"{days * 12 // 365} months old" if days < 730 else f"{days // 365} years old"
+
+
+class Offer(Frozen):
+    """An instance type in one region: its prices, as far as they are known, and its zones (ids on AWS)."""
+
+    instance_type: str
+    region: str
+    zones: tuple[str, ...] = ()
+    on_demand: Price | None = None
+    spot: tuple[Price, Price] | None = None
+
+
+class UnknownInstanceType(KeyError):
+    """A name that the catalogue lacks. `near`: names it may have been meant as."""
+
+    def __init__(self, name: str, near: Iterable[str]) -> None:
+        self.name, self.near = name, tuple(near)
+        meant = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+        super().__init__(
+            f"instance type {name!r} is not in the catalogue{meant} A type that it lacks can be declared in place, "
+            "with vcpus, memory_gib and on_demand_usd_per_hour"
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Catalogue:
+    """Instance types by name, and their offers by region. Immutable."""
+
+    def __init__(self, types: Iterable[InstanceType], offers: Iterable[Offer]) -> None:
+        self._types = MappingProxyType({t.name: t for t in types})
+        self._offers = MappingProxyType({(o.instance_type, o.region): o for o in offers})
+
+    @property
+    def types(self) -> Mapping[str, InstanceType]:
+        """Every type by its name."""
+        return self._types
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions for which there are offers, sorted."""
+        return tuple(sorted({region for _, region in self._offers}))
+
+    def get(self, name: str) -> InstanceType:
+        """The type of this name.
+
+        Raises:
+            UnknownInstanceType: with near matches, if there is none.
+        """
+        try:
+            return self._types[name]
+        except KeyError:
+            raise UnknownInstanceType(name, difflib.get_close_matches(name, self._types, n=3)) from None
+
+    def on_demand(self, name: str, region: str) -> Price | None:
+        """The on-demand price of a type in a region; a type declared in place costs the same in every region."""
+        offer = self._offers.get((name, region))
+        if offer is not None and offer.on_demand is not None:
+            return offer.on_demand
+        declared = self._types[name].on_demand_usd_per_hour if name in self._types else None
+        return None if declared is None else Price(usd_per_hour=declared, as_of=None, source="declared in the settings")
+
+    def spot_range(self, name: str, region: str) -> tuple[Price, Price] | None:
+        """Lowest and highest spot price over the region's zones at the moment the source was taken."""
+        offer = self._offers.get((name, region))
+        return offer.spot if offer else None
+
+    def zones(self, name: str, region: str) -> tuple[str, ...]:
+        """Zone ids (AWS) or zone names (GCP) that have the type; empty where the source does not say."""
+        offer = self._offers.get((name, region))
+        return offer.zones if offer else ()
+
+    def offered(self, region: str) -> tuple[str, ...]:
+        """Names of the types that the source lists in a region, in the source's order."""
+        return tuple(name for name, there in self._offers if there == region)
+
+    def with_types(self, extras: Iterable[InstanceType]) -> "Catalogue":
+        """This catalogue and the types declared in place, which win over those of the same name."""
+        return Catalogue([*self._types.values(), *extras], self._offers.values())
+
+
+def region_of(zone: str) -> str:
+    """The region of a zone name: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`.
+
+    Raises:
+        ValueError: if it is the name of neither an AWS nor a GCP zone.
+    """
+    found = _AWS_ZONE.match(zone) or _GCP_ZONE.match(zone)
+    if found is None:
+        raise ValueError(f"{zone!r} is not the name of a zone, such as us-east-1a or us-central1-a")
+    return found.group(1)
+
+
+@cache
+def builtin() -> Catalogue:
+    """The catalogue that comes with Everspot: AWS and GCP, a snapshot whose source and date every price carries."""
+    data = resources.files("everspot_core") / "data"
+    sources = json.loads((data / "sources.json").read_text())
+    types: dict[str, InstanceType] = {}
+    offers: list[Offer] = []
+    for cloud, source in sources.items():
+        for row in csv.DictReader((data / f"{cloud}.csv").read_text().splitlines()):
+            types.setdefault(row["instance_type"], _type(row))
+            offers.append(_offer(row, source))
+    return Catalogue(types.values(), offers)
+
+
+def _type(row: Mapping[str, str]) -> InstanceType:
+    return InstanceType(
+        name=row["instance_type"],
+        arch=row["arch"],
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gib"]),
+        gpus=int(row["gpus"] or 0),
+        gpu=row["gpu"] or None,
+        gpu_memory_gib=float(row["gpu_memory_gib"] or 0),
+    )
+
+
+def _offer(row: Mapping[str, str], source: Mapping[str, str]) -> Offer:
+    def price(column: str) -> Price | None:
+        if not row[column]:
+            return None
+        note = "; ".join(n for n in (source["note"], row["note"]) if n)
+        as_of = date.fromisoformat(source["as_of"])
+        return Price(usd_per_hour=float(row[column]), as_of=as_of, source=source["source"], note=note)
+
+    low, high = price("spot_usd_per_hour_min"), price("spot_usd_per_hour_max")
+    return Offer(
+        instance_type=row["instance_type"],
+        region=row["region"],
+        zones=tuple(z for z in row["zones"].split(";") if z),
+        on_demand=price("on_demand_usd_per_hour"),
+        spot=(low, high) if low and high else None,
     )

@@ -1,0 +1,151 @@
+"""`make demo`: the whole road once, on this machine, without a cloud account.
+
+The real Pulumi engine provisions a mixed fleet on the local cloud, real PyTorch jobs train on its instances, the market
+interrupts them, and the report says what it cost. Exit code 0 only if every promise was kept.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from everspot_local.demo import processes
+from everspot_local.demo.checks import Check, promises
+from everspot_local.demo.leftovers import leftovers
+from everspot_local.demo.story import Story
+from everspot_local.demo.world import ROOT, STACKS, DemoError, World
+
+CHECKPOINT_STEPS = 50  # as the job specs beside this file say
+console = Console()
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM: everything is taken down, then the process ends by that signal's custom."""
+
+
+def main() -> int:
+    """Run the demonstration; returns the exit code."""
+    options = _options()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    processes.adopt_orphans()
+    began = time.monotonic()
+    home: Path = options.out
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    world = World(home=home, time_scale=options.time_scale, say=_say)
+    checks: list[Check] = []
+    code = 1
+    try:
+        checks = _play(world, options.limit)
+        code = 0
+    except KeyboardInterrupt:
+        _say("[yellow]interrupted: taking everything down[/]")
+        code = 130
+    except (DemoError, subprocess.SubprocessError) as error:
+        console.print(f"[red]{error}[/]", markup=True, highlight=False)
+    finally:
+        with contextlib.suppress(DemoError, KeyboardInterrupt):
+            world.local("down")
+        stubborn = processes.end_descendants()
+    if code == 0:
+        checks.append(Check("no process is left", not stubborn, f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}"))
+        code = _verdict(checks, home, time.monotonic() - began)
+    return code
+
+
+def _play(world: World, limit: timedelta) -> list[Check]:
+    with _step(f"a local cloud, {world.time_scale:g} times as fast as the world"):
+        world.start()
+    with _step("pulumi up -s account"):
+        world.up("account")
+    with _step("pulumi up -s local: network, store, roles, fleet, events, scheduler"):
+        world.up("local")
+    story = Story(world)
+    story.submit()
+    story.plan_strokes()
+    checks: list[Check] = []
+    with _step("train, interrupt, resume"), console.status("") as status:
+        story.run(limit, lambda jobs: status.update("  ".join(_word(job) for job in jobs)))
+    with _step("the report, and the same bill summed from the market's own log"):
+        report, audit = _report(world)
+        checks += promises(report, CHECKPOINT_STEPS)
+        equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
+        checks.append(Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}"))
+    with _step("pulumi up -s local --expect-no-changes"):
+        world.up("local", expect_no_changes=True)
+        checks.append(Check("a second up changes nothing", True, "expect-no-changes"))
+    with _step("drain and destroy"):
+        world.everspot("drain", "--wait")
+        cluster = world.everspot_json("doctor")["cluster"]
+        for stack in reversed(STACKS):
+            world.destroy(stack)
+        left = leftovers(world, cluster)
+        checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or "asked through boto3"))
+    return checks
+
+
+def _report(world: World) -> tuple[dict, float]:  # type: ignore[type-arg]
+    report = world.everspot_json("report", "--html", str(world.home / "report.html"))
+    (world.home / "report.json").write_text(json.dumps(report, indent=2))
+    console.print(world.everspot("report"), highlight=False, markup=False)
+    audit = subprocess.run(  # noqa: S603
+        [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--until", report["as_of"], "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return report, float(json.loads(audit.stdout)["total_usd"])
+
+
+def _verdict(checks: list[Check], home: Path, seconds: float) -> int:
+    table = Table(title=f"Everspot kept its word in {seconds / 60:.1f} minutes" if all(c.holds for c in checks) else "Broken promises")
+    for column in ("promise", "kept", "figure"):
+        table.add_column(column)
+    for check in checks:
+        table.add_row(check.name, "[green]yes[/]" if check.holds else "[red]NO[/]", check.figure)
+    console.print(table)
+    console.print(f"picture: {home / 'report.html'}\nfigures: {home / 'report.json'}", highlight=False)
+    return 0 if all(c.holds for c in checks) else 1
+
+
+def _word(job: dict) -> str:  # type: ignore[type-arg]
+    step, total = job.get("step") or 0, job.get("total_steps") or 0
+    return f"{job['name']}: {job['state'].lower()} {100 * step // total if total else 0} %"
+
+
+@contextlib.contextmanager
+def _step(name: str) -> Iterator[None]:
+    console.print(f"[bold]▸ {name}[/]", highlight=False)
+    began = time.monotonic()
+    yield
+    console.print(f"  done in {time.monotonic() - began:.0f} s", highlight=False)
+
+
+def _say(line: str) -> None:
+    console.print(f"  {line}", highlight=False)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / ".everspot/demo", help="folder of the report and the logs")
+    parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
+    parser.add_argument("--limit", type=lambda s: timedelta(seconds=float(s)), default=timedelta(minutes=8), help="seconds for the jobs")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

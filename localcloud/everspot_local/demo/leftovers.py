@@ -1,0 +1,30 @@
+"""What is still there after `pulumi destroy`, asked of the cloud itself and not of the state."""
+
+from typing import Any
+
+from everspot_local.demo.world import World
+
+
+def leftovers(world: World, cluster: str) -> list[str]:
+    """Every resource that the cluster could have left behind, by kind and id; empty when all is gone."""
+    ec2 = world.client("ec2")
+    found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
+    found += [f"fleet {f['FleetId']}" for f in ec2.describe_fleets()["Fleets"] if not f["FleetState"].startswith("deleted")]
+    found += [f"vpc {v['VpcId']}" for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]]
+    found += [f"endpoint {e['VpcEndpointId']}" for e in ec2.describe_vpc_endpoints()["VpcEndpoints"] if e["State"] != "deleted"]
+    found += [f"launch template {t['LaunchTemplateId']}" for t in ec2.describe_launch_templates()["LaunchTemplates"]]
+    found += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
+    found += [f"bucket {b['Name']}" for b in world.client("s3").list_buckets()["Buckets"] if cluster in b["Name"]]
+    found += [f"queue {url}" for url in world.client("sqs").list_queues().get("QueueUrls", [])]
+    found += [f"rule {r['Name']}" for r in world.client("events").list_rules()["Rules"] if cluster in r["Name"]]
+    groups = world.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    found += [f"auto scaling group {g['AutoScalingGroupName']}" for g in groups]
+    iam = world.client("iam")
+    found += [f"role {r['RoleName']}" for r in iam.list_roles()["Roles"] if cluster in r["RoleName"]]
+    found += [f"profile {p['InstanceProfileName']}" for p in iam.list_instance_profiles()["InstanceProfiles"]]
+    return found
+
+
+def _instances(ec2: Any) -> list[dict[str, Any]]:
+    reservations = ec2.describe_instances()["Reservations"]
+    return [i for r in reservations for i in r["Instances"] if i["State"]["Name"] != "terminated"]

@@ -1,0 +1,71 @@
+"""Everything the demonstration starts ends with it: it adopts its orphans and ends them, also after Ctrl-C."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent died, daemons included."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root: int | None = None) -> dict[int, str]:
+    """Process id → command line of every living descendant of `root` (default: this process)."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents[int(entry.name)] = int(fields[1])
+    family, found = {root or os.getpid()}, True
+    while found:
+        grown = {pid for pid, parent in parents.items() if parent in family and pid not in family}
+        found = bool(grown)
+        family |= grown
+    family.discard(root or os.getpid())
+    return {pid: _command(pid) for pid in sorted(family)}
+
+
+def end_descendants(grace: timedelta = timedelta(seconds=5)) -> dict[int, str]:
+    """Ask every descendant to end, then make it; returns those that had to be made to."""
+    _signal_all(signal.SIGTERM)
+    until = time.monotonic() + grace.total_seconds()
+    while descendants() and time.monotonic() < until:
+        _reap()
+        time.sleep(0.1)
+    stubborn = descendants()
+    for _ in range(50):
+        if not descendants():
+            break
+        _signal_all(signal.SIGKILL)
+        _reap()
+        time.sleep(0.1)
+    _reap()
+    return stubborn
+
+
+def _signal_all(number: signal.Signals) -> None:
+    for pid in descendants():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _command(pid: int) -> str:
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,95 @@
+"""What happens in the demonstration: three jobs, two interruptions with notice, a kill without, a pool that dries up."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_local.demo.world import DemoError, World
+
+SPECS = Path(__file__).parent / "jobs"
+FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
+
+
+@dataclass
+class Stroke:
+    """One blow of the market: against which job, at which share of its steps, and how it is dealt."""
+
+    job: str
+    at: float
+    name: str
+    deal: Callable[["Story", dict[str, Any]], str]
+    done: bool = False
+
+
+@dataclass
+class Story:
+    """The jobs by their names, and the strokes that they meet."""
+
+    world: World
+    ids: dict[str, str] = field(default_factory=dict)
+    strokes: list[Stroke] = field(default_factory=list)
+
+    def submit(self) -> None:
+        """Submit the three jobs."""
+        for spec in sorted(SPECS.glob("*.yaml")):
+            answer = self.world.everspot_json("submit", str(spec))
+            self.ids[spec.stem] = answer["job_id"]
+            self.world.say(f"submitted {answer['job_id']}")
+
+    def plan_strokes(self) -> None:
+        """Two interruptions with notice, the second because its pool dries up, then a kill without notice."""
+        self.strokes = [
+            Stroke("normal-a", 0.25, "interruption with notice", interrupt),
+            Stroke("normal-b", 0.35, "its pool dries up", dry_up),
+            Stroke("normal-a", 0.60, "hard kill without notice", kill),
+        ]
+
+    def run(self, limit: timedelta, tick: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
+        """Deal the strokes and wait until every job has ended.
+
+        Raises:
+            DemoError: if they have not within `limit` of real time.
+        """
+        until = time.monotonic() + limit.total_seconds()
+        while time.monotonic() < until:
+            jobs = self.world.everspot_json("jobs")
+            mine = [job for job in jobs if job["job_id"] in self.ids.values()]
+            tick(mine)
+            if len(mine) == len(self.ids) and all(job["state"] in FINAL for job in mine):
+                return mine
+            self._deal({job["job_id"]: job for job in mine})
+            time.sleep(1)
+        raise DemoError(f"the jobs had not ended after {limit}: {[(j['job_id'], j['state']) for j in mine]}")
+
+    def _deal(self, jobs: dict[str, dict[str, Any]]) -> None:
+        for stroke in self.strokes:
+            job = jobs.get(self.ids[stroke.job])
+            if stroke.done or not job or job["state"] != "RUNNING" or not job.get("owner"):
+                continue
+            step, total = job["step"] or 0, job["total_steps"] or 0
+            if total and step / total >= stroke.at:
+                stroke.done = True
+                self.world.say(f"{stroke.name}: {job['job_id']} at step {step} of {total}; {stroke.deal(self, job)}")
+
+
+def interrupt(story: Story, job: dict[str, Any]) -> str:
+    """The cloud takes the job's instance with its notice."""
+    story.world.local("interrupt", job["owner"])
+    return f"{job['owner']} gets its two minutes"
+
+
+def kill(story: Story, job: dict[str, Any]) -> str:
+    """The job's instance dies at once, as when its host fails."""
+    story.world.local("interrupt", job["owner"], "--no-notice")
+    return f"{job['owner']} dies at once"
+
+
+def dry_up(story: Story, job: dict[str, Any]) -> str:
+    """The pool of the job's instance has no capacity any more."""
+    owner = next(i for i in story.world.everspot_json("instances") if i["instance_id"] == job["owner"])
+    pool = f"{owner['instance_type']}/{owner['zone']}"
+    story.world.local("drought", pool)
+    return f"{pool} has no capacity left"

@@ -1,0 +1,109 @@
+"""The demonstration's world: a local cloud of its own, its environment, and the stacks of this repository upon it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+from pulumi import automation
+
+ROOT = Path(__file__).resolve().parents[3]
+STACKS = ("account", "local")
+
+
+class DemoError(RuntimeError):
+    """A step of the demonstration did not do what it shall; the message says which and shows what was said."""
+
+
+@dataclass
+class World:
+    """Folders and environment of one demonstration. `say` gets one line per thing worth telling."""
+
+    home: Path
+    time_scale: float
+    say: Callable[[str], None]
+    env: dict[str, str] = field(default_factory=dict)
+    store_url: str = ""
+
+    @property
+    def state_dir(self) -> Path:
+        """Where the local cloud keeps its state and the market's log."""
+        return self.home / "local"
+
+    @property
+    def market_log(self) -> Path:
+        """The market's own log, from which the bill can be summed independently."""
+        return self.state_dir / "market.jsonl"
+
+    # The local cloud -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the local cloud and take over the environment that it names."""
+        self.local("up", "--time-scale", f"{self.time_scale:g}", "--port", "0")
+        self.env = self.local_json("env")
+        os.environ.update(self.env)  # for boto3 in this process
+
+    def local(self, *arguments: str) -> str:
+        """Run `everspot-local` and return what it printed."""
+        return self._run([sys.executable, "-m", "everspot_local.main", *arguments, "--state-dir", str(self.state_dir)])
+
+    def local_json(self, *arguments: str) -> Any:
+        """Run `everspot-local --json` and return what it answered."""
+        return json.loads(self.local(*arguments, "--json"))
+
+    # The product's own doors -----------------------------------------------------------------------------------
+
+    def everspot(self, *arguments: str) -> str:
+        """Run the `everspot` command on the demonstration's cluster."""
+        return self._run([sys.executable, "-m", "everspot_cli.main", "--store", self.store_url, *arguments])
+
+    def everspot_json(self, *arguments: str) -> Any:
+        """Run the `everspot` command and return its JSON answer."""
+        return json.loads(self.everspot("--json", *arguments))
+
+    def stack(self, name: str) -> automation.Stack:
+        """The stack of this repository's own program, as `pulumi -s NAME` would take it.
+
+        It runs from a copy: creating a stack writes a salt into its settings file, and those are under version control.
+        """
+        project = self.home / "project"
+        if not project.exists():
+            shutil.copytree(ROOT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copy(ROOT / "Pulumi.yaml", project)
+        return automation.create_or_select_stack(
+            stack_name=name, work_dir=str(project), opts=automation.LocalWorkspaceOptions(env_vars=self.env)
+        )
+
+    def up(self, name: str, *, expect_no_changes: bool = False) -> automation.UpResult:
+        """`pulumi up -s NAME`, and take the store's URL from its outputs."""
+        result = self.stack(name).up(on_output=self._engine_log, expect_no_changes=expect_no_changes, color="never")
+        if "controlUrl" in result.outputs:
+            self.store_url = result.outputs["controlUrl"].value
+        return result
+
+    def destroy(self, name: str) -> None:
+        """`pulumi destroy -s NAME`."""
+        self.stack(name).destroy(on_output=self._engine_log, color="never")
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of the local cloud, for asking what is really there."""
+        return boto3.client(service, endpoint_url=self.env["AWS_ENDPOINT_URL"], region_name=self.env["AWS_REGION"])
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _engine_log(self, line: str) -> None:
+        with (self.home / "engine.log").open("a") as log:
+            log.write(line.rstrip("\n") + "\n")
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **self.env}, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            words = " ".join(command[2:])
+            raise DemoError(f"`{words}` ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        return done.stdout

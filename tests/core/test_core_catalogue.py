@@ -1,7 +1,6 @@
 from datetime import date
 
 import pytest
-
 from everspot_core.catalogue import InstanceType, Price, UnknownInstanceType, builtin, region_of
 
 

@@ -1,0 +1,209 @@
+"""What became of a job, told from its events: who held it when, what interrupted it, and what that cost in time.
+
+Definitions, used by report and budget alike:
+
+- An *attempt* is one ownership (one epoch): from its assignment to its release, which is the first of interrupted,
+  lost, error, finished, failed or cancelled; without any, the next assignment.
+- An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
+- *Steps redone* by it: the last step that the attempt is known to have done, minus the step that the next training
+  resumed from.
+- *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
+  training runs again. Spans that overlap are counted once.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from everspot_core.prices import seconds_between
+from everspot_core.records import Event, EventKind, Reason
+
+_FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
+_RELEASE = _FINAL | {EventKind.INTERRUPTED, EventKind.LOST, EventKind.ERROR}
+_ENDS_AS = {
+    EventKind.FINISHED: Reason.FINISHED,
+    EventKind.LOST: Reason.LOST,
+    EventKind.ERROR: Reason.ERROR,
+    EventKind.CANCELLED: Reason.CANCEL,
+    EventKind.FAILED: Reason.ERROR,
+    EventKind.INTERRUPTED: Reason.SHUTDOWN,
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One ownership of a job. Steps are counts of optimizer steps done; moments are market time."""
+
+    job_id: str
+    epoch: int
+    instance_id: str | None
+    instance_type: str | None
+    zone: str | None
+    market: str | None
+    start: datetime
+    end: datetime | None = None
+    reason: Reason | None = None
+    training_at: datetime | None = None
+    from_step: int | None = None
+    last_step: int | None = None
+    durable_at: datetime | None = None
+    notice_at: datetime | None = None
+    notice_source: str | None = None
+    notice_to_durable_seconds: float | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it ended through no fault of the job."""
+        return self.reason is not None and self.reason.preemption
+
+    @property
+    def lost_from(self) -> datetime:
+        """From when on the time of this attempt was wasted by its interruption."""
+        if self.training_at is None:
+            return self.start
+        survived = self.durable_at or self.training_at
+        return self.notice_at if self.notice_at and survived >= self.notice_at else survived
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """A job lost its instance. `resumed_*` are None while it is not training again."""
+
+    attempt: Attempt
+    resumed_at: datetime | None
+    resumed_step: int | None
+    resumed_on: str | None
+
+    @property
+    def with_notice(self) -> bool:
+        """Whether the owner was told beforehand, by the cloud or by a request."""
+        return self.attempt.notice_at is not None and self.attempt.reason is not Reason.LOST
+
+    @property
+    def steps_redone(self) -> int | None:
+        """See the module's definitions. None while the job is not training again."""
+        if self.resumed_step is None:
+            return None
+        return max(0, (self.attempt.last_step or 0) - self.resumed_step)
+
+    @property
+    def changeover_seconds(self) -> float | None:
+        """From the release to training again. None while the job is not training again."""
+        if self.resumed_at is None or self.attempt.end is None:
+            return None
+        return float(seconds_between(self.attempt.end, self.resumed_at))
+
+
+def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None) -> list[Attempt]:
+    """The ownerships of one job, oldest first.
+
+    Args:
+        events: All events of the job, in any order.
+        reported: Last step that was seen by epoch, from elsewhere (metrics), where events may know less.
+    """
+    ordered = sorted(events, key=lambda e: (e.at, e.epoch, e.writer, e.seq))
+    by_epoch: dict[int, list[Event]] = defaultdict(list)
+    for event in ordered:
+        if event.epoch > 0:
+            by_epoch[event.epoch].append(event)
+    final = next((e for e in ordered if e.kind in _FINAL), None)
+    epochs = [e for e in sorted(by_epoch) if _first(by_epoch[e], EventKind.ASSIGNED, EventKind.STARTED) is not None]
+    found = []
+    for epoch, following in zip(epochs, [*epochs[1:], None], strict=True):
+        successor = _first(by_epoch[following], EventKind.ASSIGNED, EventKind.STARTED) if following else None
+        found.append(_attempt(by_epoch[epoch], successor, final, (reported or {}).get(epoch, 0)))
+    return found
+
+
+def _first(events: Sequence[Event], *kinds: EventKind) -> Event | None:
+    return next((e for e in events if e.kind in kinds), None)
+
+
+def _attempt(events: list[Event], successor: Event | None, final: Event | None, reported: int) -> Attempt:
+    first = _first(events, EventKind.ASSIGNED) or events[0]
+    start = _first(events, EventKind.ASSIGNED, EventKind.STARTED) or first
+    release = next((e for e in events if e.kind in _RELEASE), None)
+    end, reason = (release.at, _reason(release)) if release else (None, None)
+    if release is None and successor is not None:
+        end, reason = successor.at, Reason.LOST
+    elif release is None and final is not None:
+        end, reason = final.at, _reason(final)
+    inside = [e for e in events if end is None or e.at <= end]
+    training = _first(inside, EventKind.TRAINING)
+    durable = [e for e in inside if e.kind is EventKind.CHECKPOINTED]
+    notice = _first(inside, EventKind.NOTICE)
+    steps = [_int(e.data.get("step")) for e in events] + [_int(training.data.get("from_step")) if training else None]
+    known = [s for s in steps if s is not None]
+    return Attempt(
+        job_id=first.job_id,
+        epoch=first.epoch,
+        instance_id=start.instance_id or next((e.instance_id for e in events if e.instance_id), None),
+        instance_type=_text(first.data.get("instance_type")),
+        zone=_text(first.data.get("zone")),
+        market=_text(first.data.get("market")),
+        start=start.at,
+        end=end,
+        reason=reason,
+        training_at=training.at if training else None,
+        from_step=_int(training.data.get("from_step")) if training else None,
+        last_step=max([reported, *known]) if known or reported else None,
+        durable_at=durable[-1].at if durable else None,
+        notice_at=notice.at if notice else None,
+        notice_source=_text(notice.data.get("source")) if notice else None,
+        notice_to_durable_seconds=_notice_to_durable(release, notice, durable),
+    )
+
+
+def _reason(event: Event) -> Reason:
+    stated = event.data.get("reason")
+    return Reason(stated) if stated in set(Reason) else _ENDS_AS[event.kind]
+
+
+def _notice_to_durable(release: Event | None, notice: Event | None, durable: Sequence[Event]) -> float | None:
+    stated = release.data.get("notice_to_durable_seconds") if release else None
+    if isinstance(stated, int | float):
+        return float(stated)
+    after = [e for e in durable if notice and e.at >= notice.at and e.data.get("trigger") == "notice"]
+    return float(seconds_between(notice.at, after[0].at)) if notice and after else None
+
+
+def _int(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
+    """Every attempt of one job that was interrupted, with how it went on."""
+    found = []
+    for index, attempt in enumerate(history):
+        if attempt.interrupted:
+            later = next((a for a in history[index + 1 :] if a.training_at is not None), None)
+            found.append(
+                Interruption(
+                    attempt,
+                    later.training_at if later else None,
+                    later.from_step if later else None,
+                    later.instance_id if later else None,
+                )
+            )
+    return found
+
+
+Span = tuple[datetime, datetime]
+
+
+def lost_spans(history: Sequence[Attempt], until: datetime) -> list[Span]:
+    """The spans that interruptions cost one job, merged, in order, ending at `until` at the latest."""
+    spans: list[Span] = []
+    for interruption in interruptions(history):
+        start, end = interruption.attempt.lost_from, min(interruption.resumed_at or until, until)
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        elif start < end:
+            spans.append((start, end))
+    return spans

@@ -1,0 +1,73 @@
+"""What one job has used so far, for its budget, by the same rules as the bill."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from everspot_core.attempts import Attempt, attempts
+from everspot_core.catalogue import Catalogue
+from everspot_core.job import Budget
+from everspot_core.prices import HOUR, PriceBook, is_free, seconds_between
+from everspot_core.records import EndRecord, Event, LaunchRecord, Market, Role
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one job has used so far, for its budget: its own seconds, without boot and idling."""
+
+    dollars: float
+    gpu_hours: float
+    wall_clock: timedelta
+
+    def over(self, budget: Budget) -> str | None:
+        """Which limit is reached, for people; None if none is."""
+        if budget.dollars is not None and self.dollars >= budget.dollars:
+            return f"budget of {budget.dollars:g} dollars is spent ({self.dollars:.2f})"
+        if budget.gpu_hours is not None and self.gpu_hours >= budget.gpu_hours:
+            return f"budget of {budget.gpu_hours:g} GPU-hours is spent ({self.gpu_hours:.2f})"
+        if budget.wall_clock is not None and self.wall_clock >= budget.wall_clock:
+            return f"wall-clock budget of {budget.wall_clock} is spent"
+        return None
+
+
+def spent(
+    events: Sequence[Event],
+    *,
+    submitted_at: datetime,
+    now: datetime,
+    launches: Mapping[str, LaunchRecord],
+    ends: Mapping[str, EndRecord],
+    prices: PriceBook,
+    catalogue: Catalogue,
+) -> Spent:
+    """What the job of these events has used up to `now`, by the same rules as the bill.
+
+    An instance without a launch record yet is priced by what its assignment says of it.
+    """
+    dollars, gpu_seconds = Fraction(0), Fraction(0)
+    for attempt in attempts(events):
+        launch = launches.get(attempt.instance_id or "") or _launch_of(attempt)
+        if launch is None:
+            continue
+        ended = ends.get(launch.instance_id)
+        end = min(attempt.end or now, ended.ended_at if ended else now, now)
+        start = max(attempt.start, launch.launched_at)
+        if not (ended is not None and ended.interrupted and is_free(launch, ended.ended_at)):
+            dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end)
+        kind = catalogue.types.get(launch.instance_type)
+        gpu_seconds += max(Fraction(0), seconds_between(start, end)) * (kind.gpus if kind else 0)
+    return Spent(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
+
+
+def _launch_of(attempt: Attempt) -> LaunchRecord | None:
+    if not (attempt.instance_id and attempt.instance_type and attempt.zone and attempt.market):
+        return None
+    return LaunchRecord(
+        instance_id=attempt.instance_id,
+        instance_type=attempt.instance_type,
+        zone=attempt.zone,
+        market=Market(attempt.market),
+        role=Role.AGENT,
+        launched_at=attempt.start,
+    )

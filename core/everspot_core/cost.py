@@ -1,0 +1,281 @@
+"""The bill: what every instance cost, whose work that was, and what the same useful work would have cost on-demand.
+
+Rules: every second from launch to end counts, 60 at least; a spot instance costs the price of each moment, and nothing
+at all if the cloud took it within its first hour; an on-demand instance costs its list price. A job pays for the
+seconds from assignment to release; the rest of an instance's life is the fleet's: boot, idling, the scheduler.
+
+`on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
+and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from fractions import Fraction
+
+from everspot_core.attempts import Attempt, Interruption, Span, attempts, interruptions, lost_spans
+from everspot_core.budget import Spent, spent
+from everspot_core.catalogue import Catalogue
+from everspot_core.prices import MINIMUM, PriceBook, Stretch, is_free, notes, seconds_between, total
+from everspot_core.records import EndRecord, Event, LaunchRecord, Market, PricePoint
+
+__all__ = [
+    "LEFT_OUT",
+    "Bill",
+    "InstanceBill",
+    "JobBill",
+    "Spent",
+    "Usage",
+    "bill",
+    "savings_percent",
+    "spent",
+]
+
+LEFT_OUT = (
+    "data transfer between zones and out of the region",
+    "EBS volumes of the instances",
+    "S3 storage and requests",
+    "VPC interface endpoints",
+    "SQS, EventBridge, CloudWatch and KMS requests",
+    "taxes, discounts, credits, savings plans and reservations",
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A part of one instance's life: a job's if `job_id` is set, else boot or idling.
+
+    `paid`: its time cut by price. `listed`: the useful part of that time at list price. `free`: taken by the cloud
+    within its first hour.
+    """
+
+    launch: LaunchRecord
+    job_id: str | None
+    paid: tuple[Stretch, ...] = field(repr=False)
+    listed: tuple[Stretch, ...] = field(repr=False)
+    free: bool
+
+    @property
+    def seconds(self) -> Fraction:
+        """Its length."""
+        return total(s.seconds for s in self.paid)
+
+    @property
+    def useful_seconds(self) -> Fraction:
+        """Its length without the time lost to interruptions."""
+        return total(s.seconds for s in self.listed)
+
+    @property
+    def cost(self) -> Fraction:
+        """Dollars, exact."""
+        return Fraction(0) if self.free else total(s.cost for s in self.paid)
+
+    @property
+    def on_demand_cost(self) -> Fraction:
+        """Dollars for the useful seconds at list price, exact."""
+        return total(s.cost for s in self.listed)
+
+
+@dataclass(frozen=True)
+class InstanceBill:
+    """One instance. `end` is the moment of the bill while it is `running`."""
+
+    launch: LaunchRecord
+    end: datetime
+    running: bool
+    interrupted: bool
+    free: bool
+    usages: tuple[Usage, ...]
+
+    @property
+    def cost(self) -> Fraction:
+        """Dollars, exact."""
+        return total(u.cost for u in self.usages)
+
+
+@dataclass(frozen=True)
+class JobBill:
+    """One job over all its attempts."""
+
+    job_id: str
+    attempts: tuple[Attempt, ...]
+    interruptions: tuple[Interruption, ...]
+    lost_seconds: Fraction
+    usages: tuple[Usage, ...] = field(repr=False)
+
+    @property
+    def cost(self) -> Fraction:
+        """Dollars for the seconds that it held instances."""
+        return total(u.cost for u in self.usages)
+
+    @property
+    def on_demand_cost(self) -> Fraction:
+        """Dollars for its useful seconds at list price."""
+        return total(u.on_demand_cost for u in self.usages)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Everything up to `as_of`. `notes`: what had to be assumed about prices."""
+
+    as_of: datetime
+    instances: tuple[InstanceBill, ...]
+    jobs: tuple[JobBill, ...]
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...] = LEFT_OUT
+
+    @property
+    def usages(self) -> tuple[Usage, ...]:
+        """Every part of every instance's life."""
+        return tuple(u for instance in self.instances for u in instance.usages)
+
+    @property
+    def idle(self) -> tuple[Usage, ...]:
+        """The parts that no job held: boot, idling, the scheduler's instance."""
+        return tuple(u for u in self.usages if u.job_id is None)
+
+    @property
+    def cost(self) -> Fraction:
+        """Dollars in total: jobs, boot and idling."""
+        return total(i.cost for i in self.instances)
+
+    @property
+    def on_demand_cost(self) -> Fraction:
+        """See the module's definition."""
+        return total(u.on_demand_cost for u in self.usages)
+
+
+def savings_percent(cost: Fraction, on_demand_cost: Fraction) -> float | None:
+    """How much less than on-demand, in percent; negative if more; None if there is nothing to compare with."""
+    return float(100 * (1 - cost / on_demand_cost)) if on_demand_cost else None
+
+
+def bill(
+    launches: Iterable[LaunchRecord],
+    ends: Iterable[EndRecord],
+    points: Iterable[PricePoint],
+    events: Mapping[str, Sequence[Event]],
+    catalogue: Catalogue,
+    as_of: datetime,
+    reported: Mapping[tuple[str, int], int] | None = None,
+) -> Bill:
+    """Compute the bill at the moment `as_of` from the ledger and the events by job.
+
+    Args:
+        launches: Of every instance, the scheduler's included. What was launched after `as_of` is ignored.
+        ends: An end after `as_of` counts as still running.
+        points: Prices as the cloud stated them.
+        events: All events by job id.
+        catalogue: For list prices.
+        as_of: Market time.
+        reported: Last step seen by (job, epoch), where metrics know more than events.
+    """
+    book, ended = PriceBook(points, catalogue), {e.instance_id: e for e in ends}
+    histories = {
+        job: attempts(own, {epoch: step for (j, epoch), step in (reported or {}).items() if j == job})
+        for job, own in sorted(events.items())
+    }
+    lost = {job: lost_spans(history, as_of) for job, history in histories.items()}
+    holds = _holds(histories, as_of)
+    instances = tuple(
+        _instance(launch, ended.get(launch.instance_id), holds.get(launch.instance_id, []), lost, book, as_of)
+        for launch in sorted(launches, key=lambda launch: (launch.launched_at, launch.instance_id))
+        if launch.launched_at < as_of
+    )
+    of_job: dict[str, list[Usage]] = defaultdict(list)
+    for instance in instances:
+        for usage in instance.usages:
+            of_job[usage.job_id or ""].append(usage)
+    jobs = tuple(
+        JobBill(
+            job_id=job,
+            attempts=tuple(history),
+            interruptions=tuple(interruptions(history)),
+            lost_seconds=total(seconds_between(*span) for span in lost[job]),
+            usages=tuple(of_job[job]),
+        )
+        for job, history in histories.items()
+    )
+    return Bill(as_of=as_of, instances=instances, jobs=jobs, notes=_notes(instances))
+
+
+def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
+    priced: list[tuple[str, Sequence[Stretch]]] = []
+    for instance in instances:
+        pool = f"{instance.launch.instance_type} in {instance.launch.zone}"
+        for usage in instance.usages:
+            priced.append((f"{pool}, {instance.launch.market.value}", usage.paid))
+            priced.append((f"{pool}, on-demand", usage.listed))
+    return tuple(notes(priced))
+
+
+@dataclass(frozen=True)
+class _Hold:
+    job_id: str
+    start: datetime
+    end: datetime
+
+
+def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[_Hold]]:
+    """By instance, in order, without overlap: where two claim a moment, the later assignment has it."""
+    claimed: dict[str, list[_Hold]] = defaultdict(list)
+    for job, history in histories.items():
+        for attempt in history:
+            if attempt.instance_id is not None:
+                claimed[attempt.instance_id].append(_Hold(job, attempt.start, attempt.end or as_of))
+    for instance, holds in claimed.items():
+        holds.sort(key=lambda h: (h.start, h.job_id))
+        following = [h.start for h in holds[1:]] + [as_of]
+        claimed[instance] = [
+            _Hold(h.job_id, h.start, min(h.end, until)) for h, until in zip(holds, following, strict=True)
+        ]
+    return claimed
+
+
+def _instance(
+    launch: LaunchRecord,
+    ended: EndRecord | None,
+    holds: Sequence[_Hold],
+    lost: Mapping[str, Sequence[Span]],
+    book: PriceBook,
+    as_of: datetime,
+) -> InstanceBill:
+    running = ended is None or ended.ended_at > as_of
+    end = as_of if ended is None or running else max(ended.ended_at, launch.launched_at)
+    interrupted = not running and ended is not None and ended.interrupted
+    free = is_free(launch, end) if interrupted else False
+    usages = []
+    for job, start, until in _parts(launch.launched_at, end, holds):
+        useful = _without(start, until, lost.get(job, ()) if job is not None else ())
+        pool = (launch.instance_type, launch.zone)
+        paid = book.stretches(*pool, launch.market, start, until)
+        listed = [s for span in useful for s in book.stretches(*pool, Market.ON_DEMAND, *span)]
+        usages.append(Usage(launch, job, tuple(paid), tuple(listed), free))
+    return InstanceBill(launch, end, running, interrupted, free, tuple(usages))
+
+
+def _parts(launched: datetime, end: datetime, holds: Sequence[_Hold]) -> list[tuple[str | None, datetime, datetime]]:
+    """An instance's life cut by who held it; what is paid beyond its end, up to the minimum, is nobody's."""
+    parts: list[tuple[str | None, datetime, datetime]] = []
+    cursor = launched
+    for hold in holds:
+        start, until = max(hold.start, cursor), min(hold.end, end)
+        if start < until:
+            parts += [(None, cursor, start), (hold.job_id, start, until)]
+            cursor = until
+    parts.append((None, cursor, max(end, launched + MINIMUM)))
+    return [(job, start, until) for job, start, until in parts if start < until]
+
+
+def _without(start: datetime, end: datetime, spans: Sequence[Span]) -> list[Span]:
+    left, cursor = [], start
+    for cut_from, cut_to in spans:
+        if cut_to <= cursor or cut_from >= end:
+            continue
+        if cursor < cut_from:
+            left.append((cursor, cut_from))
+        cursor = max(cursor, cut_to)
+    if cursor < end:
+        left.append((cursor, end))
+    return left

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from everspot_core.prices import seconds_between
@@ -111,7 +112,7 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
     final = next((e for e in ordered if e.kind in _FINAL), None)
     epochs = [e for e in sorted(by_epoch) if _first(by_epoch[e], EventKind.ASSIGNED, EventKind.STARTED) is not None]
     found = []
-    for epoch, following in zip(epochs, [*epochs[1:], None], strict=True):
+    for epoch, following in zip_longest(epochs, epochs[1:]):
         successor = _first(by_epoch[following], EventKind.ASSIGNED, EventKind.STARTED) if following else None
         found.append(_attempt(by_epoch[epoch], successor, final, (reported or {}).get(epoch, 0)))
     return found

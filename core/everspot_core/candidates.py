@@ -1,0 +1,85 @@
+"""What a job could run on and what that would cost, from the catalogue alone: the table before the submission."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from everspot_core.catalogue import Catalogue, InstanceType, Price
+from everspot_core.job import Resources
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A type in a region that fits. Costs are for the expected running time without interruptions; None if unknown."""
+
+    instance_type: InstanceType
+    region: str
+    zones: tuple[str, ...]
+    spot: tuple[Price, Price] | None
+    on_demand: Price | None
+    spot_cost: tuple[float, float] | None
+    on_demand_cost: float | None
+
+
+def misfits(kind: InstanceType, wanted: Resources) -> list[str]:
+    """What a type lacks for a job, one sentence part each; empty if it fits."""
+    lacks = [
+        f"{label} {has:g} of {wants:g}"
+        for label, has, wants in (
+            ("vCPUs", kind.vcpus, wanted.vcpus),
+            ("GiB of memory", kind.memory_gib, wanted.memory_gib),
+            ("GPUs", kind.gpus, wanted.gpus),
+            ("GiB of GPU memory", kind.gpu_memory_gib, wanted.gpu_memory_gib),
+        )
+        if has < wants
+    ]
+    if wanted.gpu is not None and (kind.gpu or "").lower() != wanted.gpu.lower():
+        lacks.append(f"GPU {kind.gpu or 'none'} instead of {wanted.gpu}")
+    return lacks
+
+
+def candidates(
+    wanted: Resources,
+    catalogue: Catalogue,
+    regions: Iterable[str] | None = None,
+    expected: timedelta | None = None,
+) -> list[Candidate]:
+    """Every offer that fits, cheapest spot price first; what has no price at all is left out.
+
+    Args:
+        wanted: What the job needs on one instance.
+        catalogue: Types and prices.
+        regions: Only these; None for all that the catalogue knows.
+        expected: Upper bound of the uninterrupted running time, for the costs.
+    """
+    hours = expected.total_seconds() / 3600 if expected is not None else None
+    found = []
+    for region in catalogue.regions if regions is None else regions:
+        for name in catalogue.offered(region):
+            kind = catalogue.get(name)
+            spot, on_demand = catalogue.spot_range(name, region), catalogue.on_demand(name, region)
+            if misfits(kind, wanted) or (spot is None and on_demand is None):
+                continue
+            found.append(
+                Candidate(
+                    instance_type=kind,
+                    region=region,
+                    zones=catalogue.zones(name, region),
+                    spot=spot,
+                    on_demand=on_demand,
+                    spot_cost=(spot[0].usd_per_hour * hours, spot[1].usd_per_hour * hours) if spot and hours else None,
+                    on_demand_cost=on_demand.usd_per_hour * hours if on_demand and hours else None,
+                )
+            )
+    return sorted(found, key=_cheapest)
+
+
+def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
+    known = [p.usd_per_hour for p in (*(candidate.spot or ()), candidate.on_demand) if p is not None]
+    return min(known), candidate.instance_type.name, candidate.region
+
+
+def nearest(wanted: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
+    """For a job that nothing fits: the types that lack the fewest things, with what each lacks."""
+    lacking = [(kind, misfits(kind, wanted)) for kind in catalogue.types.values()]
+    return sorted(lacking, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]

@@ -1,0 +1,56 @@
+from datetime import timedelta
+
+from everspot_core.candidates import candidates, misfits, nearest
+from everspot_core.catalogue import builtin
+from everspot_core.job import Resources
+
+
+def test_only_types_that_fit_are_offered_cheapest_spot_first():
+    found = candidates(Resources(vcpus=4, memory_gib=16, gpus=1), builtin(), ["us-east-1"])
+    assert found[0].instance_type.name == "g4dn.xlarge"
+    assert all(c.instance_type.gpus >= 1 and c.region == "us-east-1" for c in found)
+    lows = [c.spot[0].usd_per_hour for c in found if c.spot]
+    assert lows == sorted(lows)
+
+
+def test_the_gpu_model_is_honoured_in_any_case():
+    found = candidates(Resources(gpus=1, gpu="a10g"), builtin(), ["us-east-1"])
+    assert {c.instance_type.gpu for c in found} == {"A10G"}
+
+
+def test_expected_duration_gives_costs():
+    (first, *_) = candidates(Resources(gpus=1, gpu="T4"), builtin(), ["us-east-1"], timedelta(hours=2))
+    assert first.on_demand_cost == 2 * 0.526
+    assert first.spot_cost == (2 * 0.2, 2 * 0.2158)
+
+
+def test_without_expected_duration_there_are_prices_but_no_costs():
+    found = candidates(Resources(), builtin(), ["us-east-1"])
+    assert found and all(c.spot_cost is None and c.on_demand_cost is None for c in found)
+
+
+def test_a_type_without_any_spot_price_is_still_a_candidate():
+    found = candidates(Resources(gpus=1, gpu="H100"), builtin(), ["us-east-1"])
+    only = next(c for c in found if c.instance_type.name == "p5.4xlarge")
+    assert only.spot is None and only.on_demand is not None
+
+
+def test_all_regions_are_searched_when_none_is_named():
+    assert {c.region for c in candidates(Resources(), builtin())} == set(builtin().regions)
+
+
+def test_every_lack_is_named():
+    kind = builtin().get("g4dn.xlarge")
+    assert misfits(kind, Resources(vcpus=8, memory_gib=64, gpus=2, gpu_memory_gib=80, gpu="H100")) == [
+        "vCPUs 4 of 8",
+        "GiB of memory 16 of 64",
+        "GPUs 1 of 2",
+        "GiB of GPU memory 16 of 80",
+        "GPU T4 instead of H100",
+    ]
+
+
+def test_the_nearest_types_of_an_impossible_job_say_what_they_lack():
+    impossible = Resources(gpus=16)
+    assert candidates(impossible, builtin()) == []
+    assert all(lacks == ["GPUs 8 of 16"] for _, lacks in nearest(impossible, builtin()))

@@ -1,0 +1,45 @@
+"""The mind of the scheduler: `plan(view, now)` looks at a cluster and says what to do next.
+
+Pure and deterministic: the same view and moment give the same actions, whoever asks. `view` is what the plan may
+know, `actions` is what it may ask for, `words` says an action in a sentence for people.
+"""
+
+from everspot_core.schedule.actions import (
+    Action,
+    Assign,
+    Clear,
+    Complete,
+    Doom,
+    DropDrills,
+    Expire,
+    Finish,
+    Hold,
+    Stop,
+    Void,
+    Why,
+)
+from everspot_core.schedule.plan import plan
+from everspot_core.schedule.view import ClusterView, Drill, InstanceView, JobView, Spent
+from everspot_core.schedule.words import say
+
+__all__ = [
+    "Action",
+    "Assign",
+    "Clear",
+    "ClusterView",
+    "Complete",
+    "Doom",
+    "Drill",
+    "DropDrills",
+    "Expire",
+    "Finish",
+    "Hold",
+    "InstanceView",
+    "JobView",
+    "Spent",
+    "Stop",
+    "Void",
+    "Why",
+    "plan",
+    "say",
+]

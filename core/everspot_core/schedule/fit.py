@@ -1,0 +1,44 @@
+"""Whether a job fits what an instance has, and what is lacking where it does not."""
+
+from dataclasses import dataclass
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import Resources
+from everspot_core.records import InstanceRecord
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """What a machine has. Ordered from small to large, the dearest resource first."""
+
+    gpus: int
+    gpu_memory_gib: float
+    vcpus: int
+    memory_gib: float
+    gpu: str
+
+    @classmethod
+    def of(cls, machine: InstanceRecord | InstanceType) -> "Shape":
+        """The shape of an instance, or of any instance of a type."""
+        return cls(machine.gpus, machine.gpu_memory_gib, machine.vcpus, machine.memory_gib, machine.gpu or "")
+
+
+def lacking(need: Resources, shape: Shape) -> tuple[str, ...]:
+    """The resources, by the names that a job's author uses, of which the shape has too little. Empty: it fits."""
+    lacks = []
+    if shape.gpus < need.gpus:
+        lacks.append("gpus")
+    if need.gpu is not None and need.gpu.lower() != shape.gpu.lower():
+        lacks.append("gpu")
+    if shape.gpu_memory_gib < need.gpu_memory_gib:
+        lacks.append("gpu_memory_gib")
+    if shape.vcpus < need.vcpus:
+        lacks.append("vcpus")
+    if shape.memory_gib < need.memory_gib:
+        lacks.append("memory_gib")
+    return tuple(lacks)
+
+
+def fits(need: Resources, shape: Shape) -> bool:
+    """Whether the shape has all that is needed."""
+    return not lacking(need, shape)

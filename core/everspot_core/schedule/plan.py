@@ -1,0 +1,218 @@
+"""The first form of the scheduler's mind: who runs where, who must stop, and what is left over to repair.
+
+The order of the passes is the order of importance: dead owners, half-done and finished assignments, what the cloud
+takes away, what users want stopped, what can be ended, and last what can be started.
+"""
+
+from datetime import datetime
+
+from everspot_core.records import Assignment, JobState, Reason
+from everspot_core.schedule.actions import (
+    Action,
+    Clear,
+    Complete,
+    Doom,
+    DropDrills,
+    Expire,
+    Figures,
+    Finish,
+    Stop,
+    Void,
+    Why,
+)
+from everspot_core.schedule.limits import end_of_waiting, spent_budget
+from everspot_core.schedule.place import place
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+
+
+def plan(view: ClusterView, now: datetime) -> list[Action]:
+    """What to do next. Pure: `now` is market time, and nothing else is asked.
+
+    At most one action changes each job and each instance. The order of `view.jobs` and `view.instances` is of no
+    consequence.
+    """
+    desk = _Desk(view, now)
+    desk.expire_dead_owners()
+    desk.repair_assignments()
+    desk.doom_instances()
+    desk.stop_owners()
+    desk.settle_drills()
+    desk.end_waiting_jobs()
+    desk.actions += place(
+        jobs=[j for j in desk.jobs.values() if j.state is JobState.PENDING and j.job_id not in desk.touched_jobs],
+        instances=[i for i in desk.instances.values() if i.instance_id not in desk.touched_instances],
+        view=view,
+        now=now,
+    )
+    return desk.actions
+
+
+class _Desk:
+    """One plan in the making: what was seen, in a fixed order, and what has been decided of it so far."""
+
+    def __init__(self, view: ClusterView, now: datetime) -> None:
+        self.view, self.now = view, now
+        self.jobs = {j.job_id: j for j in sorted(view.jobs, key=lambda j: j.job_id)}
+        self.instances = {i.instance_id: i for i in sorted(view.instances, key=lambda i: i.instance_id)}
+        self.actions: list[Action] = []
+        self.touched_jobs: set[str] = set()
+        self.touched_instances: set[str] = set()
+
+    def _do(self, action: Action, *, job: str | None = None, instance: str | None = None) -> None:
+        self.actions.append(action)
+        if job is not None:
+            self.touched_jobs.add(job)
+        if instance is not None:
+            self.touched_instances.add(instance)
+
+    def expire_dead_owners(self) -> None:
+        """A lease that stands still, or whose instance is gone, is taken back."""
+        ttl = self.view.limits.lease_ttl.total_seconds()
+        for job in self.jobs.values():
+            record = job.record
+            if record is None or not record.state.owned or record.owner is None:
+                continue
+            owner = self.instances.get(record.owner)
+            if owner is not None and owner.gone:
+                why, figures = Why.INSTANCE_GONE, {"step": record.progress.step}
+            elif job.stale:
+                why, figures = Why.LEASE_EXPIRED, {"step": record.progress.step, "lease_ttl_seconds": int(ttl)}
+            else:
+                continue
+            expire = Expire(
+                job_id=job.job_id, instance_id=record.owner, epoch=record.epoch, why=why, figures=dict(figures)
+            )
+            self._do(expire, job=job.job_id, instance=record.owner)
+
+    def repair_assignments(self) -> None:
+        """Assignments whose lease is over are cleared; half-done ones are completed or given up."""
+        for instance in self.instances.values():
+            given = instance.assignment
+            if given is None or given.job_id is None or instance.instance_id in self.touched_instances:
+                continue
+            job = self.jobs.get(given.job_id)
+            if job is not None and job.owned_by(given):
+                continue
+            if job is not None and job.state is JobState.PENDING and given.epoch == job.epoch + 1:
+                self._repair_half(instance, job, given)
+            else:
+                self._clear(instance, given, Why.OWNER_LEFT if job is not None else Why.UNKNOWN_JOB)
+
+    def _repair_half(self, instance: InstanceView, job: JobView, given: Assignment) -> None:
+        if job.job_id in self.touched_jobs:  # another instance has the other half; this one is cleared once that stands
+            self.touched_instances.add(instance.instance_id)
+            return
+        wanted = (
+            instance.healthy
+            and not instance.stopping
+            and not self.view.draining
+            and not _backing_off(job, self.now)
+            and end_of_waiting(job, self.now) is None
+        )
+        common = {"job_id": job.job_id, "instance_id": instance.instance_id, "epoch": given.epoch}
+        action: Action = (
+            Complete(**common, why=Why.HALF_DONE)  # type: ignore[arg-type]
+            if wanted
+            else Void(**common, why=Why.UNWANTED)  # type: ignore[arg-type]
+        )
+        self._do(action, job=job.job_id, instance=instance.instance_id)
+
+    def _clear(self, instance: InstanceView, given: Assignment, why: Why) -> None:
+        clear = Clear(instance_id=instance.instance_id, job_id=given.job_id or "", epoch=given.epoch, why=why)
+        self._do(clear, instance=instance.instance_id)
+
+    def doom_instances(self) -> None:
+        """What the cloud is going to take is marked, and what runs there is told to stop, in one write."""
+        for instance in self.instances.values():
+            given = instance.assignment
+            if not instance.doomed or instance.gone or instance.instance_id in self.touched_instances:
+                continue
+            known = given is not None and given.doomed
+            later = instance.deadline is not None and given is not None and given.deadline is None
+            if known and not (later and not instance.idle):
+                continue
+            doom = Doom(instance_id=instance.instance_id, deadline=instance.deadline, why=Why.INTERRUPTION)
+            job = given.job_id if given is not None else None
+            self._do(doom, job=job, instance=instance.instance_id)
+
+    def stop_owners(self) -> None:
+        """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back."""
+        for job in self.jobs.values():
+            record = job.record
+            if record is None or not record.state.owned or job.job_id in self.touched_jobs:
+                continue
+            owner = self.instances.get(record.owner or "")
+            given = owner.assignment if owner is not None else None
+            if owner is None or given is None or not job.owned_by(given) or owner.stopping:
+                continue
+            stop = self._stop(job, owner)
+            if stop is not None:
+                self._do(stop, job=job.job_id, instance=owner.instance_id)
+
+    def _stop(self, job: JobView, owner: InstanceView) -> Stop | None:
+        budget = spent_budget(job, self.now)
+        drills: tuple[str, ...] = ()
+        figures: Figures = {}
+        if job.cancel:
+            why, reason = Why.CANCEL, Reason.CANCEL
+        elif budget is not None:
+            (why, figures), reason = budget, Reason.BUDGET
+        elif self.view.draining:
+            why, reason = Why.DRAIN, Reason.DRAIN
+        elif job.drills:
+            why, reason = Why.DRILL, Reason.DRILL
+            drills = tuple(sorted(d.drill_id for d in job.drills))
+        else:
+            return None
+        return Stop(
+            job_id=job.job_id,
+            instance_id=owner.instance_id,
+            epoch=job.epoch,
+            reason=reason,
+            drills=drills,
+            why=why,
+            figures=figures,
+        )
+
+    def settle_drills(self) -> None:
+        """Drills of jobs that are stopping, stopped by a drill already, or over, are done with.
+
+        A drill of a job that waits is kept until the job runs.
+        """
+        stopping = {a.job_id for a in self.actions if isinstance(a, Stop) and a.reason is Reason.DRILL}
+        for job in self.jobs.values():
+            if not job.drills or job.job_id in stopping:
+                continue
+            done = [d.drill_id for d in job.drills if self._fulfilled(job, d.at)]
+            if done:
+                drop = DropDrills(job_id=job.job_id, drills=tuple(sorted(done)), why=Why.ALREADY_STOPPING)
+                self.actions.append(drop)
+
+    def _fulfilled(self, job: JobView, at: datetime) -> bool:
+        record = job.record
+        if record is None:
+            return False
+        if record.state.final:
+            return True
+        if record.state.owned:
+            owner = self.instances.get(record.owner or "")
+            return owner is not None and owner.stopping
+        return record.last_reason is Reason.DRILL and record.changed_at >= at
+
+    def end_waiting_jobs(self) -> None:
+        """Waiting jobs that are cancelled, out of budget or out of retries are ended."""
+        for job in self.jobs.values():
+            if job.state is not JobState.PENDING or job.job_id in self.touched_jobs:
+                continue
+            end = end_of_waiting(job, self.now)
+            if end is not None:
+                state, reason, why, figures = end
+                finish = Finish(
+                    job_id=job.job_id, epoch=job.epoch, state=state, reason=reason, why=why, figures=figures
+                )
+                self._do(finish, job=job.job_id)
+
+
+def _backing_off(job: JobView, now: datetime) -> bool:
+    record = job.record
+    return record is not None and record.not_before is not None and record.not_before > now

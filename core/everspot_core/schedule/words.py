@@ -1,0 +1,81 @@
+"""Actions in words, for logs and for people. Nothing is decided by them."""
+
+from everspot_core.schedule.actions import (
+    Action,
+    Assign,
+    Clear,
+    Complete,
+    Doom,
+    DropDrills,
+    Expire,
+    Finish,
+    Hold,
+    Stop,
+    Void,
+    Why,
+)
+
+UNSCHEDULABLE = "unschedulable: "
+"""How the detail of a job's record begins while no known instance type can hold the job."""
+
+_BECAUSE = {
+    Why.PREFERRED_MARKET: "the market that its priority prefers",
+    Why.OTHER_MARKET: "nothing of the market that its priority prefers was free",
+    Why.HALF_DONE: "its assignment was half done",
+    Why.UNWANTED: "job or instance is not to be used any more",
+    Why.OWNER_LEFT: "the lease is over",
+    Why.UNKNOWN_JOB: "the job was never submitted",
+    Why.LEASE_EXPIRED: "its lease was not renewed for {lease_ttl_seconds} s",
+    Why.INSTANCE_GONE: "its instance is gone",
+    Why.INTERRUPTION: "the cloud gave notice",
+    Why.CANCEL: "it was cancelled",
+    Why.DRAIN: "the cluster is being drained",
+    Why.DRILL: "an interruption was ordered as a drill",
+    Why.DOLLARS: "it has spent ${spent} of its budget of ${budget}",
+    Why.GPU_HOURS: "it has used {spent} of the {budget} GPU-hours of its budget",
+    Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
+    Why.ERRORS: "it failed {errors} times, {allowed} retries are allowed",
+    Why.BACK_OFF: "it waits {seconds:.0f} s after an error",
+    Why.NO_FREE_INSTANCE: "none of {present} instances that could hold it is free",
+    Why.KEPT_FOR_CRITICAL: "the on-demand instance that is free is kept for a critical job",
+    Why.NO_TYPE_FITS: "none of the {types} known instance types can hold it; {nearest} comes nearest and lacks {lacks}",
+    Why.NOTHING_SEEN: "no instance has reported yet",
+    Why.ALREADY_STOPPING: "the job has been stopped or is over",
+}
+
+
+def because(action: Action) -> str:
+    """The reason of an action, with its figures."""
+    return _BECAUSE[action.why].format(**action.figures)
+
+
+def say(action: Action) -> str:
+    """The action and its reason in one sentence."""
+    return f"{_deed(action)}: {because(action)}"
+
+
+def _deed(action: Action) -> str:
+    match action:
+        case Assign():
+            return (
+                f"assign {action.job_id} to {action.instance_id} "
+                f"({action.instance_type}, {action.zone}, {action.market.value}), epoch {action.epoch}"
+            )
+        case Complete():
+            return f"complete the assignment of {action.job_id} to {action.instance_id}, epoch {action.epoch}"
+        case Void():
+            return f"give up the assignment of {action.job_id} to {action.instance_id}, epoch {action.epoch}"
+        case Clear():
+            return f"clear {action.instance_id} of {action.job_id}, epoch {action.epoch}"
+        case Stop():
+            return f"stop {action.job_id} on {action.instance_id}, epoch {action.epoch}"
+        case Doom():
+            return f"put nothing more on {action.instance_id}"
+        case Expire():
+            return f"take {action.job_id} from {action.instance_id}, epoch {action.epoch}"
+        case Finish():
+            return f"end {action.job_id} as {action.state.value}"
+        case DropDrills():
+            return f"forget {len(action.drills)} drill(s) of {action.job_id}"
+        case Hold():
+            return f"hold {action.job_id}"

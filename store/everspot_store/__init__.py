@@ -1,1 +1,54 @@
-"""Everspot: everspot_store."""
+"""Remembers: job records, leases, events and checkpoints, in two buckets, by conditional writes."""
+
+from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.bucket import Bucket
+from everspot_store.checkpoints import Checkpoints
+from everspot_store.chunks import Chunk
+from everspot_store.clock import ManualClock, SystemClock
+from everspot_store.errors import (
+    BadDocument,
+    CheckpointCorrupt,
+    DigestMismatch,
+    Fenced,
+    JobExists,
+    KeyTaken,
+    StoreDenied,
+    StoreError,
+    StoreMissing,
+    StoreUnavailable,
+    UnsafeArchive,
+)
+from everspot_store.events import EventWriter
+from everspot_store.heartbeat import SchedulerBeat
+from everspot_store.leases import Lease
+from everspot_store.store import Store
+from everspot_store.table import Table
+
+__all__ = [
+    "BadDocument",
+    "Bucket",
+    "CheckpointCorrupt",
+    "Checkpoints",
+    "Chunk",
+    "DigestMismatch",
+    "Entry",
+    "EventWriter",
+    "Fenced",
+    "JobExists",
+    "KeyTaken",
+    "Lease",
+    "ManualClock",
+    "SchedulerBeat",
+    "Store",
+    "StoreDenied",
+    "StoreError",
+    "StoreMissing",
+    "StoreUnavailable",
+    "SystemClock",
+    "Table",
+    "UnsafeArchive",
+    "Uploaded",
+    "Versioned",
+    "WriteOutcome",
+    "WriteResult",
+]

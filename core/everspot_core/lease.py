@@ -1,0 +1,153 @@
+"""What may become of a job record: every change of state and ownership, as pure functions.
+
+Each takes the record as it is and returns the record as it shall be; the store carries the change out by a
+conditional write. `now` is market time and only stamps. `epoch` rises with every assignment and never falls; `beat`
+rises with every change within an ownership, so that a record that stands still belongs to a dead owner.
+
+    PENDING ──assign──▶ ASSIGNED ──start──▶ RUNNING ──release──▶ SUCCEEDED | FAILED | CANCELLED
+       ▲                    │                  │
+       └──── release, expire (epoch kept) ─────┘
+"""
+
+from datetime import datetime
+
+from everspot_core.job import JobSpec
+from everspot_core.records import JobRecord, JobState, Progress, Reason
+
+_FINAL = {
+    Reason.FINISHED: JobState.SUCCEEDED,
+    Reason.CANCEL: JobState.CANCELLED,
+    Reason.BUDGET: JobState.FAILED,
+}
+_DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
+
+
+class IllegalTransition(ValueError):
+    """A change that the record's state does not allow."""
+
+    def __init__(self, verb: str, record: JobRecord) -> None:
+        super().__init__(f"job {record.job_id} is {record.state.value} at epoch {record.epoch}: cannot {verb}")
+        self.verb = verb
+        self.record = record
+
+
+def pending(job_id: str, now: datetime) -> JobRecord:
+    """The record that a job without one is taken to have."""
+    return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=now)
+
+
+def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) -> JobRecord:
+    """Give a pending job to an instance, under the next epoch.
+
+    Raises:
+        IllegalTransition: if the job has an owner or is final.
+    """
+    record = record or pending(job_id, now)
+    if record.state is not JobState.PENDING:
+        raise IllegalTransition("assign it", record)
+    return record.model_copy(
+        update={
+            "state": JobState.ASSIGNED,
+            "epoch": record.epoch + 1,
+            "owner": instance,
+            "beat": 0,
+            "not_before": None,
+            "changed_at": now,
+        }
+    )
+
+
+def start(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
+    """The assigned instance takes the job up. None if it was not, or is no longer, assigned this epoch."""
+    if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
+        return None
+    return record.model_copy(update={"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now})
+
+
+def owns(record: JobRecord, epoch: int, owner: str) -> bool:
+    """Whether the record says that this instance holds the lease under this epoch."""
+    return record.state.owned and record.epoch == epoch and record.owner == owner
+
+
+def renew(record: JobRecord, progress: Progress, now: datetime) -> JobRecord:
+    """One more beat of a running job.
+
+    Raises:
+        IllegalTransition: if the job is not running.
+    """
+    if record.state is not JobState.RUNNING:
+        raise IllegalTransition("renew it", record)
+    return record.model_copy(update={"beat": record.beat + 1, "progress": progress, "changed_at": now})
+
+
+def release(
+    record: JobRecord,
+    reason: Reason,
+    now: datetime,
+    spec: JobSpec,
+    exit_code: int | None = None,
+    detail: str = "",
+) -> JobRecord:
+    """The owner gives the job back, or has finished it.
+
+    FINISHED, CANCEL and BUDGET are final. A preemption puts the job back and counts as one. ERROR puts it back with a
+    back-off that doubles each time, until there were more errors than the spec's retries.
+
+    Raises:
+        IllegalTransition: if the job has no owner.
+    """
+    if not record.state.owned:
+        raise IllegalTransition("release it", record)
+    update = {**_left(record, reason, now, detail), "exit_code": exit_code}
+    if reason in _FINAL:
+        update["state"] = _FINAL[reason]
+    elif reason is Reason.ERROR:
+        update["errors"] = record.errors + 1
+        if record.errors + 1 > spec.retries.errors:
+            update["state"] = JobState.FAILED
+        else:
+            update["not_before"] = now + spec.retries.backoff * 2**record.errors
+    else:
+        update["preemptions"] = record.preemptions + 1
+    return record.model_copy(update=update)
+
+
+def expire(record: JobRecord, now: datetime, detail: str = "") -> JobRecord:
+    """Take the job from an owner that is dead: it waits for the next one.
+
+    Raises:
+        IllegalTransition: if the job has no owner.
+    """
+    if not record.state.owned:
+        raise IllegalTransition("expire it", record)
+    return record.model_copy(update={**_left(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1})
+
+
+def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
+    """End a job that has no owner: cancelled, or out of budget, while it waits.
+
+    Raises:
+        IllegalTransition: if the job has an owner or is final.
+        ValueError: if the reason is not a final one.
+    """
+    record = record or pending(job_id, now)
+    if record.state is not JobState.PENDING:
+        raise IllegalTransition("close it", record)
+    if reason not in (Reason.CANCEL, Reason.BUDGET):
+        raise ValueError(f"a waiting job is not ended by {reason.value}")
+    return record.model_copy(
+        update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-_DETAIL_LIMIT:], "changed_at": now}
+    )
+
+
+def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+    return {
+        "state": JobState.PENDING,
+        "owner": None,
+        "beat": record.beat + 1,
+        "last_owner": record.owner,
+        "last_reason": reason,
+        "detail": detail[-_DETAIL_LIMIT:],
+        "not_before": None,
+        "changed_at": now,
+    }

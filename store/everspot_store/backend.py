@@ -1,0 +1,102 @@
+"""What a bucket needs of the thing that keeps the bytes: one attempt per call, no retries, no policy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Versioned(Generic[T]):
+    """A value together with the tag that its next conditional write must name."""
+
+    value: T
+    etag: str
+
+
+class WriteOutcome(Enum):
+    """The four answers of one conditional write."""
+
+    DONE = "done"
+    """Written."""
+    LOST = "lost"
+    """412: the key is not as the caller believed. Nothing was written by this attempt."""
+    CONFLICT = "conflict"
+    """409: another write to the key was under way. Nothing was written; the same attempt may be made again."""
+    UNKNOWN = "unknown"
+    """The answer was lost. It may have been written, or be written later; only reading tells."""
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """The outcome of one conditional write, with the new ETag if it was done."""
+
+    outcome: WriteOutcome
+    etag: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of a listing. `size` in bytes; `modified` by the store's own clock."""
+
+    key: str
+    etag: str
+    size: int
+    modified: datetime
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """What an upload stored: `size` in bytes, digest computed while the bytes were streamed."""
+
+    key: str
+    size: int
+    sha256: str
+
+
+Guard = Callable[[], bool]
+"""Answers whether its owner may still write."""
+
+
+class Backend(Protocol):
+    """Raw access to one bucket or folder.
+
+    Every method raises `StoreUnavailable`, `StoreDenied` or `StoreMissing`; none of them retries. Conditional writes
+    answer `UNKNOWN` instead of raising `StoreUnavailable`.
+    """
+
+    def get(self, key: str) -> Versioned[bytes] | None:
+        """The bytes under a key, or None."""
+        ...
+
+    def list(self, prefix: str) -> list[Entry]:
+        """All keys below `prefix`, which is empty or a whole path segment ending in `/`, sorted."""
+        ...
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write whatever was there before; the new ETag."""
+        ...
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """Write if the key does not exist."""
+        ...
+
+    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+        """Write if the key still has this ETag."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the key; nothing happens if it does not exist."""
+        ...
+
+    def upload(self, key: str, path: Path) -> Uploaded:
+        """Stream a file to a key that does not exist. Raises KeyTaken if it does."""
+        ...
+
+    def download(self, key: str, path: Path) -> str | None:
+        """Stream a key into a file and return its SHA-256, or None if there is no such key."""
+        ...

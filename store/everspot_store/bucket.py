@@ -1,0 +1,137 @@
+"""One bucket, by its URL: bounded retries around a backend, and the four outcomes of conditional writes."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from everspot_core.clock import Clock
+
+from everspot_store.backend import Backend, Entry, Uploaded, Versioned, WriteResult
+from everspot_store.clock import SystemClock
+from everspot_store.cloud import open_cloud
+from everspot_store.errors import DigestMismatch, KeyTaken, StoreError, StoreUnavailable
+from everspot_store.folder import FolderBackend
+
+if TYPE_CHECKING:
+    from obstore.store import S3CredentialProvider
+
+R = TypeVar("R")
+
+ATTEMPTS = 4
+BACKOFF = timedelta(milliseconds=200)  # before the second attempt; doubles
+
+
+class Bucket:
+    """Bytes under keys. Thread-safe.
+
+    Reads and unconditional writes are tried up to `ATTEMPTS` times when the store is busy or silent. A conditional
+    write is one attempt, because what to do after each of its four outcomes depends on what was written: see `Table`.
+
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(self, url: str, backend: Backend, clock: Clock) -> None:
+        self.url = url
+        self._backend = backend
+        self._clock = clock
+
+    @classmethod
+    def open(
+        cls, url: str, *, clock: Clock | None = None, credentials: "S3CredentialProvider | None" = None
+    ) -> "Bucket":
+        """The bucket at `s3://…`, `gs://…` or `file:///…`. Credentials come from the standard environment: variables
+        or the instance's role; `credentials` (S3 only) is for callers that know more places.
+
+        Raises:
+            StoreError: if the URL is none of these; StoreMissing if a folder does not exist.
+        """
+        clock = clock or SystemClock.from_environment()
+        parts = urlsplit(url)
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return cls(url, FolderBackend(Path(unquote(parts.path)), clock), clock)
+        if parts.scheme in ("s3", "gs"):
+            return cls(url, open_cloud(url, credentials), clock)
+        raise StoreError(f"{url!r} is no store: write s3://bucket, gs://bucket or file:///folder")
+
+    def get(self, key: str) -> Versioned[bytes] | None:
+        """The bytes under a key with their ETag, or None."""
+        return self._retrying(lambda: self._backend.get(key))
+
+    def list(self, prefix: str = "") -> list[Entry]:
+        """All keys below `prefix` (empty, or whole segments ending in `/`), sorted."""
+        if prefix and not prefix.endswith("/"):
+            raise ValueError(f"a prefix ends in '/', {prefix!r} does not")
+        return self._retrying(lambda: self._backend.list(prefix))
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write whatever was there before; the new ETag."""
+        return self._retrying(lambda: self._backend.put(key, data))
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """One attempt to write a key that must not exist."""
+        return self._backend.create(key, data)
+
+    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+        """One attempt to write a key that must still have `etag`."""
+        return self._backend.replace(key, data, etag)
+
+    def delete(self, key: str) -> None:
+        """Remove a key; nothing happens if it does not exist."""
+        self._retrying(lambda: self._backend.delete(key))
+
+    def upload(self, key: str, path: Path) -> Uploaded:
+        """Stream a file to a key that does not exist yet.
+
+        Raises:
+            KeyTaken: if it exists with other content, or with any content if the file is large. After a lost answer
+                this may be our own upload, so callers choose another key and go on.
+        """
+        return self._retrying(lambda: self._backend.upload(key, path))
+
+    def download(self, key: str, path: Path, sha256: str | None = None) -> str:
+        """Stream a key into a file; its SHA-256.
+
+        Raises:
+            FileNotFoundError: if there is no such key.
+            DigestMismatch: if `sha256` is given and is not that of the bytes. The file is removed.
+        """
+        digest = self._retrying(lambda: self._backend.download(key, path))
+        if digest is None:
+            raise FileNotFoundError(f"{self.url}/{key}")
+        if sha256 is not None and digest != sha256:
+            path.unlink()
+            raise DigestMismatch(key, sha256, digest)
+        return digest
+
+    def ensure(self, key: str, data: bytes) -> None:
+        """Make a write-once key hold `data`: idempotent, for keys that have one writer or are named by their content.
+
+        Raises:
+            KeyTaken: if the key holds something else.
+        """
+
+        def attempt() -> None:
+            self.create(key, data)
+            there = self._backend.get(key)
+            if there is None:
+                raise StoreUnavailable(f"{self.url}/{key} could not be created")
+            if hashlib.sha256(there.value).digest() != hashlib.sha256(data).digest():
+                raise KeyTaken(key)
+
+        self._retrying(attempt)
+
+    def pause(self, attempt: int) -> None:
+        """Wait before attempt number `attempt` (the first is 0 and waits not at all)."""
+        if attempt > 0:
+            self._clock.sleep(BACKOFF * 2 ** (attempt - 1))
+
+    def _retrying(self, call: Callable[[], R]) -> R:
+        for attempt in range(ATTEMPTS - 1):
+            try:
+                return call()
+            except StoreUnavailable:
+                self.pause(attempt + 1)
+        return call()

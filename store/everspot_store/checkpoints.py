@@ -1,0 +1,232 @@
+"""Checkpoints of a job: parts written once, published by one small head, guarded by the fence.
+
+Nothing that a stale owner can still do hurts its successor. It may upload parts, but under its own epoch; it cannot
+publish them, because its successor has written a higher epoch into the head. It may delete parts, but only of its own
+or earlier epochs that the head did not name when it was last the owner, and a later head never names those again.
+"""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.records import Checkpoint, CheckpointHead, Part
+from pydantic import JsonValue
+
+from everspot_store.backend import Guard, Versioned
+from everspot_store.bucket import Bucket
+from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
+from everspot_store.table import Table
+
+_ROUNDS = 5
+_PARALLEL_PARTS = 3
+_KEY_TRIES = 3
+_log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one job, for the owner of one epoch; or for readers only, if `epoch` is None.
+
+    `guard` says whether the owner's lease is still valid; it is asked before every write and delete. One thread at a
+    time may write.
+
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(
+        self,
+        heads: Table[CheckpointHead],
+        data: Bucket,
+        clock: Clock,
+        job_id: str,
+        epoch: int | None,
+        guard: Guard | None,
+    ) -> None:
+        self._heads = heads
+        self._data = data
+        self._clock = clock
+        self._job_id = job_id
+        self._epoch = epoch
+        self._guard = guard or (lambda: True)
+        self._head: Versioned[CheckpointHead] | None = None
+        self._broken: set[str] = set()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which this writes.
+
+        Raises:
+            ValueError: if it only reads.
+        """
+        if self._epoch is None:
+            raise ValueError("these checkpoints were opened for reading; a writer needs its epoch")
+        return self._epoch
+
+    def head(self) -> CheckpointHead | None:
+        """The published checkpoints as they are now, or None if there never was an owner."""
+        found = self._heads.get(self._job_id)
+        return None if found is None else found.value
+
+    def fence(self) -> CheckpointHead:
+        """Shut out every earlier owner by writing the own epoch into the head, before anything is read.
+
+        Raises:
+            Fenced: if a later owner was here already.
+        """
+        for _ in range(_ROUNDS):
+            old = self._current()
+            if old is not None and old.value.epoch == self.epoch:
+                self._head = old
+                return old.value
+            new = CheckpointHead(
+                job_id=self._job_id, epoch=self.epoch, checkpoints=old.value.checkpoints if old is not None else []
+            )
+            if self._write(old, new):
+                return new
+        raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be fenced")
+
+    def publish(
+        self, step: int, files: Mapping[str, Path], info: Mapping[str, JsonValue] | None = None, keep: int = 2
+    ) -> Checkpoint:
+        """Upload the files and publish them as the newest checkpoint; returns when it is durable. `step`: optimizer
+        steps done. The head names the newest `keep` afterwards. Publishing a step again under the same epoch does
+        nothing and returns what was published.
+
+        Raises:
+            Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
+            ValueError: if `step` is behind what is published.
+        """
+        self._check_guard()
+        self._fenced()
+        done = self._published(step)
+        if done is not None:
+            return done
+        with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-upload") as pool:
+            parts = list(pool.map(lambda item: self._upload(step, *item), sorted(files.items())))
+        checkpoint = Checkpoint(
+            step=step, epoch=self.epoch, created_at=self._clock.now(), parts=parts, info=dict(info or {})
+        )
+        for _ in range(_ROUNDS):
+            old = self._fenced()
+            kept = [earlier for earlier in old.value.checkpoints if not self._is_broken(earlier)]
+            new = old.value.model_copy(update={"checkpoints": [checkpoint, *kept][:keep]})
+            self._check_guard()
+            if self._write(old, new):
+                return checkpoint
+            self._head = self._current()
+            if self._head is None or self._head.value.epoch != self.epoch:
+                raise Fenced(self._job_id, self.epoch, "the head is no longer its own")
+        raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be published")
+
+    def restore(self, folder: Path) -> Checkpoint | None:
+        """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
+
+        A part that is missing or whose digest is wrong makes its checkpoint worthless: it is passed over, and left
+        out of the head at the next `publish`. A writer fences first.
+
+        Raises:
+            CheckpointCorrupt: if there are checkpoints and none is whole.
+            Fenced: if a later owner was here already.
+        """
+        head = self.head() if self._epoch is None else self._fenced().value
+        reasons: list[str] = []
+        for checkpoint in head.checkpoints if head is not None else []:
+            try:
+                self._fetch(checkpoint, folder)
+            except (DigestMismatch, FileNotFoundError) as error:
+                _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
+                reasons.append(f"step {checkpoint.step}: {error}")
+                self._broken.add(_identity(checkpoint))
+            else:
+                return checkpoint
+        if reasons:
+            raise CheckpointCorrupt(self._job_id, reasons)
+        return None
+
+    def retire(self, guard: Guard | None = None) -> list[str]:
+        """Delete parts that the head does not name: of superseded checkpoints, and of uploads that were cut off. Not
+        those of later epochs, nor of own uploads beyond the newest published step. Returns the deleted keys.
+
+        Raises:
+            Fenced: if a later owner has taken over, or the guard says no; what is left is the successor's to delete.
+        """
+        head = self._current()
+        if head is None or head.value.epoch != self.epoch:
+            raise Fenced(self._job_id, self.epoch, "the head is no longer its own")
+        named = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
+        newest = max((checkpoint.step for checkpoint in head.value.checkpoints), default=-1)
+        deleted = []
+        for entry in self._data.list(f"jobs/{self._job_id}/checkpoints/"):
+            epoch, step = _place(entry.key)
+            if entry.key in named or epoch > self.epoch or (epoch == self.epoch and step > newest):
+                continue
+            self._check_guard()
+            if guard is not None and not guard():
+                raise Fenced(self._job_id, self.epoch, "its lease has ended")
+            self._data.delete(entry.key)
+            deleted.append(entry.key)
+        return deleted
+
+    def _fenced(self) -> Versioned[CheckpointHead]:
+        """The head under the own epoch, as last read or written."""
+        if self._head is None:
+            self.fence()
+        assert self._head is not None  # noqa: S101 - fence() sets it or raises
+        return self._head
+
+    def _current(self) -> Versioned[CheckpointHead] | None:
+        head = self._heads.get(self._job_id)
+        if head is not None and head.value.epoch > self.epoch:
+            raise Fenced(self._job_id, self.epoch, f"epoch {head.value.epoch} has taken over")
+        return head
+
+    def _write(self, old: Versioned[CheckpointHead] | None, new: CheckpointHead) -> bool:
+        written = self._heads.create(self._job_id, new) if old is None else self._heads.replace(self._job_id, old, new)
+        if written is not None:
+            self._head = written
+        return written is not None
+
+    def _published(self, step: int) -> Checkpoint | None:
+        whole = [checkpoint for checkpoint in self._fenced().value.checkpoints if not self._is_broken(checkpoint)]
+        if not whole or step > whole[0].step:
+            return None
+        if step == whole[0].step:
+            return whole[0]
+        raise ValueError(f"step {step} is behind step {whole[0].step}, which is published")
+
+    def _upload(self, step: int, name: str, path: Path) -> Part:
+        """Upload under a key that nobody has used. The plain key is taken only if an earlier try was cut off."""
+        key = f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}/{name}"
+        for attempt in range(_KEY_TRIES):
+            try:
+                stored = self._data.upload(key if attempt == 0 else f"{key}~{secrets.token_hex(4)}", path)
+            except KeyTaken:
+                continue
+            return Part(name=name, key=stored.key, size=stored.size, sha256=stored.sha256)
+        raise StoreUnavailable(f"{key} could not be uploaded")
+
+    def _fetch(self, checkpoint: Checkpoint, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in checkpoint.parts:
+            target = folder / part.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._data.download(part.key, target, part.sha256)
+
+    def _is_broken(self, checkpoint: Checkpoint) -> bool:
+        return _identity(checkpoint) in self._broken
+
+    def _check_guard(self) -> None:
+        if not self._guard():
+            raise Fenced(self._job_id, self.epoch, "its lease has ended")
+
+
+def _identity(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.epoch}/{checkpoint.step}"
+
+
+def _place(key: str) -> tuple[int, int]:
+    """Epoch and step of a part's key."""
+    _, _, _, epoch, step, *_ = key.split("/")
+    return int(epoch), int(step)

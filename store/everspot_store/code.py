@@ -1,0 +1,92 @@
+"""The user's code as one archive, named by its digest."""
+
+import fnmatch
+import gzip
+import hashlib
+import os
+import stat
+import tarfile
+from pathlib import Path, PurePosixPath
+
+from everspot_store.errors import UnsafeArchive
+
+LEFT_OUT = ("__pycache__", "*.pyc", ".git", ".venv", ".everspot", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+_COMPRESSION = 6
+
+
+def pack(folder: Path, archive: Path) -> str:
+    """Pack a folder into a `.tar.gz` and return its SHA-256. The same content gives the same bytes, whoever packs it
+    and whenever: entries are sorted, owners and times are left out, and of the mode only "executable" is kept.
+
+    Names in `LEFT_OUT` are not packed. A link to a file inside the folder is packed as that file.
+
+    Raises:
+        NotADirectoryError: if `folder` is none.
+        UnsafeArchive: if a link leads to a folder or out of the packed one, or an entry is neither file nor folder.
+    """
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder")
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_COMPRESSION, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        root = folder.resolve()
+        for path in sorted(_files(root), key=lambda path: path.relative_to(root).as_posix()):
+            info = tarfile.TarInfo(path.relative_to(root).as_posix())
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                info.size = status.st_size
+                info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+                tar.addfile(info, file)
+    return digest_of(archive)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack into a folder, which is created. Nothing is ever written outside it.
+
+    Raises:
+        UnsafeArchive: if an entry is absolute, leads upwards, or is neither file nor folder. Nothing is unpacked then.
+    """
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            members = tar.getmembers()
+            for member in members:
+                _check(member)
+            folder.mkdir(parents=True, exist_ok=True)
+            for member in members:
+                tar.extract(member, folder, set_attrs=True, filter="data")
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+        raise UnsafeArchive(f"{archive.name} is no archive of code: {error}") from error
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(root: Path) -> list[Path]:
+    found: list[Path] = []
+    for parent, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not _left_out(name))
+        for path in (Path(parent, name) for name in folders):
+            if path.is_symlink():
+                raise UnsafeArchive(f"{path.relative_to(root)} is a link to a folder; only files may be links")
+        for path in (Path(parent, name) for name in names if not _left_out(name)):
+            if not path.is_file():
+                raise UnsafeArchive(f"{path.relative_to(root)} is neither a file nor a folder")
+            if not path.resolve().is_relative_to(root):
+                raise UnsafeArchive(f"{path.relative_to(root)} is a link that leads out of the folder")
+            found.append(path)
+    return found
+
+
+def _left_out(name: str) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in LEFT_OUT)
+
+
+def _check(member: tarfile.TarInfo) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+        raise UnsafeArchive(f"entry {member.name!r} must not be unpacked")

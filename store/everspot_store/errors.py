@@ -1,0 +1,86 @@
+"""What can go wrong with the store, one class for each thing that a caller can do about it.
+
+StoreError
+├── StoreUnavailable    transient: bounded retries are spent, try again later
+├── StoreDenied         credentials or permission: a person must act
+├── StoreMissing        the bucket or folder does not exist
+├── BadDocument         a document cannot be read as its type
+├── JobExists           a job with this id was already submitted
+├── KeyTaken            a write-once key exists already, with other content
+├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
+├── DigestMismatch      bytes are not those that were published
+├── CheckpointCorrupt   there are checkpoints, and none of them is whole
+└── UnsafeArchive       packed code that would write outside its folder
+"""
+
+
+class StoreError(Exception):
+    """Base of everything that the store raises."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer, or answered that it is busy, more often than the bounded retries allow."""
+
+
+class StoreDenied(StoreError):
+    """The store refused the caller. A role without ListBucket sees this for keys that do not exist."""
+
+
+class StoreMissing(StoreError):
+    """The bucket or folder does not exist."""
+
+
+class BadDocument(StoreError):
+    """A stored document is not valid JSON of its type."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key} cannot be read: {reason}")
+        self.key = key
+
+
+class JobExists(StoreError):
+    """A job with this id was submitted before."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} exists already; ids are used once")
+        self.job_id = job_id
+
+
+class KeyTaken(StoreError):
+    """A write-once key exists already and holds something else."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} exists already and is never overwritten")
+        self.key = key
+
+
+class Fenced(StoreError):
+    """A later owner has taken the job. The caller has lost its right to write for good."""
+
+    def __init__(self, job_id: str, epoch: int, reason: str) -> None:
+        super().__init__(f"job {job_id}: epoch {epoch} may write no more: {reason}")
+        self.job_id = job_id
+        self.epoch = epoch
+
+
+class DigestMismatch(StoreError):
+    """The bytes under a key are not the ones whose digest was published."""
+
+    def __init__(self, key: str, expected: str, actual: str) -> None:
+        super().__init__(f"{key}: SHA-256 should be {expected} and is {actual}")
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+
+
+class CheckpointCorrupt(StoreError):
+    """No published checkpoint of the job is whole."""
+
+    def __init__(self, job_id: str, reasons: list[str]) -> None:
+        super().__init__(f"job {job_id}: no checkpoint is whole: " + "; ".join(reasons))
+        self.job_id = job_id
+        self.reasons = reasons
+
+
+class UnsafeArchive(StoreError):
+    """An archive of code holds an entry that must not be unpacked."""

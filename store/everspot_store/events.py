@@ -1,0 +1,56 @@
+"""The append-only history of a job."""
+
+import threading
+
+from everspot_core.clock import Clock
+from everspot_core.records import Event, EventKind
+from pydantic import JsonValue
+
+from everspot_store.errors import StoreUnavailable
+from everspot_store.table import Table
+
+_TAKEN_LIMIT = 10_000
+
+
+def event_id(event: Event) -> str:
+    """Where an event is kept, below `events/`."""
+    return f"{event.job_id}/{event.epoch:06d}-{event.writer}-{event.seq:06d}"
+
+
+def ordered(events: list[Event]) -> list[Event]:
+    """Events in the order in which they happened, as far as their writers' stamps tell."""
+    return sorted(events, key=lambda event: (event.at, event.epoch, event.writer, event.seq))
+
+
+class EventWriter:
+    """Writes events of one (job, epoch, writer) and numbers them. Thread-safe.
+
+    A writer that starts again under the same name goes on behind its last number.
+    """
+
+    def __init__(
+        self, table: Table[Event], clock: Clock, job_id: str, epoch: int, writer: str, instance_id: str | None
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._first = Event(
+            job_id=job_id, kind=EventKind.SUBMITTED, at=clock.now(), epoch=epoch, writer=writer, instance_id=instance_id
+        )
+        self._seq = 0
+        self._lock = threading.Lock()
+
+    def emit(self, kind: EventKind, **data: JsonValue) -> Event:
+        """Write one event, stamped with the market's time now.
+
+        Raises:
+            StoreUnavailable: if the store could not be reached. The event may be written all the same; the next one
+                gets a number of its own.
+        """
+        with self._lock:
+            event = self._first.model_copy(update={"kind": kind, "at": self._clock.now(), "data": data})
+            for _ in range(_TAKEN_LIMIT):
+                event = event.model_copy(update={"seq": self._seq})
+                self._seq += 1
+                if self._table.create(event_id(event), event) is not None:
+                    return event
+        raise StoreUnavailable(f"no free number for events of {event.writer} in job {event.job_id}")

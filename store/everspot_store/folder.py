@@ -1,0 +1,303 @@
+"""A bucket in a folder: for one machine, for tests and for the local way of working.
+
+Conditional writes are ours. The bytes are written and synced to a temporary file first; then, under a lock that is
+held for microseconds, the ETag is compared and the file renamed into place. A process that is killed at any
+instruction leaves either the old or the new object and at most a temporary file; its lock dies with it.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from io import FileIO
+from pathlib import Path
+
+from everspot_core.clock import Clock
+
+from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
+
+_OWN = ".everspot-store"  # our own files; keys with a segment that starts with a dot are refused
+_LOCKS = 64
+_LOCK_WAIT = timedelta(seconds=5)
+_LOCK_STEP = timedelta(milliseconds=5)
+_CHUNK = 4 * 1024 * 1024
+_LITTER_AGE = timedelta(hours=6)
+_PRUNE_RACES = 5
+
+
+class FolderBackend:
+    """Raw access to a folder that holds objects as plain files, readable by anyone with a pager."""
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._root = root
+        self._clock = clock
+        self._tmp = root / _OWN / "tmp"
+        self._locks = root / _OWN / "locks"
+        with _as_store_errors(root):
+            if not root.is_dir():
+                raise StoreMissing(f"folder {root} does not exist")
+            self._tmp.mkdir(parents=True, exist_ok=True)
+            self._locks.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+
+    def get(self, key: str) -> Versioned[bytes] | None:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            try:
+                with self._path(key).open("rb") as file:
+                    return Versioned(file.read(), _etag(os.fstat(file.fileno())))
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                self._check_root()
+                return None
+
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            self._check_root()
+            folder = self._path(prefix.rstrip("/")) if prefix else self._root
+            return sorted(_walk(folder, prefix), key=lambda entry: entry.key)
+
+    def put(self, key: str, data: bytes) -> str:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            temporary = self._stage(data)
+            try:
+                with self._lock(key):
+                    etag = self._rename(temporary, self._path(key))
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(self._path(key).parent)
+            return etag
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """See `Backend`."""
+        return self._conditional(key, data, None)
+
+    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+        """See `Backend`."""
+        return self._conditional(key, data, etag)
+
+    def delete(self, key: str) -> None:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            path = self._path(key)
+            with self._lock(key):
+                path.unlink(missing_ok=True)
+            if path.parent.is_dir():
+                _sync_folder(path.parent)
+            self._prune(path.parent)
+
+    def upload(self, key: str, path: Path) -> Uploaded:
+        """See `Backend`."""
+        with path.open("rb", buffering=0) as reader, _as_store_errors(self._root):
+            target = self._path(key)
+            if target.exists():
+                raise KeyTaken(key)
+            temporary = self._temporary()
+            try:
+                size, digest = _copy(reader, temporary, sync=True)
+                with self._lock(key):
+                    if target.exists():
+                        raise KeyTaken(key)
+                    self._rename(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(target.parent)
+            return Uploaded(key, size, digest)
+
+    def download(self, key: str, path: Path) -> str | None:
+        """See `Backend`."""
+        with _as_store_errors(self._root):
+            try:
+                with self._path(key).open("rb", buffering=0) as reader:
+                    return _copy(reader, path, sync=False)[1]
+            except FileNotFoundError:
+                self._check_root()
+                if not path.parent.is_dir():  # it is the caller's folder that is missing, not the key
+                    raise
+                return None
+
+    def _conditional(self, key: str, data: bytes, etag: str | None) -> WriteResult:
+        with _as_store_errors(self._root):
+            path = self._path(key)
+            if _etag_of(path) != etag:  # cheap refusal; the one that counts is made under the lock
+                self._check_root()
+                return WriteResult(WriteOutcome.LOST)
+            temporary = self._stage(data)
+            try:
+                with self._lock(key):
+                    if _etag_of(path) != etag:
+                        return WriteResult(WriteOutcome.LOST)
+                    written = self._rename(temporary, path)
+            except _LockBusy:
+                return WriteResult(WriteOutcome.CONFLICT)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(path.parent)
+            return WriteResult(WriteOutcome.DONE, written)
+
+    def _path(self, key: str) -> Path:
+        segments = key.split("/")
+        if any(not segment or segment.startswith(".") or "\0" in segment for segment in segments):
+            raise StoreError(f"{key!r} is not a key: empty segments and segments that start with a dot are refused")
+        return self._root.joinpath(*segments)
+
+    def _temporary(self) -> Path:
+        self._check_root()
+        return self._tmp / f"{os.getpid()}-{secrets.token_hex(8)}"
+
+    def _stage(self, data: bytes) -> Path:
+        temporary = self._temporary()
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+    def _rename(self, temporary: Path, path: Path) -> str:
+        """Move into place, under the lock of the key, with a time stamp that no earlier version of the key had.
+
+        An inode is reused as soon as it is free and the kernel's own stamps are coarse, so two versions written
+        within a few milliseconds could otherwise carry the same ETag.
+        """
+        stamp = time.time_ns()
+        with suppress(FileNotFoundError):
+            stamp = max(stamp, path.stat().st_mtime_ns + 1)
+        os.utime(temporary, ns=(stamp, stamp))
+        etag = _etag(temporary.stat())
+        for _ in range(_PRUNE_RACES):
+            self._make_folder(path.parent)
+            try:
+                temporary.replace(path)
+            except FileNotFoundError:  # the folder was pruned by a delete in between
+                continue
+            return etag
+        raise StoreUnavailable(f"folder {path.parent} vanishes again and again")
+
+    def _make_folder(self, folder: Path) -> None:
+        """Like `mkdir -p`, and durable: each new folder's own entry is synced."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+    @contextmanager
+    def _lock(self, key: str) -> Iterator[None]:
+        """Exclusive among threads and processes. Bounded: a stopped process may hold it for as long as it likes."""
+        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) % _LOCKS
+        handle = os.open(self._locks / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            deadline = self._clock.monotonic() + _LOCK_WAIT
+            while not _try_lock(handle):
+                if self._clock.monotonic() >= deadline:
+                    raise _LockBusy(f"{key} is locked by another process")
+                self._clock.sleep(_LOCK_STEP)
+            yield
+        finally:
+            os.close(handle)
+
+    def _prune(self, folder: Path) -> None:
+        """Remove folders that a delete left empty; S3 has none, so listings of both stay alike."""
+        while folder != self._root:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+    def _check_root(self) -> None:
+        if not self._root.is_dir():
+            raise StoreMissing(f"folder {self._root} does not exist")
+
+    def _sweep(self) -> None:
+        """Remove temporary files of processes that were killed long ago."""
+        for path in self._tmp.iterdir():
+            try:
+                if time.time() - path.stat().st_mtime > _LITTER_AGE.total_seconds():
+                    path.unlink()
+            except FileNotFoundError:
+                continue
+
+
+class _LockBusy(StoreUnavailable):
+    """The lock of a key stayed taken."""
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _etag(stat: os.stat_result) -> str:
+    return f"{stat.st_mtime_ns:x}-{stat.st_size:x}-{stat.st_ino:x}"
+
+
+def _etag_of(path: Path) -> str | None:
+    try:
+        return _etag(path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[Entry]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _walk(folder / entry.name, f"{prefix}{entry.name}/")
+            continue
+        try:
+            stat = (folder / entry.name).stat()
+        except FileNotFoundError:  # deleted meanwhile
+            continue
+        modified = datetime.fromtimestamp(stat.st_mtime, UTC)
+        yield Entry(f"{prefix}{entry.name}", _etag(stat), stat.st_size, modified)
+
+
+def _copy(reader: FileIO, target: Path, *, sync: bool) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    buffer = memoryview(bytearray(_CHUNK))
+    with target.open("wb") as writer:
+        while count := reader.readinto(buffer):
+            writer.write(buffer[:count])
+            digest.update(buffer[:count])
+            size += count
+        if sync:
+            writer.flush()
+            os.fsync(writer.fileno())
+    return size, digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # pruned meanwhile, together with what was deleted from it
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _as_store_errors(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise StoreDenied(f"folder {root}: {error}") from error
+        raise StoreUnavailable(f"folder {root}: {error}") from error

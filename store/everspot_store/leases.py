@@ -1,0 +1,132 @@
+"""An owner's hold on a job: the lease in the job's record, renewed by conditional writes."""
+
+import math
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from everspot_core import lease as transitions
+from everspot_core.clock import Clock
+from everspot_core.job import JobSpec
+from everspot_core.records import JobRecord, JobState, Progress, Reason
+
+from everspot_store.backend import Versioned
+from everspot_store.errors import StoreUnavailable
+from everspot_store.table import Table
+
+_ROUNDS = 3
+
+
+class Lease:
+    """One ownership of a job: (job, epoch, owner). Thread-safe.
+
+    The owner trusts itself for `ttl` after the last successful renewal *began*, by its own monotonic clock. An
+    observer declares it dead when the record stood still for `ttl` on the observer's clock, which starts no earlier
+    than that renewal arrived; so the owner always stops first. No two machines' clocks are compared.
+    """
+
+    def __init__(
+        self,
+        records: Table[JobRecord],
+        clock: Clock,
+        spec: JobSpec,
+        held: Versioned[JobRecord],
+        ttl: timedelta,
+        began: timedelta,
+    ) -> None:
+        self._records = records
+        self._clock = clock
+        self._spec = spec
+        self._held = held
+        self._ttl = ttl
+        self._began = began
+        self._lost = False
+        self._released = False
+        self._lock = threading.Lock()
+        self.job_id = held.value.job_id
+        self.epoch = held.value.epoch
+        self.owner = held.value.owner or ""
+
+    @property
+    def record(self) -> JobRecord:
+        """The job's record as this owner last wrote or read it."""
+        return self._held.value
+
+    @property
+    def valid_until(self) -> timedelta:
+        """The moment of this machine's monotonic clock at which the lease ends unless it is renewed."""
+        return self._began if self._lost or self._released else self._began + self._ttl
+
+    def valid(self) -> bool:
+        """Whether the owner may still act as one."""
+        return self._clock.monotonic() < self.valid_until
+
+    def renew(self, progress: Progress | None = None) -> bool:
+        """Say that the owner lives, and how far it is. False: the lease is lost for good.
+
+        Raises:
+            StoreUnavailable: if the store could not be asked. The lease is still held until `valid_until`; try again.
+        """
+        with self._lock:
+            if self._lost or self._released:
+                return False
+            began = self._clock.monotonic()
+            shown = _finite(progress) if progress is not None else self._held.value.progress
+            written = self._write(lambda record: transitions.renew(record, shown, self._clock.now()))
+            if written is not None:
+                self._began = began
+            return written is not None
+
+    def release(self, reason: Reason, *, exit_code: int | None = None, detail: str = "") -> JobRecord | None:
+        """Give the job back, or end it; the record that resulted. None: the lease had been lost already.
+
+        From the first call on the lease is not valid any more, also when the store cannot be reached.
+
+        Raises:
+            StoreUnavailable: if the store could not be asked; try again.
+        """
+        with self._lock:
+            if self._lost:
+                return None
+            self._released = True
+            written = self._write(
+                lambda record: transitions.release(record, reason, self._clock.now(), self._spec, exit_code, detail)
+            )
+            self._lost = True
+            if written is not None:
+                return written.value
+            current = self._records.get(self.job_id)
+            return current.value if current is not None and self._left_by_us(current.value, reason) else None
+
+    def _left_by_us(self, record: JobRecord, reason: Reason) -> bool:
+        """Whether an earlier call of `release`, whose answer never came, was carried out after all."""
+        same = record.epoch == self.epoch and record.last_owner == self.owner
+        return same and not record.state.owned and record.last_reason is reason
+
+    def _write(self, change: Callable[[JobRecord], JobRecord]) -> Versioned[JobRecord] | None:
+        """Carry a change out. A refused write is no proof of loss: an earlier renewal whose answer never came may
+        have been carried out after all, so it is the record that tells."""
+        for _ in range(_ROUNDS):
+            written = self._records.replace(self.job_id, self._held, change(self._held.value))
+            if written is not None:
+                self._held = written
+                return written
+            current = self._records.get(self.job_id)
+            if (
+                current is None
+                or current.value.state is not JobState.RUNNING
+                or not transitions.owns(current.value, self.epoch, self.owner)
+            ):
+                self._lost = True
+                return None
+            self._held = current
+        raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be renewed")
+
+
+def _finite(progress: Progress) -> Progress:
+    """JSON has no NaN; a record that held one could not be read back."""
+    metrics = {name: value for name, value in progress.metrics.items() if math.isfinite(value)}
+    rate = progress.steps_per_second
+    return progress.model_copy(
+        update={"metrics": metrics, "steps_per_second": rate if rate is not None and math.isfinite(rate) else None}
+    )

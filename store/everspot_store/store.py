@@ -1,0 +1,263 @@
+"""The store of one cluster: two buckets, and every document in them by name. See docs/store.md for the layout."""
+
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everspot_core import lease as transitions
+from everspot_core.clock import Clock
+from everspot_core.job import JobSubmission
+from everspot_core.manifest import Manifest
+from everspot_core.records import (
+    Assignment,
+    CheckpointHead,
+    EndRecord,
+    Event,
+    InstanceRecord,
+    JobRecord,
+    JobState,
+    LaunchRecord,
+    PricePoint,
+    Request,
+)
+
+from everspot_store import code
+from everspot_store.backend import Guard, Versioned
+from everspot_store.bucket import Bucket
+from everspot_store.checkpoints import Checkpoints
+from everspot_store.chunks import Chunk, Stream
+from everspot_store.clock import SystemClock
+from everspot_store.errors import JobExists, KeyTaken, StoreError
+from everspot_store.events import EventWriter, ordered
+from everspot_store.heartbeat import SchedulerBeat
+from everspot_store.leases import Lease
+from everspot_store.table import Table
+
+if TYPE_CHECKING:
+    from obstore.store import S3CredentialProvider
+
+_MANIFEST = "cluster"
+_DRAIN = "drain"
+_ROUNDS = 3
+
+
+class Store:
+    """What a cluster remembers. Thread-safe; everything that waits does so by `clock`.
+
+    Every method raises `StoreUnavailable` (transient, bounded retries spent), `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(self, control: Bucket, data: Bucket, clock: Clock) -> None:
+        self.control = control
+        self.data = data
+        self.clock = clock
+        self.jobs = Table(control, "jobs", JobSubmission)
+        self.cancels = Table(control, "cancels", Request)
+        self.drills = Table(control, "drills", Request)
+        self.records = Table(control, "records", JobRecord)
+        self.heads = Table(control, "heads", CheckpointHead)
+        self.instances = Table(control, "instances", InstanceRecord)
+        self.assignments = Table(control, "assignments", Assignment)
+        self.launches = Table(control, "ledger/launches", LaunchRecord)
+        self.ends = Table(control, "ledger/ends", EndRecord)
+        self.schedulers = Table(control, "schedulers", SchedulerBeat)
+        self._events = Table(control, "events", Event)
+        self._prices = Table(control, "ledger/prices", PricePoint)
+        self._logs = Stream(data, "logs", ".log")
+        self._metrics = Stream(data, "metrics", ".jsonl")
+        self._manifest: Manifest | None = None
+
+    @classmethod
+    def open(
+        cls,
+        control_url: str,
+        data_url: str | None = None,
+        *,
+        clock: Clock | None = None,
+        credentials: "S3CredentialProvider | None" = None,
+    ) -> "Store":
+        """The store at `control_url`; the data bucket is by default the one that `cluster.json` there names.
+
+        Raises:
+            StoreError: if a URL cannot be used, or `data_url` is not given and there is no `cluster.json`.
+        """
+        clock = clock or SystemClock.from_environment()
+        control = Bucket.open(control_url, clock=clock, credentials=credentials)
+        manifest = None
+        if data_url is None:
+            manifest = _read_manifest(control)
+            data_url = manifest.data_url
+        store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock)
+        store._manifest = manifest
+        return store
+
+    # The cluster
+
+    def manifest(self) -> Manifest:
+        """`cluster.json`, read once.
+
+        Raises:
+            StoreError: if there is none.
+        """
+        if self._manifest is None:
+            self._manifest = _read_manifest(self.control)
+        return self._manifest
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""
+        self.control.put(f"{_MANIFEST}.json", manifest.to_json())
+        self._manifest = manifest
+
+    def drain_request(self) -> Request | None:
+        """The wish that every job leaves its instance and nothing new starts, if there is one."""
+        found = self._root(Request).get(_DRAIN)
+        return None if found is None else found.value
+
+    def request_drain(self, request: Request) -> None:
+        """Ask for a drain. Asking again changes nothing."""
+        self._root(Request).create(_DRAIN, request)
+
+    def clear_drain(self) -> None:
+        """Take the wish back."""
+        self._root(Request).delete(_DRAIN)
+
+    # Jobs
+
+    def submit(self, submission: JobSubmission, code_dir: Path | None = None) -> JobSubmission:
+        """Upload the code, if any, and create the job by one conditional write. Once this returns the job is never
+        lost. What is returned carries the digest of the code.
+
+        Raises:
+            JobExists: if the id is taken.
+            UnsafeArchive: if the code cannot be packed.
+        """
+        if code_dir is not None:
+            submission = submission.model_copy(update={"code_digest": self.pack_code(code_dir)})
+        if self.jobs.create(submission.job_id, submission) is None:
+            raise JobExists(submission.job_id)
+        return submission
+
+    def pack_code(self, folder: Path) -> str:
+        """Pack a folder and upload it under its digest, which is returned. The same code is uploaded once."""
+        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+            archive = Path(scratch, "code.tar.gz")
+            digest = code.pack(folder, archive)
+            try:
+                self.data.upload(_code_key(digest), archive)
+            except KeyTaken:
+                self.data.download(_code_key(digest), Path(scratch, "there"), digest)
+        return digest
+
+    def fetch_code(self, digest: str, folder: Path) -> None:
+        """Fetch code by its digest and unpack it into `folder`.
+
+        Raises:
+            FileNotFoundError: if it was never uploaded.
+            DigestMismatch: if the bytes are others.
+            UnsafeArchive: if it would write outside `folder`.
+        """
+        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+            archive = Path(scratch, "code.tar.gz")
+            self.data.download(_code_key(digest), archive, digest)
+            code.unpack(archive, folder)
+
+    def acquire(
+        self, job_id: str, epoch: int, owner: str, *, ttl: timedelta | None = None, adopt: bool = False
+    ) -> Lease | None:
+        """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. None: it is not, or no longer.
+
+        `adopt` also takes over a job that is RUNNING under the same epoch and owner: for an agent that was restarted
+        and has made sure that nothing of its earlier life runs any more. `ttl` is by default the manifest's.
+
+        Raises:
+            StoreError: if the job was never submitted.
+        """
+        ttl = ttl if ttl is not None else self.manifest().limits.lease_ttl
+        submission = self.jobs.get(job_id)
+        if submission is None:
+            raise StoreError(f"job {job_id} was never submitted")
+        for _ in range(_ROUNDS):
+            began = self.clock.monotonic()
+            old = self.records.get(job_id)
+            if old is None or not transitions.owns(old.value, epoch, owner):
+                return None
+            new = transitions.start(old.value, epoch, owner, self.clock.now())
+            if new is None and adopt and old.value.state is JobState.RUNNING:
+                new = transitions.renew(old.value, old.value.progress, self.clock.now())
+            if new is None:
+                return None
+            held = self.records.replace(job_id, old, new)
+            if held is not None:
+                return Lease(self.records, self.clock, submission.value.spec, held, ttl, began)
+        return None
+
+    def checkpoints(self, job_id: str, epoch: int | None = None, guard: Guard | None = None) -> Checkpoints:
+        """The checkpoints of a job: for its owner under `epoch`, or for reading. `guard`: the lease is still valid."""
+        return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard)
+
+    # History
+
+    def events(self, job_id: str) -> list[Event]:
+        """What happened to a job, in order of (at, epoch, writer, seq)."""
+        return ordered([found.value for found in self._events.scan(f"{job_id}/").values()])
+
+    def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
+        """A writer of events that numbers them by itself. `writer`: instance id, `trainer-<instance id>`, scheduler id
+        or `cli`."""
+        return EventWriter(self._events, self.clock, job_id, epoch, writer, instance_id)
+
+    def append_event(self, event: Event) -> None:
+        """Write an event that carries its own number. Writing the same one again does nothing.
+
+        Raises:
+            KeyTaken: if another event has that number.
+        """
+        key = f"{event.job_id}/{event.epoch:06d}-{event.writer}-{event.seq:06d}"
+        if self._events.create(key, event) is None:
+            there = self._events.get(key)
+            if there is None or there.value != event:
+                raise KeyTaken(self._events.key(key))
+
+    def prices(self) -> list[PricePoint]:
+        """All price points, oldest first."""
+        points = [found.value for found in self._prices.scan().values()]
+        return sorted(points, key=lambda point: (point.at, point.instance_type, point.zone, point.market))
+
+    def add_price(self, point: PricePoint) -> None:
+        """Note a price. The first note for a pool and second counts; later ones change nothing."""
+        stamp = point.at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self._prices.create(f"{point.instance_type}/{point.zone}/{point.market.value}-{stamp}", point)
+
+    # Logs and metrics
+
+    def append_log(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
+        """Write chunk `seq` of the job's log in this epoch; idempotent."""
+        self._logs.append(job_id, epoch, seq, data)
+
+    def read_logs(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
+        """Chunks of the log in order, from behind the position (epoch, seq) `after`; ends with what exists now."""
+        return self._logs.read(job_id, after)
+
+    def append_metrics(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
+        """Write chunk `seq` of the job's metrics (JSON lines) in this epoch; idempotent."""
+        self._metrics.append(job_id, epoch, seq, data)
+
+    def read_metrics(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
+        """Chunks of the metrics in order, as `read_logs`."""
+        return self._metrics.read(job_id, after)
+
+    def _root(self, model: type[Request]) -> Table[Request]:
+        return Table(self.control, "", model)
+
+
+def _read_manifest(control: Bucket) -> Manifest:
+    found: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
+    if found is None:
+        raise StoreError(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
+    return found.value
+
+
+def _code_key(digest: str) -> str:
+    return f"code/{digest}.tar.gz"

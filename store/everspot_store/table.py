@@ -1,0 +1,136 @@
+"""Typed documents under a prefix, and what becomes of each outcome of a conditional write."""
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from everspot_core.documents import Document
+from pydantic import ValidationError
+
+from everspot_store.backend import Versioned, WriteOutcome, WriteResult
+from everspot_store.bucket import ATTEMPTS, Bucket
+from everspot_store.errors import BadDocument, StoreUnavailable
+
+D = TypeVar("D", bound=Document)
+
+_READERS = 8
+_log = logging.getLogger(__name__)
+
+
+class Table(Generic[D]):
+    """Documents of one type under `prefix/<id>.json`; an empty prefix is the root. Thread-safe.
+
+    Every write carries a random mark of its own, so that no two versions of a document have the same bytes or ETag,
+    and reading tells for certain whether a write whose answer was lost is ours.
+
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(self, bucket: Bucket, prefix: str, model: type[D]) -> None:
+        self.bucket = bucket
+        self.prefix = f"{prefix}/" if prefix else ""
+        self._model = model
+        self._cache: dict[str, Versioned[D]] = {}
+        self._lock = threading.Lock()
+
+    def key(self, id: str) -> str:
+        """The key of a document in the bucket."""
+        return f"{self.prefix}{id}.json"
+
+    def get(self, id: str) -> Versioned[D] | None:
+        """The document, or None.
+
+        Raises:
+            BadDocument: if it cannot be read as its type.
+        """
+        found = self.bucket.get(self.key(id))
+        return None if found is None else Versioned(self._parse(self.key(id), found.value), found.etag)
+
+    def scan(self, under: str = "") -> dict[str, Versioned[D]]:
+        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`): one listing,
+        and one read for each document that changed since this table's last scan.
+
+        A document that cannot be read is logged and left out, so that one bad one does not blind a scheduler.
+        """
+        prefix = f"{self.prefix}{under}"
+        listed = {
+            entry.key[len(self.prefix) : -len(".json")]: entry.etag
+            for entry in self.bucket.list(prefix)
+            if entry.key.endswith(".json")
+        }
+        with self._lock:
+            known = {id: doc for id, doc in self._cache.items() if id in listed and doc.etag == listed[id]}
+        read = dict(self._read([id for id in listed if id not in known]))
+        found = {id: known.get(id) or read[id] for id in listed if id in known or id in read}
+        with self._lock:
+            self._cache = {**self._cache, **found} if under else dict(found)
+        return found
+
+    def create(self, id: str, doc: D) -> Versioned[D] | None:
+        """Write a document that must not exist. None: somebody else was first."""
+        return self._conditional(id, doc, None)
+
+    def replace(self, id: str, old: Versioned[D], new: D) -> Versioned[D] | None:
+        """Write `new` if the document is still `old`. None: somebody else has changed it, and nothing of ours is
+        there now."""
+        return self._conditional(id, new, old.etag)
+
+    def put(self, id: str, doc: D) -> Versioned[D]:
+        """Write without a condition; for documents with a single writer."""
+        return Versioned(doc, self.bucket.put(self.key(id), _marked(doc)))
+
+    def delete(self, id: str) -> None:
+        """Remove a document; nothing happens if it does not exist."""
+        self.bucket.delete(self.key(id))
+
+    def _conditional(self, id: str, doc: D, etag: str | None) -> Versioned[D] | None:
+        """Every attempt sends the same bytes under the same condition, so at most one of them can take effect, and
+        it does not matter which."""
+        key, data = self.key(id), _marked(doc)
+        result = WriteResult(WriteOutcome.UNKNOWN)
+        for attempt in range(ATTEMPTS):
+            self.bucket.pause(attempt)
+            result = self.bucket.create(key, data) if etag is None else self.bucket.replace(key, data, etag)
+            if result.outcome is WriteOutcome.DONE:
+                assert result.etag is not None  # noqa: S101 - by the contract of a backend
+                return Versioned(doc, result.etag)
+            if result.outcome is WriteOutcome.CONFLICT:
+                continue
+            # Lost may be the answer to an earlier attempt of ours that was carried out, so both are read back.
+            there = self.bucket.get(key)
+            if there is not None and there.value == data:
+                return Versioned(doc, there.etag)
+            untouched = (there.etag if there is not None else None) == etag
+            if result.outcome is WriteOutcome.LOST or not untouched:
+                return None
+        raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
+
+    def _read(self, ids: list[str]) -> Iterable[tuple[str, Versioned[D]]]:
+        if len(ids) > 1:
+            with ThreadPoolExecutor(min(_READERS, len(ids)), thread_name_prefix="everspot-scan") as pool:
+                found = list(pool.map(self._get_or_skip, ids))
+        else:
+            found = [self._get_or_skip(id) for id in ids]
+        return [(id, doc) for id, doc in zip(ids, found, strict=True) if doc is not None]
+
+    def _get_or_skip(self, id: str) -> Versioned[D] | None:
+        try:
+            return self.get(id)
+        except BadDocument as error:
+            _log.error("%s", error)
+            return None
+
+    def _parse(self, key: str, data: bytes) -> D:
+        try:
+            return self._model.model_validate_json(data)
+        except ValidationError as error:
+            raise BadDocument(key, str(error)) from error
+
+
+def _marked(doc: Document) -> bytes:
+    """The document as JSON with a mark that no other write has; readers ignore fields they do not know."""
+    return json.dumps({**json.loads(doc.to_json()), "written": secrets.token_hex(8)}, indent=1).encode()

@@ -1,0 +1,88 @@
+import logging
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import boto3
+import pytest
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, Manifest
+from everspot_store import ManualClock, Store
+from moto.server import ThreadedMotoServer
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def submission() -> Callable[..., JobSubmission]:
+    """Makes a submission with whatever settings of the spec a test wants."""
+
+    def make(job_id: str = "job-1", **spec: object) -> JobSubmission:
+        settings = {"name": "test", "recipe": "image_classification", **spec}
+        return JobSubmission(job_id=job_id, spec=JobSpec.model_validate(settings), submitted_at=AT)
+
+    return make
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(AT)
+
+
+@pytest.fixture
+def folder_store(tmp_path: Path, clock: ManualClock) -> Store:
+    return open_folder_store(tmp_path, clock)
+
+
+def open_folder_store(root: Path, clock: ManualClock | None = None) -> Store:
+    for name in ("control", "data"):
+        (root / name).mkdir(exist_ok=True)
+    urls = [(root / name).as_uri() for name in ("control", "data")]
+    store = Store.open(*urls, clock=clock)
+    store.write_manifest(Manifest(cluster="test", cloud=Cloud.FOLDER, control_url=urls[0], data_url=urls[1]))
+    return store
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    logging.getLogger("werkzeug").disabled = True
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The standard environment of a process that may use the S3 at `moto_endpoint`."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    return moto_endpoint
+
+
+@pytest.fixture
+def s3_store(aws: str, clock: ManualClock) -> Store:
+    client = boto3.client("s3")
+    names = [f"everspot-{part}-{uuid4().hex[:12]}" for part in ("control", "data")]
+    for name in names:
+        client.create_bucket(Bucket=name)
+    urls = [f"s3://{name}" for name in names]
+    store = Store.open(*urls, clock=clock)
+    store.write_manifest(
+        Manifest(cluster="test", cloud=Cloud.AWS, region="us-east-1", control_url=urls[0], data_url=urls[1])
+    )
+    return store
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """The same behaviour is asked of both kinds of store."""
+    found: Store = request.getfixturevalue(f"{request.param}_store")
+    return found

@@ -1,0 +1,161 @@
+"""The life of a job through the store's public doors: the same on a folder and on S3."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from everspot_core import lease as transitions
+from everspot_core.job import JobSubmission
+from everspot_core.records import EventKind, JobState, Market, PricePoint, Progress, Reason, Request
+from everspot_store import Fenced, JobExists, ManualClock, Store
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+Make = Callable[..., JobSubmission]
+
+
+def assign(store: Store, job_id: str, instance: str) -> int:
+    """What a scheduler does."""
+    old = store.records.get(job_id)
+    new = transitions.assign(old.value if old else None, job_id, instance, store.clock.now())
+    written = store.records.create(job_id, new) if old is None else store.records.replace(job_id, old, new)
+    assert written is not None
+    return new.epoch
+
+
+def test_a_job_lives_from_submission_to_success(store: Store, submission: Make, tmp_path: Path) -> None:
+    store.submit(submission())
+    assert list(store.jobs.scan()) == ["job-1"]
+    epoch = assign(store, "job-1", "i-1")
+    lease = store.acquire("job-1", epoch, "i-1")
+    assert lease is not None and lease.valid()
+    assert lease.renew(Progress(step=5, metrics={"loss": float("nan"), "accuracy": 0.5}))
+    seen = store.records.get("job-1")
+    assert seen is not None and seen.value.state is JobState.RUNNING
+    assert seen.value.progress == Progress(step=5, metrics={"accuracy": 0.5})
+
+    checkpoints = store.checkpoints("job-1", epoch, guard=lease.valid)
+    assert checkpoints.fence().epoch == 1
+    assert checkpoints.restore(tmp_path / "restored") is None
+    for step in (10, 20, 30):
+        part = tmp_path / "model.pt"
+        part.write_bytes(b"weights" * step)
+        published = checkpoints.publish(step, {"model.pt": part}, {"torch": "2"}, keep=2)
+        assert published.parts[0].sha256 == hashlib.sha256(b"weights" * step).hexdigest()
+    assert len(checkpoints.retire()) == 1
+
+    record = lease.release(Reason.FINISHED, exit_code=0)
+    assert record is not None and record.state is JobState.SUCCEEDED
+    assert not lease.valid()
+    reader = store.checkpoints("job-1")
+    found = reader.restore(tmp_path / "read")
+    assert found is not None and found.step == 30
+    assert (tmp_path / "read" / "model.pt").read_bytes() == b"weights" * 30
+
+
+def test_a_successor_goes_on_where_the_owner_was_and_fences_it(store: Store, submission: Make, tmp_path: Path) -> None:
+    store.submit(submission())
+    first = assign(store, "job-1", "i-1")
+    lease = store.acquire("job-1", first, "i-1")
+    assert lease is not None
+    part = tmp_path / "model.pt"
+    part.write_bytes(b"one")
+    stale = store.checkpoints("job-1", first)
+    stale.publish(10, {"model.pt": part})
+    assert lease.release(Reason.NOTICE) is not None
+
+    second = assign(store, "job-1", "i-2")
+    assert store.acquire("job-1", first, "i-1") is None
+    assert store.acquire("job-1", second, "i-2") is not None
+    successor = store.checkpoints("job-1", second)
+    restored = successor.restore(tmp_path / "restored")
+    assert restored is not None and restored.step == 10
+    with pytest.raises(Fenced):
+        stale.publish(20, {"model.pt": part})
+    with pytest.raises(Fenced):
+        stale.retire()
+    assert not lease.renew(Progress(step=99))
+
+
+def test_a_job_id_is_used_once(store: Store, submission: Make) -> None:
+    store.submit(submission())
+    with pytest.raises(JobExists):
+        store.submit(submission(priority="critical"))
+
+
+def test_code_is_packed_uploaded_once_and_unpacked(store: Store, submission: Make, tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    (source / "pkg").mkdir(parents=True)
+    (source / "pkg" / "train.py").write_text("print(1)\n")
+    made = store.submit(submission(), code_dir=source)
+    assert store.submit(submission("job-2"), code_dir=source).code_digest == made.code_digest
+    assert made.code_digest is not None
+    store.fetch_code(made.code_digest, tmp_path / "out")
+    assert (tmp_path / "out" / "pkg" / "train.py").read_text() == "print(1)\n"
+
+
+def test_events_are_numbered_and_ordered(store: Store, clock: ManualClock) -> None:
+    agent = store.event_writer("job-1", 1, "i-1", "i-1")
+    trainer = store.event_writer("job-1", 1, "trainer-i-1", "i-1")
+    agent.emit(EventKind.STARTED)
+    clock.advance(timedelta(seconds=1))
+    trainer.emit(EventKind.TRAINING, from_step=0, restored=False, seconds=1.5)
+    clock.advance(timedelta(seconds=1))
+    agent.emit(EventKind.NOTICE, source="imds")
+    assert [(event.kind, event.seq) for event in store.events("job-1")] == [
+        (EventKind.STARTED, 0),
+        (EventKind.TRAINING, 0),
+        (EventKind.NOTICE, 1),
+    ]
+
+
+def test_a_writer_that_starts_again_goes_on_behind_its_last_number(store: Store) -> None:
+    store.event_writer("job-1", 1, "i-1").emit(EventKind.STARTED)
+    again = store.event_writer("job-1", 1, "i-1").emit(EventKind.ERROR, message="x")
+    assert again.seq == 1
+    assert len(store.events("job-1")) == 2
+    store.append_event(again)
+    assert len(store.events("job-1")) == 2
+
+
+def test_prices_drain_logs_and_metrics_come_back(store: Store) -> None:
+    point = PricePoint(
+        instance_type="m5.large", zone="us-east-1a", market=Market.SPOT, at=AT, usd_per_hour=0.03, source="test"
+    )
+    store.add_price(point)
+    store.add_price(point)
+    assert store.prices() == [point]
+
+    assert store.drain_request() is None
+    store.request_drain(Request(at=AT, by="me"))
+    asked = store.drain_request()
+    assert asked is not None and asked.by == "me"
+    store.clear_drain()
+    assert store.drain_request() is None
+
+    store.append_log("job-1", 1, 0, b"a")
+    store.append_log("job-1", 1, 1, b"b")
+    store.append_log("job-1", 1, 1, b"b")
+    store.append_log("job-1", 2, 0, b"c")
+    assert b"".join(chunk.data for chunk in store.read_logs("job-1")) == b"abc"
+    assert [chunk.position for chunk in store.read_logs("job-1", after=(1, 0))] == [(1, 1), (2, 0)]
+    store.append_metrics("job-1", 1, 0, b"{}\n")
+    assert [chunk.data for chunk in store.read_metrics("job-1")] == [b"{}\n"]
+
+
+def test_requests_are_listed_by_job(store: Store) -> None:
+    store.drills.create("job-1/d1", Request(at=AT))
+    store.drills.create("job-2/d1", Request(at=AT))
+    assert list(store.drills.scan("job-1/")) == ["job-1/d1"]
+    assert sorted(store.drills.scan()) == ["job-1/d1", "job-2/d1"]
+    assert store.manifest().cluster == "test"
+
+
+def test_a_large_file_goes_up_and_down_in_pieces(store: Store, tmp_path: Path) -> None:
+    source = tmp_path / "large"
+    source.write_bytes(bytes(range(256)) * (40 * 4096))
+    stored = store.data.upload("datasets/large", source)
+    assert stored.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert store.data.download("datasets/large", tmp_path / "back", stored.sha256) == stored.sha256
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()

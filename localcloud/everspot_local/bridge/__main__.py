@@ -1,0 +1,76 @@
+"""Stands in for the plugin `pulumi-resource-aws`, which is that same upstream provider wrapped, where it cannot be had.
+
+It serves Pulumi's provider protocol in front of the real upstream provider binary and knows names, nothing else. What it
+does not do: component resources, provider methods (`Call`), the package schema (`pulumi package get-schema aws`), parameterization, cross-provider state moves,
+archives as inputs, and the properties that pulumi-aws adds by hand (callback functions, `aws.s3.BucketNotification` helpers
+in other languages); services that the upstream binary was built without are refused by name.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+from pulumi.runtime.proto import provider_pb2_grpc
+
+from everspot_local.bridge.provider import Provider
+from everspot_local.bridge.resources import Resources
+from everspot_local.bridge.sdk import Sdk
+from everspot_local.bridge.upstream import MAX_MESSAGE_BYTES, BridgeError, Upstream
+
+# The engine runs up to so many operations at once, and an upstream wait takes minutes.
+WORKERS = 128
+ORPHAN_CHECK_SECONDS = 1.0
+
+
+def toolchain() -> Path:
+    """Return the folder that holds `bin/` and `stubs/`."""
+    return Path(os.environ.get("EVERSPOT_TOOLCHAIN", ".everspot/toolchain")).absolute()
+
+
+def leave_with_parent(parent: int) -> None:
+    """End this process when the engine is gone without having said so."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_CHECK_SECONDS)
+    os._exit(1)
+
+
+def main() -> int:
+    """Serve until the engine ends this process; print the port first, as the engine expects."""
+    sink = os.environ.get("EVERSPOT_BRIDGE_LOG")
+    if sink:
+        logging.basicConfig(filename=sink, level=logging.DEBUG, format="%(asctime)s %(process)d %(name)s %(message)s")
+        faulthandler.enable(file=sys.stderr)
+    parent = os.getppid()
+    tools = toolchain()
+    try:
+        upstream = Upstream(tools / "bin" / "terraform-provider-aws", tools / "stubs")
+        resources = Resources(upstream, Sdk("pulumi_aws"))
+    except (BridgeError, LookupError) as error:
+        sys.stderr.write(f"pulumi-resource-aws: {error}\n")
+        return 1
+    threading.Thread(target=leave_with_parent, args=(parent,), daemon=True).start()
+    limits = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", -1)]
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=WORKERS), options=limits)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(resources), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stop(grace=None))
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    server.wait_for_termination()
+    upstream.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

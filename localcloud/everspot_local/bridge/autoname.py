@@ -1,0 +1,84 @@
+"""Automatic names: a resource without a name gets its logical name and seven random digits, as pulumi-aws gives them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from everspot_local.bridge.names import Mapping
+from everspot_local.bridge.upstream import BridgeError
+
+DIGITS = "0123456789abcdef"
+SUFFIX_LENGTH = 7
+PROPOSE, ENFORCE, DISABLE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the name of a type is made: its property, its greatest length, and what must stand around it."""
+
+    property: str = "name"
+    longest: int = 255
+    prefix: str = ""
+    lower: bool = False
+
+
+RULES = {
+    "aws_s3_bucket": Rule("bucket", 63, lower=True),
+    "aws_iam_role": Rule(longest=64),
+    "aws_iam_role_policy": Rule(longest=128),
+    "aws_iam_policy": Rule(longest=128),
+    "aws_iam_instance_profile": Rule(longest=128),
+    "aws_cloudwatch_event_rule": Rule(longest=64),
+    "aws_launch_template": Rule(longest=128),
+    "aws_sqs_queue": Rule(longest=80),
+    "aws_kms_alias": Rule(prefix="alias/"),
+}
+# A list-like resource has a `name` that is not its own.
+NOT_OWN = {"aws_availability_zones", "aws_iam_role_policy_attachment"}
+
+
+def rule_for(mapping: Mapping) -> Rule | None:
+    """Return the naming rule of a type, None if it is not named."""
+    if mapping.upstream in NOT_OWN:
+        return None
+    rule = RULES.get(mapping.upstream, Rule())
+    field = next((f for f in mapping.node.fields.values() if f.pulumi == rule.property), None)
+    return rule if field is not None and field.settable and field.node.kind == "string" else None
+
+
+def name_it(
+    mapping: Mapping, inputs: dict[str, Any], olds: dict[str, Any], name: str, seed: bytes, proposal: str, mode: int
+) -> dict[str, Any]:
+    """Return the inputs with a name where the user gave none; a name given automatically before is kept.
+
+    Raises:
+        BridgeError: automatic naming was switched off, and the user gave no name.
+    """
+    rule = rule_for(mapping)
+    if rule is None or rule.property in inputs or f"{rule.property}Prefix" in inputs:
+        return {**inputs, "__defaults": []}
+    if mode == DISABLE:
+        raise BridgeError(f"{rule.property}: automatic naming is disabled, so a name is required")
+    kept = olds.get(rule.property) if rule.property in olds.get("__defaults", []) else None
+    ending = ".fifo" if inputs.get("fifoQueue") is True or inputs.get("fifoTopic") is True else ""
+    made = kept or (proposal if mode == ENFORCE else _fresh(rule, proposal, name, seed, ending))
+    return {**inputs, rule.property: made, "__defaults": [rule.property]}
+
+
+def _fresh(rule: Rule, proposal: str, name: str, seed: bytes, ending: str) -> str:
+    if proposal:
+        return f"{rule.prefix}{proposal}{ending}"
+    digits = random.Random(seed or None).choices(DIGITS, k=SUFFIX_LENGTH)  # noqa: S311 (a name, not a secret)
+    room = rule.longest - len(rule.prefix) - SUFFIX_LENGTH - 1 - len(ending)
+    base = name.lower() if rule.lower else name
+    return f"{rule.prefix}{base[:room]}-{''.join(digits)}{ending}"
+
+
+def was_automatic(mapping: Mapping, inputs: dict[str, Any]) -> bool:
+    """Whether the resource has no name that would stand in the way of its own replacement."""
+    rule = rule_for(mapping)
+    if rule is None or f"{rule.property}Prefix" in inputs:
+        return True
+    return rule.property in inputs.get("__defaults", [])

@@ -1,0 +1,184 @@
+"""Names: which upstream type a Pulumi token means, and which property is which attribute.
+
+The rule is the one by which pulumi-aws itself is generated: camelCase for snake_case, lists and sets in the plural unless
+they hold at most one item (then the item stands alone). Each name that the rule yields is looked up in the installed SDK;
+one that is not found there, or found twice, raises `NameMismatch`: a wrong rule fails loudly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+
+from everspot_local.bridge.schema import Field, Node
+from everspot_local.bridge.sdk import Names, Sdk, Shape, snake
+
+# What the rule does not give. Types: Pulumi token → upstream type.
+TYPE_EXCEPTIONS = {
+    "aws:s3/bucketObjectv2:BucketObjectv2": "aws_s3_object",
+    "aws:s3/bucketObject:BucketObject": "aws_s3_bucket_object",
+}
+# Fields: (upstream type, dotted upstream path) → Pulumi name.
+FIELD_EXCEPTIONS = {
+    ("aws_cloudwatch_metric_alarm", "alarm_name"): "name",
+    ("aws_cloudwatch_log_subscription_filter", "log_group_name"): "logGroup",
+    ("aws_cloudwatch_event_endpoint", "event_bus"): "eventBuses",
+    ("aws_sns_topic_subscription", "topic_arn"): "topic",
+}
+# What this SDK has and this upstream, which is some months older, does not have yet: (upstream type, path) → Pulumi names.
+# Using one of them is refused by name; anything else that upstream lacks is a mismatch.
+SDK_AHEAD = {
+    ("aws_autoscaling_group", ""): {"instanceLifecyclePolicy"},
+    ("aws_cloudwatch_otel_enrichment", ""): {"excludeFilters", "includeFilters"},
+    ("aws_cloudwatch_query_definition", ""): {"arn"},
+    ("aws_flow_log", ""): {"tagFieldSpecifications"},
+    ("aws_launch_template", "network_interfaces"): {"enaQueueCount"},
+    ("aws_network_interface", ""): {"connectionTrackingSpecification"},
+    ("aws_s3_bucket", "server_side_encryption_configuration.rule"): {"blockedEncryptionTypes"},
+    ("aws_s3_bucket_server_side_encryption_configuration", "rule"): {"blockedEncryptionTypes"},
+    ("aws_sns_topic", ""): {"maximumMessageSize"},
+}
+# Folders of the SDK whose types carry no service name upstream (`aws_vpc`, not `aws_ec2_vpc`).
+BARE_FOLDERS = {"ec2", "index"}
+PROVIDER_TOKEN = "pulumi:providers:aws"  # noqa: S105 (a Pulumi type, not a secret)
+# Attributes that the SDK leaves out on purpose, in every type: Pulumi has options of its own for them.
+HIDDEN = {"timeouts", "id"}
+
+
+class NameMismatch(LookupError):
+    """The upstream schema and the SDK do not agree under the naming rule."""
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One type with its names in place: `node` carries them."""
+
+    token: str
+    upstream: str
+    node: Node
+    names: Names
+    version: int = 0
+
+
+def camel(name: str) -> str:
+    """Return the camelCase form of a snake_case name."""
+    head, *rest = name.split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def plural(word: str) -> str:
+    """Return the English plural in the simple form that the SDK's generator uses."""
+    if re.search(r"[^aeiou]y$", word):
+        return f"{word[:-1]}ies"
+    if re.search(r"(ss|x|ch|sh)$", word):
+        return f"{word}es"
+    if word.endswith("s"):
+        return word
+    return f"{word}s"
+
+
+def singular(word: str) -> str:
+    """Undo `plural` for a list that holds at most one item."""
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def upstream_type(token: str, known: Container[str]) -> str:
+    """Return the upstream type that a resource or function token means.
+
+    Raises:
+        NameMismatch: none of the names by rule is known upstream.
+    """
+    package, module, name = token.split(":")
+    folder = module.split("/")[0]
+    name = snake(name[3:] if name.startswith("get") and name[3:4].isupper() else name)
+    name = re.sub(r"_?v2$", "", name)
+    candidates = [TYPE_EXCEPTIONS.get(token, f"{package}_{folder}_{name}")]
+    if folder in BARE_FOLDERS:
+        candidates.append(f"{package}_{name}")
+    for candidate in candidates:
+        if candidate in known:
+            return candidate
+    raise NameMismatch(f"{token}: the upstream provider that was built here does not serve {' or '.join(candidates)}")
+
+
+class Namer:
+    """Puts the SDK's names into upstream schemas."""
+
+    def __init__(self, sdk: Sdk) -> None:
+        self.sdk = sdk
+
+    def assign(self, token: str, upstream: str, node: Node, names: Names) -> None:
+        """Fill in `pulumi`, `flat` and `scalar` of every field below `node`.
+
+        Raises:
+            NameMismatch: a name is missing on either side.
+        """
+        self._object(token, upstream, "", node, names.inputs, names.outputs)
+
+    def _object(
+        self, token: str, upstream: str, path: str, node: Node, inputs: dict[str, Shape], outputs: dict[str, Shape]
+    ) -> None:
+        shapes = {**inputs, **outputs}
+        claimed: dict[str, str] = {}
+        for field in node.fields.values():
+            where = f"{path}.{field.tf}" if path else field.tf
+            name = self._name(upstream, where, field, shapes)
+            if name is None:
+                if field.tf in HIDDEN and not path:
+                    continue
+                raise NameMismatch(f"{token}: attribute {where} of {upstream} has no property in the SDK")
+            if name in claimed:
+                raise NameMismatch(f"{token}: {claimed[name]} and {field.tf} both claim the property {name}")
+            claimed[name] = field.tf
+            field.pulumi = "" if name == "id" and not path else name
+            self._shape(token, upstream, where, field, inputs.get(name), outputs.get(name))
+        left = set(shapes) - set(claimed) - ({"id"} if not path else set())
+        left -= SDK_AHEAD.get((upstream, path), set())
+        if left and (token, path) != (PROVIDER_TOKEN, "endpoints"):
+            raise NameMismatch(f"{token}: properties {sorted(left)} of {path or 'the type'} have no attribute upstream")
+
+    def _name(self, upstream: str, where: str, field: Field, shapes: dict[str, Shape]) -> str | None:
+        base = camel(field.tf)
+        candidates = [FIELD_EXCEPTIONS.get((upstream, where), ""), base]
+        if field.node.kind in ("list", "set"):
+            candidates[1:] = [plural(base), base, singular(base)]
+        return next((c for c in candidates if c in shapes), None)
+
+    def _shape(
+        self, token: str, upstream: str, where: str, field: Field, given: Shape | None, returned: Shape | None
+    ) -> None:
+        shape = given or returned
+        node = field.node
+        if shape is None:
+            raise NameMismatch(f"{token}: {where} has no shape in the SDK")
+        if node.kind in ("list", "set"):
+            field.flat = shape.kind != "list"
+            if field.flat and field.max_items > 1:
+                raise NameMismatch(f"{token}: {where} holds up to {field.max_items} items but the SDK takes one")
+            if not field.flat:
+                given, returned = given and given.of, returned and returned.of
+        elif node.kind == "map" and node.elem and not node.elem.scalar:
+            given, returned = given and given.of, returned and returned.of
+        inner = node
+        while inner.elem is not None and inner.kind != "object":
+            inner = inner.elem
+            if inner.kind in ("list", "set", "map"):
+                given, returned = given and given.of, returned and returned.of
+        field.scalar = shape.kind if node.scalar else ""
+        if inner.kind == "object":
+            self._nested(token, upstream, where, inner, given, returned)
+
+    def _nested(
+        self, token: str, upstream: str, where: str, node: Node, given: Shape | None, returned: Shape | None
+    ) -> None:
+        def properties(shape: Shape | None) -> dict[str, Shape]:
+            if shape is None:
+                return {}
+            if shape.kind != "object":
+                raise NameMismatch(f"{token}: {where} is an object upstream and {shape.kind} in the SDK")
+            return self.sdk.nested(token, shape.cls)
+
+        self._object(token, upstream, where, node, properties(given), properties(returned))

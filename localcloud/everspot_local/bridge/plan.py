@@ -1,0 +1,196 @@
+"""What a plan says: the proposed state to ask for, the differences in the answer, and what forces a replacement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everspot_local.bridge.schema import Field, Node
+from everspot_local.bridge.upstream import UNKNOWN, is_unknown
+from everspot_local.bridge.values import Step, join
+
+INDEX = re.compile(r'\[(\d+|\*|"[^"]*")\]|([^.\[\]]+)')
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference between the prior and the planned state, at a Pulumi path."""
+
+    path: str
+    kind: str
+    field: Field
+
+
+def proposed(node: Node, config: Any, prior: Any) -> Any:
+    """Return the state to propose: what is configured, else what was before where the provider computes it.
+
+    This is Terraform's own rule. Blocks in lists are matched by position, in sets by what is configured in them.
+    """
+    if config is None or is_unknown(config):
+        return config
+    out = {}
+    for f in node.fields.values():
+        given, before = config[f.tf], prior.get(f.tf) if isinstance(prior, dict) else None
+        if f.node.block:
+            out[f.tf] = _blocks(f.node, given, before)
+        else:
+            out[f.tf] = before if given is None and f.computed else given
+    return out
+
+
+def _blocks(node: Node, config: Any, prior: Any) -> Any:
+    if node.kind == "object" or config is None or is_unknown(config):
+        return proposed(node, config, prior)
+    elem = node.elem
+    if elem is None:
+        return config
+    if node.kind == "map":
+        return {k: proposed(elem, v, (prior or {}).get(k)) for k, v in config.items()}
+    left = list(prior or [])
+    if node.kind == "list":
+        return [proposed(elem, v, left[i] if i < len(left) else None) for i, v in enumerate(config)]
+    out = []
+    for item in config:
+        match = next((p for p in left if _may_be(elem, item, p)), None)
+        if match is not None:
+            left.remove(match)
+        out.append(proposed(elem, item, match))
+    return out
+
+
+def _may_be(node: Node, config: Any, prior: Any) -> bool:
+    """Whether a set's prior element can be the one that this configuration describes."""
+    for f in node.fields.values():
+        given, before = config[f.tf], prior[f.tf]
+        if given is None:
+            if not f.computed and before is not None:
+                return False
+        elif f.node.block and f.node.kind in ("list", "set") and f.node.elem:
+            if len(given) != len(before) or not all(
+                any(_may_be(f.node.elem, g, b) for b in before) for g in given if isinstance(g, dict)
+            ):
+                return False
+        elif not same(f.node, given, before):
+            return False
+    return True
+
+
+def same(node: Node, a: Any, b: Any) -> bool:
+    """Whether two values of a type are equal; sets have no order, and an unknown equals only an unknown."""
+    return bool(canonical(node, a) == canonical(node, b))
+
+
+def canonical(node: Node, value: Any) -> Any:
+    """Return a comparable form of a value."""
+    if value is None or node.scalar or is_unknown(value):
+        return value
+    if node.kind == "object":
+        return {f.tf: canonical(f.node, value.get(f.tf)) for f in node.fields.values()}
+    elem = node.elem or Node("string")
+    if node.kind == "map":
+        return {k: canonical(elem, v) for k, v in value.items()}
+    items = [canonical(elem, v) for v in value]
+    return sorted(items, key=repr) if node.kind == "set" else items
+
+
+def changes(node: Node, prior: Any, planned: Any, path: str = "", top: Field | None = None) -> Iterator[Change]:
+    """Yield the differences of two objects, as deep as both sides have parts; a set counts as one."""
+    for f in node.fields.values():
+        before, after = (prior or {}).get(f.tf), (planned or {}).get(f.tf)
+        if f.pulumi and not same(f.node, before, after):
+            yield from _differ(f, top or f, f.node, before, after, join(path, f.pulumi))
+
+
+def _differ(f: Field, top: Field, node: Node, before: Any, after: Any, path: str) -> Iterator[Change]:
+    elem = node.elem
+    if is_unknown(after) or before in (None, []) or after in (None, []):
+        kind = "add" if before in (None, []) else "delete" if after in (None, []) else "update"
+        yield Change(path, kind, top)
+    elif node.kind == "object":
+        yield from changes(node, before, after, path, top)
+    elif node.kind == "map" and elem:
+        for key in sorted({*before, *after}):
+            if not same(elem, before.get(key), after.get(key)):
+                kind = "add" if key not in before else "delete" if key not in after else "update"
+                yield Change(join(path, key), kind, top)
+    elif node.kind == "list" and elem:
+        for i in range(max(len(before), len(after))):
+            b, a = (x[i] if i < len(x) else None for x in (before, after))
+            if not same(elem, b, a):
+                yield from _differ(f, top, elem, b, a, path if f.flat else join(path, i))
+    else:
+        yield Change(path, "update", top)
+
+
+def pulumi_path(node: Node, steps: Sequence[Step]) -> str:
+    """Translate an upstream attribute path, such as `("tags", "a")`, to a Pulumi property path."""
+    path, flat = "", False
+    for step in steps:
+        if node.kind == "object" and isinstance(step, str) and step in node.fields:
+            f = node.fields[step]
+            path, node, flat = join(path, f.pulumi or f.tf), f.node, f.flat
+            continue
+        if not (flat and isinstance(step, int)):
+            path = join(path, step)
+        node, flat = node.elem or node, False
+    return path
+
+
+def value_at(value: Any, steps: Sequence[Step]) -> Any:
+    """Return the part of an upstream value at a path, None where there is none and unknown inside an unknown."""
+    for step in steps:
+        if is_unknown(value):
+            return UNKNOWN
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def replacements(node: Node, prior: Any, planned: Any, paths: Sequence[Sequence[Step]]) -> list[str]:
+    """Return the Pulumi paths that force a replacement: those the provider named whose value does change."""
+    found = []
+    for steps in paths:
+        before, after = value_at(prior, steps), value_at(planned, steps)
+        if is_unknown(after) or before != after:
+            found.append(pulumi_path(node, steps))
+    return found
+
+
+def ignore(node: Node, config: Any, prior: Any, paths: Sequence[str]) -> None:
+    """Put the prior values into a configuration, in place, at the Pulumi paths whose changes are to be ignored."""
+    for path in paths:
+        steps = [m.group(1) or m.group(2) for m in INDEX.finditer(path)]
+        _keep(node, config, prior, [s.strip('"') for s in steps])
+
+
+def _keep(node: Node, config: Any, prior: Any, steps: list[str]) -> None:
+    if not isinstance(config, dict | list) or prior is None:
+        return
+    step, rest = steps[0], steps[1:]
+    if isinstance(config, list):
+        chosen = range(min(len(config), len(prior))) if step == "*" else [int(step)] if step.isdigit() else []
+        for i in chosen:
+            if rest and i < len(prior) and i < len(config) and node.elem:
+                _keep(node.elem, config[i], prior[i], rest)
+            elif not rest and i < len(prior) and i < len(config):
+                config[i] = prior[i]
+        return
+    if node.kind != "object":
+        if step in prior:
+            config[step] = prior[step]
+        else:
+            config.pop(step, None)
+        return
+    f = next((f for f in node.fields.values() if f.pulumi == step), None)
+    if f is None:
+        return
+    if f.flat and rest:
+        rest = ["0", *rest]
+    if rest:
+        _keep(f.node, config[f.tf], prior[f.tf], rest)
+    else:
+        config[f.tf] = prior[f.tf]

@@ -1,0 +1,129 @@
+"""A resource's state on the way through the engine: outputs carry what upstream wants back under `__meta`."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from everspot_local.bridge import wire
+from everspot_local.bridge.names import Mapping
+from everspot_local.bridge.plan import same
+from everspot_local.bridge.upstream import Upstream, decode, raise_errors
+from everspot_local.bridge.values import from_upstream, to_upstream
+
+META = "__meta"
+# Where SDK-based resources of the upstream provider keep their timeouts, in nanoseconds, in the private part.
+TIMEOUTS_KEY = "e2bfb730-ecaa-11e6-8f88-34363bc7c4c0"
+
+
+@dataclass
+class State:
+    """What upstream knows of one resource: its value, and a private part that only upstream reads."""
+
+    value: dict[str, Any] | None = None
+    private: bytes = b""
+    assets: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The resource's id, empty when there is none yet."""
+        found = (self.value or {}).get("id")
+        return found if isinstance(found, str) else ""
+
+    def outputs(self, mapping: Mapping) -> dict[str, Any]:
+        """Return the Pulumi outputs."""
+        out: dict[str, Any] = {**from_upstream(mapping.node, self.value), **self.assets}
+        meta: dict[str, Any] = {"schema_version": str(mapping.version)}
+        if self.private:
+            meta["private"] = base64.b64encode(self.private).decode()
+        back = to_upstream(mapping.node, out)
+        # What the names cannot carry, such as the difference between a null and an empty list that stands for one item.
+        lost = {
+            f.tf: (self.value or {})[f.tf]
+            for f in mapping.node.fields.values()
+            if (not f.pulumi and f.tf != "id")
+            or (f.pulumi not in self.assets and not same(f.node, back[f.tf], (self.value or {}).get(f.tf)))
+        }
+        kept = {k: v for k, v in lost.items() if v not in (None, []) and not wire_unknown(v)}
+        if kept:
+            meta["rest"] = kept
+        return {**out, META: json.dumps(meta, sort_keys=True)}
+
+
+def wire_unknown(value: Any) -> bool:
+    """Whether a value, or a part of it, cannot be written down because it is unknown."""
+    try:
+        json.dumps(value)
+    except TypeError:
+        return True
+    return False
+
+
+def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[str, Any]) -> State:
+    """Rebuild upstream's state from outputs, upgraded when an older schema wrote them.
+
+    Raises:
+        BridgeError: upstream cannot upgrade it.
+    """
+    meta = json.loads(outputs.get(META) or "{}")
+    value = to_upstream(mapping.node, {k: v for k, v in outputs.items() if not k.startswith("__")})
+    value.update(meta.get("rest", {}))
+    if "id" in value:
+        value["id"] = resource_id
+    private = base64.b64decode(meta.get("private", ""))
+    written = int(meta.get("schema_version", mapping.version))
+    if written != mapping.version:
+        raw = upstream.pb.RawState(json=json.dumps(value).encode())
+        answer = upstream.call("UpgradeResourceState", type_name=mapping.upstream, version=written, raw_state=raw)
+        raise_errors(answer.diagnostics)
+        value = decode(answer.upgraded_state.msgpack)
+    return State(value, private)
+
+
+def with_timeout(private: bytes, operation: str, seconds: float) -> bytes:
+    """Return the private part with a timeout for one operation written into it, where upstream keeps them as JSON."""
+    if not seconds:
+        return private
+    try:
+        parts = json.loads(private or b"{}")
+    except ValueError:
+        return private
+    parts.setdefault(TIMEOUTS_KEY, {})[operation] = int(seconds * 1e9)
+    return json.dumps(parts).encode()
+
+
+def config_with_timeout(config: dict[str, Any], mapping: Mapping, operation: str, seconds: float) -> dict[str, Any]:
+    """Return the configuration with a timeout for one operation, if the type knows it."""
+    spot = mapping.node.fields.get("timeouts")
+    if not seconds or spot is None or operation not in spot.node.fields:
+        return config
+    out = copy.copy(config)
+    out["timeouts"] = {**dict.fromkeys(spot.node.fields), operation: f"{seconds:g}s"}
+    return out
+
+
+def refreshed_inputs(mapping: Mapping, old: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs that describe what is there now: the old ones with today's values, or all that are not empty."""
+    if old:
+        maps = {f.pulumi for f in mapping.node.fields.values() if f.node.kind == "map"}
+        return {
+            k: v if k.startswith("__") else outputs.get(k) if k in maps else _project(v, outputs.get(k))
+            for k, v in old.items()
+        }
+    settable = {f.pulumi for f in mapping.node.fields.values() if f.settable and f.pulumi in mapping.names.inputs}
+    found = {k: v for k, v in outputs.items() if k in settable and v not in (None, "", 0, False, [], {})}
+    return {**found, "__defaults": []}
+
+
+def _project(old: Any, new: Any) -> Any:
+    """Cut an output to the parts that were given as inputs; maps of the user's own keys come whole."""
+    if wire.is_asset(old) or new is None:
+        return old if wire.is_asset(old) else new
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {k: _project(v, new[k]) for k, v in old.items() if k in new}
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [_project(o, n) for o, n in zip(old, new, strict=True)]
+    return new

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 from everspot_core.attempts import Attempt, attempts
 from everspot_core.catalogue import Catalogue
-from everspot_core.job import Budget
 from everspot_core.prices import HOUR, PriceBook, is_free, seconds_between
 from everspot_core.records import EndRecord, Event, LaunchRecord, Market, Role
 
@@ -19,16 +18,6 @@ class Spent:
     dollars: float
     gpu_hours: float
     wall_clock: timedelta
-
-    def over(self, budget: Budget) -> str | None:
-        """Which limit is reached, for people; None if none is."""
-        if budget.dollars is not None and self.dollars >= budget.dollars:
-            return f"budget of {budget.dollars:g} dollars is spent ({self.dollars:.2f})"
-        if budget.gpu_hours is not None and self.gpu_hours >= budget.gpu_hours:
-            return f"budget of {budget.gpu_hours:g} GPU-hours is spent ({self.gpu_hours:.2f})"
-        if budget.wall_clock is not None and self.wall_clock >= budget.wall_clock:
-            return f"wall-clock budget of {budget.wall_clock} is spent"
-        return None
 
 
 def spent(

@@ -4,7 +4,6 @@ from fractions import Fraction
 import pytest
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill, savings_percent, spent
-from everspot_core.job import Budget
 from everspot_core.prices import PriceBook, rounded
 from everspot_core.records import EndRecord, Event, EventKind, LaunchRecord, Market, PricePoint, Role
 from hypothesis import given, settings
@@ -264,19 +263,6 @@ def test_spent_counts_gpu_hours_and_reads_the_assignment_where_the_launch_is_not
 def test_a_free_instance_costs_the_budget_nothing():
     events = [event(EventKind.ASSIGNED, 0), event(EventKind.LOST, 500)]
     assert spent_of(events, ends={"i-1": end(500, interrupted=True)}).dollars == 0
-
-
-@pytest.mark.parametrize(
-    ("budget", "word"),
-    [
-        (Budget(dollars=0.01), "dollars"),
-        (Budget(wall_clock="1000s"), "wall-clock"),
-        (Budget(dollars=0.011, gpu_hours=1, wall_clock="1001s"), None),
-    ],
-)
-def test_a_limit_is_over_when_it_is_reached(budget, word):
-    said = spent_of([event(EventKind.ASSIGNED, 0)]).over(budget)
-    assert said is None if word is None else word in said
 
 
 # --- properties -----------------------------------------------------------------------------------------------------

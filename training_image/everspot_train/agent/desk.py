@@ -1,0 +1,134 @@
+"""Takes jobs up: acquires the lease, lays out the run directory, fetches the code, launches the training process."""
+
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.job import JobSubmission
+from everspot_core.manifest import Manifest
+from everspot_core.records import EventKind, Reason
+from everspot_store import DigestMismatch, Store, StoreError, UnsafeArchive
+
+from everspot_train.agent.decide import JobKey
+from everspot_train.agent.endings import Ending
+from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.metadata import Identity
+from everspot_train.agent.process import Launcher, command_for, environment_for, kill_all_of
+from everspot_train.agent.session import Session
+from everspot_train.rundir import RunContext
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the agent was started with: its state folder, what the training process inherits, and what replaces
+    torchrun, if anything."""
+
+    home: Path
+    environ: Mapping[str, str]
+    launcher: str | None = None
+
+    @property
+    def runs(self) -> Path:
+        """Where run directories are."""
+        return self.home / "runs"
+
+
+class Desk:
+    """Used by the agent's main thread only, because the training process is leashed to the thread that starts it."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        manifest: Manifest,
+        identity: Identity,
+        hardware: Hardware,
+        processes: Launcher,
+        surroundings: Surroundings,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._identity = identity
+        self._hardware = hardware
+        self._processes = processes
+        self._surroundings = surroundings
+        self._clock = clock
+
+    def clear_remains(self) -> None:
+        """Kill what an earlier agent of this machine left running, and remove its run directories.
+
+        Only after this may a job be adopted that this instance was running already.
+        """
+        left = kill_all_of(self._surroundings.runs)
+        if left:
+            _log.warning("killed %d processes of an earlier agent", left)
+        shutil.rmtree(self._surroundings.runs, ignore_errors=True)
+        self._surroundings.runs.mkdir(parents=True, exist_ok=True)
+
+    def take(self, job: JobKey) -> Session | None:
+        """Acquire the job's lease. None: it is not, or no longer, this instance's. Raises `StoreError`."""
+        ttl = self._manifest.limits.lease_ttl
+        lease = self._store.acquire(job.job_id, job.epoch, self._identity.instance_id, ttl=ttl, adopt=True)
+        if lease is None:
+            return None
+        found = self._store.jobs.get(job.job_id)
+        if found is None:
+            raise StoreError(f"job {job.job_id} has a lease and no submission")
+        run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}"
+        return Session(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
+
+    def start(self, session: Session) -> None:
+        """Launch the job's program. What hinders that becomes the session's ending: the user's own error where it is
+        their code, a preemption where it is the store or this machine."""
+        try:
+            session.prepare(self._context(session))
+            self._launch(session)
+        except (FileNotFoundError, DigestMismatch, UnsafeArchive) as error:
+            session.unstarted = Ending(Reason.ERROR, None, None, None, f"the job could not be started: {error}")
+        except (StoreError, OSError) as error:
+            session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
+        if session.unstarted is not None:
+            _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
+
+    def decline(self, job: JobKey, reason: Reason) -> None:
+        """Give a job back without starting it. Raises `StoreError`."""
+        session = self.take(job)
+        if session is not None:
+            session.conclude(Ending(reason, None, None, None), None)
+
+    def _launch(self, session: Session) -> None:
+        spec = session.submission.spec
+        folder = session.run_dir.path
+        if (code := self._code_dir(session.submission, folder)) is not None:
+            assert session.submission.code_digest is not None  # noqa: S101  there is no code without it
+            self._store.fetch_code(session.submission.code_digest, code)
+        workers = max(1, self._hardware.gpus)
+        command = command_for(spec, workers, self._surroundings.launcher)
+        environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, workers)
+        session.say(EventKind.STARTED)
+        session.process = self._processes.launch(command, folder, code or folder, environment)
+
+    def _context(self, session: Session) -> RunContext:
+        folder = session.run_dir.path
+        code = self._code_dir(session.submission, folder)
+        return RunContext(
+            job_id=session.key.job_id,
+            epoch=session.key.epoch,
+            instance_id=self._identity.instance_id,
+            control_url=self._manifest.control_url,
+            data_url=self._manifest.data_url,
+            submission=session.submission,
+            code_dir=str(code) if code else None,
+            scratch_dir=str(folder / "scratch"),
+        )
+
+    @staticmethod
+    def _code_dir(submission: JobSubmission, run_dir: Path) -> Path | None:
+        """A copy for this run alone: a program may write beside itself, and the next run must not find it."""
+        return run_dir / "code" if submission.code_digest is not None else None

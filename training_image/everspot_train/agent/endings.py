@@ -1,0 +1,47 @@
+"""How an ownership of a job ended: judged from what was asked, how the process exited and what it last said."""
+
+from dataclasses import dataclass
+
+from everspot_core.records import Reason
+
+from everspot_train.rundir import Phase, Status
+
+
+@dataclass(frozen=True)
+class Ending:
+    """`step`: optimizer steps executed; `durable_step`: those of the newest checkpoint. None where never told."""
+
+    reason: Reason
+    exit_code: int | None
+    step: int | None
+    durable_step: int | None
+    message: str = ""
+
+
+def ending_of(asked: Reason | None, exit_code: int | None, status: Status | None) -> Ending:
+    """The ending of a process that is over.
+
+    The trainer's last phase decides where it is final; the exit code decides where the program never used the trainer
+    library or died before its last word. A program that was told to stop and did not finish has been stopped, whatever
+    its exit code says: it may have been killed at the deadline. Only its own `failed` outweighs that.
+    """
+    phase = status.phase if status else None
+    if phase is Phase.FENCED:
+        reason = Reason.FENCED
+    elif phase is Phase.FINISHED:
+        reason = Reason.FINISHED
+    elif phase is Phase.FAILED and asked is not Reason.CANCEL:
+        reason = Reason.ERROR
+    elif asked is not None:
+        reason = Reason.FINISHED if exit_code == 0 and phase is None and asked is not Reason.CANCEL else asked
+    elif phase is Phase.STOPPED:
+        reason = Reason.SHUTDOWN  # somebody else than this agent stopped it, and it saved its work
+    else:
+        reason = Reason.FINISHED if exit_code == 0 else Reason.ERROR
+    return Ending(
+        reason=reason,
+        exit_code=exit_code,
+        step=status.step if status else None,
+        durable_step=status.durable_step if status else None,
+        message=status.message if status else "",
+    )

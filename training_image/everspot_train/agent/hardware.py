@@ -1,0 +1,79 @@
+"""What this machine really has, measured, so that no catalogue has to be right about it."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from everspot_core.documents import Frozen
+
+NVIDIA_SMI_SECONDS = 20
+SIZES_GIB = (
+    *(0.5, 1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 40, 48, 61, 64, 72, 80, 94, 96, 122, 128, 141, 144),
+    *(160, 180, 192, 244, 256, 288, 384, 488, 512, 576, 768, 976, 1024, 1152, 1536, 1952, 2048, 3072, 4096),
+)
+RESERVED = 0.09
+_BIGGER_TWINS = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
+
+
+class Hardware(Frozen):
+    """Memory in GiB; `gpu_memory_gib` is of each GPU (the smallest, if they differ)."""
+
+    vcpus: int
+    memory_gib: float
+    gpus: int = 0
+    gpu: str | None = None
+    gpu_memory_gib: float = 0
+
+
+def measure() -> Hardware:
+    """This machine's hardware. A machine without a working `nvidia-smi` has no GPUs that a job could use."""
+    gpus = _gpus()
+    return Hardware(
+        vcpus=len(os.sched_getaffinity(0)),
+        memory_gib=_memory_gib(Path("/proc/meminfo").read_text()),
+        gpus=len(gpus),
+        gpu=gpus[0][0] if gpus else None,
+        gpu_memory_gib=min((memory for _, memory in gpus), default=0.0),
+    )
+
+
+def _memory_gib(meminfo: str) -> float:
+    for line in meminfo.splitlines():
+        if line.startswith("MemTotal:"):
+            return nominal(int(line.split()[1]) / 2**20)
+    raise ValueError("/proc/meminfo has no MemTotal")
+
+
+def _gpus() -> list[tuple[str, float]]:
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return parse_gpus(answer.stdout)
+
+
+def parse_gpus(text: str) -> list[tuple[str, float]]:
+    """(model as the catalogue names it, memory in GiB) of each GPU, from the CSV of `nvidia-smi`."""
+    found = []
+    for line in text.splitlines():
+        name, _, memory = line.rpartition(",")
+        if name and memory.strip().isdigit():
+            model = re.split(r"[ -]", name.strip().removeprefix("NVIDIA ").removeprefix("Tesla "))[0]
+            size = nominal(int(memory) / 1024)
+            found.append((_BIGGER_TWINS.get((model, round(size)), model), size))
+    return found
+
+
+def nominal(measured_gib: float) -> float:
+    """The size as it is sold: what was measured, and what kernel or driver keep to themselves.
+
+    A job asks for the 16 GiB of a type whose kernel reports 15.4: compared with those, it would fit nowhere.
+    """
+    for size in SIZES_GIB:
+        if size * (1 - RESERVED) <= measured_gib <= size:
+            return float(size)
+    return round(measured_gib, 2)

@@ -1,0 +1,94 @@
+"""The instance's own record: who it is and how it is, put into the store at every beat."""
+
+import logging
+from datetime import datetime, timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
+from everspot_core.records import InstanceRecord, InstanceState, Notice
+from everspot_store import Store, StoreError
+
+from everspot_train.agent.decide import JobKey
+from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.metadata import Identity
+from everspot_train.agent.watch import Contact
+
+MIN_SPACING = timedelta(seconds=5)
+"""No object is rewritten more often: one of the supported clouds allows about one write a second for each object."""
+
+_log = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Puts the record when a beat is due, and after a change as soon as the spacing allows.
+
+    Used by one thread at a time: the beats thread, and the main thread once that has ended.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        identity: Identity,
+        hardware: Hardware,
+        contact: Contact,
+        clock: Clock,
+        *,
+        agent_version: str,
+    ) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._identity = identity
+        self._hardware = hardware
+        self._contact = contact
+        self._clock = clock
+        self._agent_version = agent_version
+        self._booted_at: datetime = clock.now()
+        self._beat = 0
+        self._last_at: timedelta | None = None
+        self._last_said: tuple[object, ...] = ()
+
+    def beat(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> None:
+        """Put the record if it is time. A failing store is noted and tried again at the next beat."""
+        said = (state, job, notice)
+        now = self._clock.monotonic()
+        wait = MIN_SPACING if said != self._last_said else self._manifest.limits.beat_every
+        if self._last_at is not None and now - self._last_at < wait:
+            return
+        self._put(state, job, notice)
+        self._last_said = said
+
+    def last_word(self, notice: Notice | None) -> None:
+        """Say GONE, waiting out the spacing first."""
+        if self._last_at is not None:
+            self._clock.sleep(self._last_at + MIN_SPACING - self._clock.monotonic())
+        self._put(InstanceState.GONE, None, notice)
+
+    def _put(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> None:
+        self._beat += 1
+        self._last_at = self._clock.monotonic()
+        try:
+            self._store.instances.put(self._identity.instance_id, self._record(state, job, notice))
+        except StoreError as error:
+            self._contact.failed(error)
+        else:
+            self._contact.reached()
+
+    def _record(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> InstanceRecord:
+        return InstanceRecord(
+            instance_id=self._identity.instance_id,
+            cluster=self._manifest.cluster,
+            role=self._manifest.role,
+            instance_type=self._identity.instance_type,
+            zone=self._identity.zone,
+            market=self._identity.market,
+            **self._hardware.model_dump(),
+            state=state,
+            job_id=job.job_id if job else None,
+            epoch=job.epoch if job else None,
+            notice=notice,
+            agent_version=self._agent_version,
+            booted_at=self._booted_at,
+            beat=self._beat,
+            updated_at=self._clock.now(),
+        )

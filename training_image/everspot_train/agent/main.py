@@ -1,0 +1,167 @@
+"""The boot command of the image: `everspot-agent`. Everything it needs comes from the metadata service."""
+
+import argparse
+import importlib.metadata
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
+from everspot_core.records import Market, Role
+from everspot_store import Store, StoreError, SystemClock
+
+from everspot_train.agent.agent import Agent, HelperDied
+from everspot_train.agent.desk import Desk, Surroundings
+from everspot_train.agent.hardware import measure
+from everspot_train.agent.heartbeat import Heartbeat
+from everspot_train.agent.imds import ImdsClient, ImdsMetadata, endpoint_from
+from everspot_train.agent.metadata import FolderMetadata, Identity, Metadata, MetadataError, MetadataUnavailable
+from everspot_train.agent.process import LAUNCHER_VARIABLE, LocalLauncher
+from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
+
+HOME_VARIABLE = "EVERSPOT_HOME"
+DEFAULT_HOME = "/var/lib/everspot"
+POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
+DEFAULT_POWEROFF = "systemctl poweroff"
+POWEROFF_TIMEOUT = timedelta(seconds=30)
+STOP_VARIABLE = "EVERSPOT_STOP_SECONDS"
+DEFAULT_STOP = 80
+"""Ten seconds less than TimeoutStopSec of the unit file."""
+BOOT_ATTEMPTS = 12
+BOOT_WAIT = timedelta(seconds=5)
+
+_log = logging.getLogger(__name__)
+
+
+class BootError(Exception):
+    """The instance cannot join a cluster; the message says why."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run until the instance is to end; exits with 0 then, and with 1 if it cannot join its cluster."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        sys.exit(_run(options))
+    except (BootError, HelperDied, StoreError) as error:
+        _log.error("%s", error)
+        sys.exit(1)
+
+
+def _run(options: argparse.Namespace) -> int:
+    clock = SystemClock.from_environment()
+    home = Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
+    home.mkdir(parents=True, exist_ok=True)
+    metadata = _metadata(options, clock)
+    manifest, identity = _introduce(metadata, clock)
+    _log.info("cluster %s, %s %s (%s)", manifest.cluster, manifest.role.value, identity.instance_id, identity.zone)
+    if manifest.role is Role.SCHEDULER:
+        _become_scheduler(manifest, home)
+    agent = _agent(metadata, manifest, identity, home, clock)
+    within = timedelta(seconds=float(os.environ.get(STOP_VARIABLE) or DEFAULT_STOP))
+
+    def shut_down(_number: int, _frame: FrameType | None) -> None:
+        agent.shut_down(within)
+
+    signal.signal(signal.SIGTERM, shut_down)
+    signal.signal(signal.SIGINT, shut_down)
+    leave = agent.run()
+    _log.info("leaving: %s", leave.why)
+    if leave.poweroff:
+        _power_off()
+    return 0
+
+
+def _agent(metadata: Metadata, manifest: Manifest, identity: Identity, home: Path, clock: Clock) -> Agent:
+    try:
+        sources = sources_from(os.environ.get(SOURCES_VARIABLE))
+    except ValueError as error:
+        raise BootError(str(error)) from error
+    store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
+    hardware = measure()
+    watch = Watch(store, metadata, identity.instance_id, clock, sources=sources)
+    version = importlib.metadata.version("everspot")
+    heartbeat = Heartbeat(store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version)
+    desk = Desk(
+        store=store,
+        manifest=manifest,
+        identity=identity,
+        hardware=hardware,
+        processes=LocalLauncher(),
+        surroundings=Surroundings(home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE)),
+        clock=clock,
+    )
+    desk.clear_remains()
+    return Agent(manifest=manifest, desk=desk, watch=watch, heartbeat=heartbeat, clock=clock)
+
+
+def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:
+    """The metadata service may be late at boot, so it is asked for a minute and more."""
+    for left in range(BOOT_ATTEMPTS - 1, -1, -1):
+        try:
+            return metadata.manifest(), metadata.identity()
+        except MetadataUnavailable as error:
+            if not left:
+                raise BootError(f"the metadata service does not answer: {error}") from error
+            _log.warning("the metadata service does not answer yet: %s", error)
+        except MetadataError as error:
+            raise BootError(str(error)) from error
+        clock.sleep(BOOT_WAIT)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _become_scheduler(manifest: Manifest, home: Path) -> None:
+    """Replace this process by the scheduler's: one image serves both roles, and neither imports the other."""
+    path = home / "manifest.json"
+    path.write_bytes(manifest.to_json())
+    command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(path)]
+    os.execv(sys.executable, command)  # noqa: S606  our own program
+
+
+def _power_off() -> None:
+    """Switch the instance off. Where that fails the agent still ends; the scheduler sees the instance GONE."""
+    command = shlex.split(os.environ.get(POWEROFF_VARIABLE) or DEFAULT_POWEROFF)
+    try:
+        subprocess.run(command, check=True, timeout=POWEROFF_TIMEOUT.total_seconds())  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.error("powering off failed: %s", error)
+
+
+def _metadata(options: argparse.Namespace, clock: Clock) -> Metadata:
+    if options.manifest is None:
+        return ImdsMetadata(ImdsClient(endpoint_from(os.environ.get), clock), clock)
+    if options.instance_id is None:
+        raise BootError("--manifest needs --instance-id: there is no metadata service to ask")
+    identity = Identity(
+        instance_id=options.instance_id,
+        instance_type=options.instance_type,
+        zone=options.zone,
+        market=Market(options.market),
+    )
+    return FolderMetadata(options.manifest, identity)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="everspot-agent",
+        description="Runs training jobs on this instance. Without options, asks the metadata service who it is.",
+    )
+    parser.add_argument("--manifest", type=Path, help="a manifest file, where there is no metadata service")
+    parser.add_argument("--instance-id", help="with --manifest: this instance's id, unique in the cluster")
+    parser.add_argument("--instance-type", default="local", help="with --manifest (default: %(default)s)")
+    parser.add_argument("--zone", default="local", help="with --manifest (default: %(default)s)")
+    parser.add_argument(
+        "--market", default=Market.ON_DEMAND.value, choices=[m.value for m in Market], help="with --manifest"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""One ownership of a job: its lease, its run directory, its process, and what is told of it."""
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.job import JobSubmission
+from everspot_core.manifest import Limits
+from everspot_core.records import EventKind, JobRecord, Progress
+from everspot_store import Lease, Store, StoreError
+from pydantic import JsonValue
+
+from everspot_train.agent.decide import JobKey, LeaseView, Stop
+from everspot_train.agent.endings import Ending
+from everspot_train.agent.logs import LogShipper
+from everspot_train.agent.process import TrainingProcess
+from everspot_train.agent.telling import detail_of, tell_ending
+from everspot_train.agent.threads import Schedule
+from everspot_train.rundir import (
+    CheckpointRequest,
+    LeaseFile,
+    RunContext,
+    RunDir,
+    RunDirError,
+    Status,
+    StopRequest,
+)
+
+_log = logging.getLogger(__name__)
+
+TAIL_BYTES = 8000
+
+
+@dataclass(frozen=True)
+class _Pending:
+    kind: EventKind
+    data: dict[str, JsonValue]
+
+
+class Session:
+    """Owned by the main thread, which alone starts, stops and ends it. The helper threads only call `renew_if_due`
+    and `ship`, which do nothing once the session is over.
+
+    `unstarted`: how it ended, if the training process could not be started at all.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, lease: Lease, submission: JobSubmission, run_dir: Path, limits: Limits
+    ) -> None:
+        instance_id = lease.owner
+        self.key = JobKey(lease.job_id, lease.epoch)
+        self.submission = submission
+        self.run_dir = RunDir(run_dir)
+        self.process: TrainingProcess | None = None
+        self.unstarted: Ending | None = None
+        self._store = store
+        self._clock = clock
+        self._lease = lease
+        self._valid_until = lease.valid_until
+        self._events = store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id)
+        self._logs = LogShipper(store, self.key, run_dir, clock)
+        self._outbox: list[_Pending] = []
+        self._outbox_lock = threading.Lock()
+        self._ship_lock = threading.Lock()
+        self._lease_lock = threading.Lock()
+        self._renewal = Schedule(limits.beat_every, clock)
+        self._renewal.due()  # taking the job up was the first beat
+        self._releasing = False
+        self._ending_told = False
+        self._over = False
+        self._status: Status | None = None
+        self._status_stamp: int | None = None
+
+    def prepare(self, context: RunContext) -> None:
+        """Lay out a fresh run directory."""
+        shutil.rmtree(self.run_dir.path, ignore_errors=True)
+        Path(context.scratch_dir).mkdir(parents=True)
+        self.run_dir.write(context)
+        self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
+
+    def lease_view(self) -> LeaseView:
+        """Whether this instance may still act as the owner, by its own clock."""
+        return LeaseView.VALID if self._clock.monotonic() < self._valid_until else LeaseView.LOST
+
+    def status(self) -> Status | None:
+        """The trainer's last word; None before its first. A file that is none is taken for silence."""
+        try:
+            stamp = self.run_dir.path_of(Status).stat().st_mtime_ns
+            if stamp != self._status_stamp:
+                self._status = self.run_dir.read(Status)
+                self._status_stamp = stamp
+        except FileNotFoundError:
+            return None
+        except RunDirError as error:
+            _log.warning("%s", error)
+        return self._status
+
+    def exit_code(self) -> int | None:
+        """Of the training process; None while it runs."""
+        return self.process.exit_code() if self.process is not None else None
+
+    def renew_if_due(self) -> bool:
+        """Renew the lease with the progress made, and tell the trainer until when it holds. Whether it was done.
+
+        Raises:
+            StoreError: if the store could not be asked; the lease holds until its end.
+        """
+        with self._lease_lock:
+            if self._over or self._releasing or self.lease_view() is LeaseView.LOST or not self._renewal.due():
+                return False
+            held = self._lease.renew(_progress(self.status()))
+            self._valid_until = self._lease.valid_until if held else timedelta()
+            self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
+            return True
+
+    def say(self, kind: EventKind, **data: JsonValue) -> None:
+        """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""
+        with self._outbox_lock:
+            self._outbox.append(_Pending(kind, data))
+
+    def ship(self) -> None:
+        """Write the events in the outbox, then logs and metrics if they are due. Raises `StoreError`."""
+        with self._ship_lock:
+            if self._over or self._releasing or self.lease_view() is LeaseView.LOST:
+                return
+            self._write_events()
+            self._logs.note(self.status())
+            self._logs.ship_if_due()
+
+    def ask_to_stop(self, stop: Stop) -> None:
+        """Tell the trainer to checkpoint and end."""
+        deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
+        self.run_dir.write(StopRequest(reason=stop.reason, deadline=deadline))
+
+    def ask_for_checkpoint(self, seq: int) -> None:
+        """Tell the trainer to checkpoint and go on."""
+        self.run_dir.write(CheckpointRequest(seq=seq))
+
+    def conclude(self, ending: Ending, stop: Stop | None) -> bool:
+        """Tell the ending and give the lease back. False: it had been lost, and nothing was told.
+
+        The ending is told before the release, so that whoever sees the job's new state finds its whole history; a
+        store that takes no event does not hold up the release.
+
+        Raises:
+            StoreError: if the lease could not be given back; call again while it holds.
+        """
+        if self.lease_view() is LeaseView.LOST:
+            return False
+        self._releasing = True
+        urgent = stop is not None and stop.deadline is not None
+        with self._ship_lock:
+            if not urgent:
+                self._quietly("logs", self._logs.ship_rest)
+            self._tell(ending, stop)
+            self._quietly("events", self._write_events)
+            record = self._release(ending)
+            if record is None:
+                return False
+            _log.info("job %s, epoch %d: %s, now %s", *self.key, ending.reason.value, record.state.value)
+            self._quietly("events", self._write_events)
+            if urgent:
+                self._quietly("logs", self._logs.ship_rest)
+        return True
+
+    def abandon(self) -> None:
+        """Make sure that nothing of it runs or is written any more."""
+        self._over = True
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the training process and all its children."""
+        if self.process is not None:
+            self.process.kill()
+
+    def clean(self) -> None:
+        """Remove the run directory."""
+        shutil.rmtree(self.run_dir.path, ignore_errors=True)
+
+    def _tell(self, ending: Ending, stop: Stop | None) -> None:
+        if not self._ending_told:
+            record, spec = self._lease.record, self.submission.spec
+            started = self.process is not None
+            tell_ending(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)
+            self._ending_told = True
+
+    def _release(self, ending: Ending) -> JobRecord | None:
+        detail = detail_of(ending, self._tail())
+        with self._lease_lock:
+            record = self._lease.release(ending.reason, exit_code=ending.exit_code, detail=detail)
+            self._over = True
+        return record
+
+    def _tail(self) -> str:
+        return self._logs.tail(TAIL_BYTES)
+
+    def _write_events(self) -> None:
+        """The main thread may add to the outbox meanwhile; it never waits for the store here."""
+        while True:
+            with self._outbox_lock:
+                if not self._outbox:
+                    return
+                first = self._outbox[0]
+            self._events.emit(first.kind, **first.data)
+            with self._outbox_lock:
+                del self._outbox[0]
+
+    def _quietly(self, what: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except StoreError as error:
+            _log.warning("job %s, epoch %d: %s not written: %s", *self.key, what, error)
+
+
+def _progress(status: Status | None) -> Progress | None:
+    if status is None:
+        return None
+    return Progress(
+        step=status.step,
+        total_steps=status.total_steps,
+        steps_per_second=status.steps_per_second,
+        metrics=status.metrics,
+    )

@@ -1,0 +1,64 @@
+"""The agent's helper threads: each repeats one thing, and none of them decides anything."""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+
+class Repeating:
+    """Calls `action` every `every` in a daemon thread, until `stop`.
+
+    `action` handles the failures it expects. Any other exception ends the thread and is kept in `failure`: the agent
+    then ends too, because half an agent would hold a lease that it does not guard.
+    """
+
+    def __init__(self, name: str, every: timedelta, action: Callable[[], None], clock: Clock) -> None:
+        self._every = every
+        self._action = action
+        self._clock = clock
+        self._stopping = False
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the present call of the action; does not wait for it."""
+        self._stopping = True
+
+    def join(self, timeout: timedelta) -> None:
+        """Wait for the end, at most `timeout`."""
+        self._thread.join(timeout.total_seconds())
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._action()
+                self._clock.sleep(self._every)
+        except BaseException as error:
+            _log.exception("the thread %s ended", self._thread.name)
+            self.failure = error
+
+
+class Schedule:
+    """When something is due again. Not thread-safe: each belongs to one thread."""
+
+    def __init__(self, every: timedelta, clock: Clock) -> None:
+        self._every = every
+        self._clock = clock
+        self._next: timedelta | None = None
+
+    def due(self) -> bool:
+        """Whether it is time; if so, the next time is one period from now."""
+        now = self._clock.monotonic()
+        if self._next is not None and now < self._next:
+            return False
+        self._next = now + self._every
+        return True

@@ -1,0 +1,145 @@
+"""What the agent hears from outside: its assignment from the store, notices from the metadata service."""
+
+import logging
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
+from everspot_store import Store, StoreError
+
+from everspot_train.agent.metadata import Metadata, MetadataError
+
+_log = logging.getLogger(__name__)
+
+SOURCES_VARIABLE = "EVERSPOT_NOTICE_SOURCES"
+IMDS = "imds"
+QUEUE = "queue"
+ALL_SOURCES = frozenset((IMDS, QUEUE))
+
+
+class Contact:
+    """When something outside was last reached. Says so in the log when that changes, and not at every attempt."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen = clock.monotonic()
+        self._failing = False
+
+    @property
+    def seen(self) -> timedelta:
+        """The monotonic moment of the last success; that of the start if there was none."""
+        return self._seen
+
+    def reached(self) -> None:
+        """It answered."""
+        with self._lock:
+            self._seen = self._clock.monotonic()
+            if self._failing:
+                _log.info("%s answers again", self._name)
+            self._failing = False
+
+    def failed(self, error: Exception) -> None:
+        """It did not."""
+        with self._lock:
+            if not self._failing:
+                _log.warning("%s fails: %s", self._name, error)
+            self._failing = True
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """All that was heard so far."""
+
+    assignment: Assignment | None = None
+    interruption: Notice | None = None
+    rebalance: Notice | None = None
+
+
+class Watch:
+    """Polls, and keeps the last word of each source through failures. An interruption once announced stays so."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        instance_id: str,
+        clock: Clock,
+        *,
+        sources: frozenset[str] = ALL_SOURCES,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._instance_id = instance_id
+        self._clock = clock
+        self._sources = sources
+        self.store_contact = Contact("the store", clock)
+        self.metadata_contact = Contact("the metadata service", clock)
+        self._assignment: Assignment | None = None
+        self._interruption: Notice | None = None
+        self._rebalance: Notice | None = None
+
+    def sighting(self) -> Sighting:
+        """What was heard so far."""
+        return Sighting(self._assignment, self._interruption, self._rebalance)
+
+    @property
+    def notice(self) -> Notice | None:
+        """The gravest notice so far, by whichever path, for the instance's record."""
+        return self._interruption or self._queued_notice() or self._rebalance
+
+    def poll_assignment(self) -> None:
+        """Read this instance's assignment."""
+        try:
+            found = self._store.assignments.get(self._instance_id)
+        except StoreError as error:
+            self.store_contact.failed(error)
+            return
+        self.store_contact.reached()
+        assignment = found.value if found is not None else None
+        if assignment is not None and QUEUE not in self._sources and assignment.reason is Reason.NOTICE:
+            assignment = assignment.model_copy(
+                update={"order": Order.RUN, "reason": None, "deadline": None, "doomed": False}
+            )
+        self._assignment = assignment
+
+    def poll_notices(self) -> None:
+        """Ask the metadata service for notices."""
+        if IMDS not in self._sources:
+            return
+        try:
+            interruption = self._metadata.interruption()
+            rebalance = self._metadata.rebalance()
+        except MetadataError as error:
+            self.metadata_contact.failed(error)
+            return
+        self.metadata_contact.reached()
+        if interruption is not None and self._interruption is None:
+            _log.warning("this instance will be taken away at %s", interruption.action_at)
+            self._interruption = interruption
+        if rebalance is not None and (self._rebalance is None or self._rebalance.action_at != rebalance.action_at):
+            _log.warning("the cloud recommends to be ready to leave")
+            self._rebalance = rebalance
+
+    def _queued_notice(self) -> Notice | None:
+        order = self._assignment
+        if order is None or not order.doomed:
+            return None
+        return Notice(kind=NoticeKind.INTERRUPTION, source=QUEUE, seen_at=order.changed_at, action_at=order.deadline)
+
+
+def sources_from(text: str | None) -> frozenset[str]:
+    """The notice sources named in a comma list; all of them where nothing is said.
+
+    Raises:
+        ValueError: if one of them does not exist.
+    """
+    if not text:
+        return ALL_SOURCES
+    chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if chosen - ALL_SOURCES:
+        raise ValueError(f"{SOURCES_VARIABLE}={text!r}: known sources are {', '.join(sorted(ALL_SOURCES))}")
+    return chosen

@@ -1,1 +1,42 @@
-"""Everspot: everspot."""
+"""Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program."""
+
+from everspot_core.fleet import OnDemandAllocation, SpotAllocation, WeightBy
+
+from everspot.account import AccountSetup, AccountSetupArgs
+from everspot.capacity import CapacityArgs, CapacityRebalanceArgs, InstanceTypeArgs
+from everspot.cluster import TrainingCluster, TrainingClusterArgs
+from everspot.events import InterruptionEvents, InterruptionEventsArgs
+from everspot.fleet import TrainingFleet, TrainingFleetArgs
+from everspot.identity import Identity, IdentityArgs
+from everspot.launch import MachineArgs
+from everspot.limits import LimitsArgs
+from everspot.network import Network, NetworkArgs
+from everspot.scheduler import SchedulerService, SchedulerServiceArgs
+from everspot.store import Store, StoreArgs
+
+__all__ = [
+    "AccountSetup",
+    "AccountSetupArgs",
+    "CapacityArgs",
+    "CapacityRebalanceArgs",
+    "Identity",
+    "IdentityArgs",
+    "InstanceTypeArgs",
+    "InterruptionEvents",
+    "InterruptionEventsArgs",
+    "LimitsArgs",
+    "MachineArgs",
+    "Network",
+    "NetworkArgs",
+    "OnDemandAllocation",
+    "SchedulerService",
+    "SchedulerServiceArgs",
+    "SpotAllocation",
+    "Store",
+    "StoreArgs",
+    "TrainingCluster",
+    "TrainingClusterArgs",
+    "TrainingFleet",
+    "TrainingFleetArgs",
+    "WeightBy",
+]

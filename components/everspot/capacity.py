@@ -1,0 +1,183 @@
+"""The settings of a fleet as its author writes them, and their check against the catalogue."""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
+
+from everspot_core import catalogue
+from everspot_core.catalogue import InstanceType
+from everspot_core.fleet import (
+    Capacity,
+    OnDemandAllocation,
+    SpotAllocation,
+    TypeChoice,
+    WeightBy,
+    capacity_problems,
+)
+from everspot_core.problems import Problems, near
+from pydantic import ValidationError
+
+
+class InstanceTypeArgs(TypedDict):
+    """An instance type that the fleet may use. A type that the catalogue lacks is declared by vcpus and memory_gib."""
+
+    type: str
+    """The type's name, for example g5.xlarge."""
+    weight: NotRequired[float]
+    """How many units of the target one instance counts for. Default: derived, see `weight_by`."""
+    priority: NotRequired[float]
+    """Lower is preferred, under strategies that look at priorities. Default: the order of the list."""
+    max_price: NotRequired[float]
+    """Most that an hour on Spot may cost, in USD. Default: the fleet's."""
+    throughput: NotRequired[float]
+    """Training speed relative to the other types, for weights by throughput."""
+    vcpus: NotRequired[int]
+    """vCPUs, for a type declared in place."""
+    memory_gib: NotRequired[float]
+    """Memory in GiB, for a type declared in place."""
+    gpus: NotRequired[int]
+    """Number of GPUs, for a type declared in place. Default: 0."""
+    gpu: NotRequired[str]
+    """GPU model, for a type declared in place."""
+    gpu_memory_gib: NotRequired[float]
+    """Memory of each GPU in GiB, for a type declared in place."""
+    arch: NotRequired[str]
+    """x86_64 or arm64, for a type declared in place. Default: x86_64."""
+    on_demand_usd_per_hour: NotRequired[float]
+    """On-demand price in USD per hour, for a type declared in place."""
+
+
+class CapacityRebalanceArgs(TypedDict):
+    """Replacing instances that EC2 expects to interrupt. The fleet may grow to twice its target meanwhile."""
+
+    termination_delay: int
+    """Seconds between the launch of the replacement and the end of the old instance, 120 to 7200."""
+
+
+class CapacityArgs(TypedDict):
+    """What a fleet holds, of what, and how EC2 chooses."""
+
+    target: int
+    """Capacity of the fleet, on-demand and Spot together, in units; see `weight_by`. Changes in place."""
+    instance_types: list[InstanceTypeArgs]
+    """Types that will do, the more the better: AWS advises ten or more over all zones. Changes in place."""
+    on_demand_base: NotRequired[int]
+    """Units that are always on-demand. A change replaces the fleet. Default: 0."""
+    on_demand_percentage: NotRequired[float]
+    """On-demand share of what lies above the base, in percent, rounded up to whole units. A change replaces the fleet,
+    and so does a change of the target that changes the units it comes to. Default: 0."""
+    weight_by: NotRequired[WeightBy]
+    """What a unit is where no weights are given: an instance, or in proportion to vCPUs, GPUs or throughput, the
+    smallest type counting one. Default: instance."""
+    spot_allocation: NotRequired[SpotAllocation]
+    """How EC2 picks Spot pools. A change replaces the fleet. Default: price-capacity-optimized."""
+    on_demand_allocation: NotRequired[OnDemandAllocation]
+    """How EC2 picks on-demand types. A change replaces the fleet. Default: lowest-price."""
+    lowest_price_pools: NotRequired[int]
+    """Number of pools to spread over, with spot_allocation lowest-price only."""
+    max_price: NotRequired[float]
+    """Most that an hour of an instance on Spot may cost, in USD. Default: its on-demand price."""
+    capacity_rebalance: NotRequired[CapacityRebalanceArgs]
+    """Launch a replacement when EC2 recommends it. A change replaces the fleet. Default: off; agents checkpoint on the
+    recommendation in any case."""
+
+
+def declared_types(args: CapacityArgs) -> list[InstanceType]:
+    """The types that are declared in place, for the manifest. Wrong ones are left out; `check_capacity` names them."""
+    return list(_declared(Problems(), args).values())
+
+
+def known_types(args: CapacityArgs) -> Mapping[str, InstanceType]:
+    """What is known of the types: the catalogue, and those declared in place, which win."""
+    return {**catalogue.builtin().types, **_declared(Problems(), args)}
+
+
+def capacity_of(args: CapacityArgs) -> Capacity:
+    """The fleet's shape.
+
+    Raises:
+        ValueError: if a value is of the wrong kind; `check_capacity` says which.
+    """
+    return Capacity(
+        target=int(args["target"]),
+        on_demand_base=int(args.get("on_demand_base", 0)),
+        on_demand_percentage=args.get("on_demand_percentage", 0),
+        weight_by=WeightBy(args.get("weight_by", WeightBy.INSTANCE)),
+        spot_allocation=SpotAllocation(args.get("spot_allocation", SpotAllocation.PRICE_CAPACITY_OPTIMIZED)),
+        on_demand_allocation=OnDemandAllocation(args.get("on_demand_allocation", OnDemandAllocation.LOWEST_PRICE)),
+        max_price=args.get("max_price"),
+        types=tuple(_choice(entry) for entry in args["instance_types"]),
+    )
+
+
+def check_capacity(problems: Problems, args: CapacityArgs, subnets: int) -> None:
+    """Add everything that is wrong with a fleet's settings."""
+    known = {**catalogue.builtin().types, **_declared(problems, args)}
+    for index, entry in enumerate(args["instance_types"]):
+        name = entry["type"]
+        problems.need(
+            name in known or "vcpus" in entry or "memory_gib" in entry,
+            f"instanceTypes[{index}].type",
+            f"{name} is not in the catalogue{near(name, known)}; declare it in place with vcpus and memoryGib",
+        )
+    kinds = (
+        ("weightBy", WeightBy, args.get("weight_by")),
+        ("spotAllocation", SpotAllocation, args.get("spot_allocation")),
+        ("onDemandAllocation", OnDemandAllocation, args.get("on_demand_allocation")),
+    )
+    chosen = [problems.choice(kind, given, name) for name, kind, given in kinds if given is not None]
+    _check_options(problems, args)
+    # A wrong strategy is reported above; the rest is checked with the default in its place.
+    sound = args.copy()
+    if None in chosen:
+        sound.pop("weight_by", None)
+        sound.pop("spot_allocation", None)
+        sound.pop("on_demand_allocation", None)
+    capacity_problems(problems, capacity_of(sound), known, subnets)
+
+
+def _check_options(problems: Problems, args: CapacityArgs) -> None:
+    rebalance = args.get("capacity_rebalance")
+    if rebalance is not None:
+        delay = int(rebalance["termination_delay"])
+        problems.need(
+            120 <= delay <= 7200,
+            "capacityRebalance.terminationDelay",
+            f"has to lie between 120 and 7200 seconds, not {delay}",
+        )
+    pools = args.get("lowest_price_pools")
+    if pools is not None:
+        lowest = args.get("spot_allocation") == SpotAllocation.LOWEST_PRICE
+        problems.need(lowest, "lowestPricePools", "goes with spotAllocation lowest-price only")
+        problems.need(pools >= 1, "lowestPricePools", f"has to be at least 1, not {int(pools)}")
+
+
+def _choice(entry: InstanceTypeArgs) -> TypeChoice:
+    return TypeChoice(
+        name=entry["type"],
+        weight=entry.get("weight"),
+        priority=entry.get("priority"),
+        max_price=entry.get("max_price"),
+        throughput=entry.get("throughput"),
+    )
+
+
+def _declared(problems: Problems, args: CapacityArgs) -> dict[str, InstanceType]:
+    found: dict[str, InstanceType] = {}
+    facts = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "on_demand_usd_per_hour")
+    for index, entry in enumerate(args["instance_types"]):
+        given: dict[str, Any] = {key: value for key, value in entry.items() if key in facts}
+        if not given:
+            continue
+        try:
+            found[entry["type"]] = InstanceType(name=entry["type"], **given)
+        except ValidationError as error:
+            for detail in error.errors():
+                field = pulumi_name(str(detail["loc"][0]) if detail["loc"] else "type")
+                problems.add(f"instanceTypes[{index}].{field}", f"{detail['msg']} (a type declared in place)")
+    return found
+
+
+def pulumi_name(name: str) -> str:
+    """The name of an input as settings and other languages write it: `memory_gib` is `memoryGib`."""
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)

@@ -1,0 +1,271 @@
+"""A whole training cluster from one typed, validated spec."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+import pulumi_aws as aws
+from everspot_core.problems import Problems
+from everspot_core.records import Role
+
+from everspot import common
+from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types
+from everspot.events import InterruptionEvents
+from everspot.fleet import TrainingFleet, TrainingFleetArgs
+from everspot.identity import Identity, IdentityArgs
+from everspot.launch import DEFAULT_VOLUME_GIB, MachineArgs, check_machine, manifest_problem, resolve_image
+from everspot.limits import LimitsArgs, build_manifest, check_limits
+from everspot.network import Network, NetworkArgs, check_network
+from everspot.scheduler import DEFAULT_TYPE, SchedulerService, SchedulerServiceArgs, check_type
+from everspot.store import Store, StoreArgs
+
+_LONGEST_URL = "s3://" + "x" * 63
+
+
+class TrainingClusterArgs(TypedDict):
+    """Inputs of `TrainingCluster`."""
+
+    tags: dict[str, str]
+    """Tags of everything; Project, Team and Environment are mandatory."""
+    capacity: CapacityArgs
+    """What the standing fleet holds, of what, and how EC2 chooses."""
+    image_id: NotRequired[pulumi.Input[str]]
+    """Id of the baked machine image, ami-…. Either this or `image_parameter`."""
+    image_parameter: NotRequired[str]
+    """Name of the Systems Manager parameter that holds the image's id, read at every preview."""
+    volume_gib: NotRequired[int]
+    """Size of every instance's encrypted root volume in GiB. Default: 60."""
+    zones: NotRequired[list[str]]
+    """Availability zones of a new network, by name. Add new ones at the end."""
+    vpc_cidr: NotRequired[str]
+    """IPv4 block of a new network, /16 to /24. Default: 10.64.0.0/16."""
+    peer_cidrs: NotRequired[list[str]]
+    """Blocks that a new network must not overlap."""
+    vpc_id: NotRequired[pulumi.Input[str]]
+    """An existing VPC, instead of `zones`."""
+    subnet_ids: NotRequired[list[pulumi.Input[str]]]
+    """Subnets of the existing VPC, each in a zone of its own."""
+    scheduler_type: NotRequired[str]
+    """Instance type of the scheduler. Default: t3.small."""
+    retain_store: NotRequired[bool]
+    """Whether the buckets outlive `pulumi destroy`. Default: true."""
+    protect: NotRequired[bool]
+    """Whether Pulumi refuses to delete or replace the buckets and the fleet. Default: false."""
+    kms_key_arn: NotRequired[pulumi.Input[str]]
+    """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
+    permissions_boundary_arn: NotRequired[pulumi.Input[str]]
+    """A policy that limits all roles, where the account demands one."""
+    session_manager: NotRequired[bool]
+    """Whether people may open a shell on instances through Systems Manager. Default: false."""
+    limits: NotRequired[LimitsArgs]
+    """Durations by which the machines guard themselves."""
+
+
+class TrainingCluster(pulumi.ComponentResource):
+    """Network, store, identities, standing fleet, interruption events and scheduler of one cluster.
+
+    The component's name is the cluster's name.
+    """
+
+    cluster: pulumi.Output[str]
+    """Name of the cluster."""
+    control_url: pulumi.Output[str]
+    """URL of the control bucket: what the CLI needs to find the cluster."""
+    data_url: pulumi.Output[str]
+    """URL of the data bucket."""
+    queue_url: pulumi.Output[str]
+    """URL of the queue of interruption events."""
+    fleet_id: pulumi.Output[str]
+    """Id of the EC2 Fleet."""
+    launch_template_id: pulumi.Output[str]
+    """Id of the agents' launch template."""
+    image_id: pulumi.Output[str]
+    """Id of the image in use."""
+    scheduler_group: pulumi.Output[str]
+    """Name of the scheduler's Auto Scaling group."""
+    agent_role_arn: pulumi.Output[str]
+    """ARN of the agents' role."""
+    scheduler_role_arn: pulumi.Output[str]
+    """ARN of the scheduler's role."""
+    vpc_id: pulumi.Output[str]
+    """Id of the VPC."""
+    subnet_ids: pulumi.Output[list[str]]
+    """Ids of the instances' subnets."""
+    security_group_id: pulumi.Output[str]
+    """Security group of the instances."""
+    region: pulumi.Output[str]
+    """Region of the cluster."""
+
+    def __init__(self, name: str, args: TrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("TrainingCluster"), name, {}, opts)
+        check_cluster(name, args)
+        self._name, self._args = name, args
+        child = pulumi.ResourceOptions(parent=self)
+        self.cluster = pulumi.Output.from_input(name)
+        self.region = aws.get_region_output(opts=pulumi.InvokeOutputOptions(parent=self)).region
+        self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
+        # The queue first: upstream waits half a minute for it, and the scheduler waits for that.
+        events = InterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
+        self.queue_url = events.queue_url
+        store = Store(f"{name}-store", self._store_args(), child)
+        self.control_url, self.data_url = store.control_url, store.data_url
+        network = Network(f"{name}-network", _network_args(name, args), child)
+        self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
+        self.security_group_id = network.security_group_id
+        identity = Identity(f"{name}-identity", self._identity_args(store, events), child)
+        self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
+        # An instance without its endpoints reaches nothing.
+        reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
+        subnets: list[pulumi.Input[str]] = list(network.subnets)
+        fleet = TrainingFleet(f"{name}-fleet", self._fleet_args(subnets, identity), reachable)
+        self.fleet_id, self.launch_template_id = fleet.fleet_id, fleet.launch_template_id
+        scheduler = SchedulerService(f"{name}-scheduler", self._scheduler_args(subnets, identity), reachable)
+        self.scheduler_group = scheduler.group_name
+        aws.s3.BucketObjectv2(
+            f"{name}-manifest",
+            bucket=store.control_bucket,
+            key="cluster.json",
+            content=self._manifest(Role.AGENT, with_queue=True),
+            content_type="application/json",
+            opts=child,
+        )
+        self.register_outputs(
+            {
+                "cluster": self.cluster,
+                "controlUrl": self.control_url,
+                "dataUrl": self.data_url,
+                "queueUrl": self.queue_url,
+                "fleetId": self.fleet_id,
+                "launchTemplateId": self.launch_template_id,
+                "imageId": self.image_id,
+                "schedulerGroup": self.scheduler_group,
+                "agentRoleArn": self.agent_role_arn,
+                "schedulerRoleArn": self.scheduler_role_arn,
+                "vpcId": self.vpc_id,
+                "subnetIds": self.subnet_ids,
+                "securityGroupId": self.security_group_id,
+                "region": self.region,
+            }
+        )
+
+    def _fleet_args(self, subnets: list[pulumi.Input[str]], identity: Identity) -> TrainingFleetArgs:
+        return {
+            "cluster": self._name,
+            "tags": self._args["tags"],
+            "capacity": self._args["capacity"],
+            "machine": self._machine(identity.agent_profile_arn),
+            "subnet_ids": subnets,
+            "manifest": self._manifest(Role.AGENT, with_queue=False),
+            "protect": self._args.get("protect", False),
+        }
+
+    def _scheduler_args(self, subnets: list[pulumi.Input[str]], identity: Identity) -> SchedulerServiceArgs:
+        return {
+            "cluster": self._name,
+            "tags": self._args["tags"],
+            "machine": self._machine(identity.scheduler_profile_arn),
+            "subnet_ids": subnets,
+            "manifest": self._manifest(Role.SCHEDULER, with_queue=True),
+            "instance_type": self._args.get("scheduler_type", DEFAULT_TYPE),
+        }
+
+    def _store_args(self) -> StoreArgs:
+        args: StoreArgs = {
+            "cluster": self._name,
+            "tags": self._args["tags"],
+            "retain": self._args.get("retain_store", True),
+            "protect": self._args.get("protect", False),
+        }
+        if "kms_key_arn" in self._args:
+            args["kms_key_arn"] = self._args["kms_key_arn"]
+        return args
+
+    def _identity_args(self, store: Store, events: InterruptionEvents) -> IdentityArgs:
+        args: IdentityArgs = {
+            "cluster": self._name,
+            "tags": self._args["tags"],
+            "control_arn": store.control_arn,
+            "data_arn": store.data_arn,
+            "queue_arn": events.queue_arn,
+            "session_manager": self._args.get("session_manager", False),
+        }
+        if "kms_key_arn" in self._args:
+            args["kms_key_arn"] = self._args["kms_key_arn"]
+        if "permissions_boundary_arn" in self._args:
+            args["permissions_boundary_arn"] = self._args["permissions_boundary_arn"]
+        return args
+
+    def _machine(self, profile_arn: pulumi.Output[str]) -> MachineArgs:
+        return {
+            "image_id": self.image_id,
+            "security_group_ids": [self.security_group_id],
+            "instance_profile_arn": profile_arn,
+            "volume_gib": int(self._args.get("volume_gib", DEFAULT_VOLUME_GIB)),
+        }
+
+    def _manifest(self, role: Role, *, with_queue: bool) -> pulumi.Output[str]:
+        facts = {"region": self.region, "control_url": self.control_url, "data_url": self.data_url}
+        if with_queue:
+            facts["queue_url"] = self.queue_url
+        limits, types = self._args.get("limits", {}), declared_types(self._args["capacity"])
+        return pulumi.Output.all(image_id=self.image_id, **facts).apply(
+            lambda known: build_manifest(
+                role, cluster=self._name, limits=limits, types=types, image_id=known["image_id"], facts=known
+            )
+        )
+
+
+def check_cluster(name: str, args: TrainingClusterArgs) -> None:
+    """Refuse a spec with all that is wrong in it.
+
+    Raises:
+        pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
+    """
+    problems = Problems()
+    common.check_common(problems, name, args["tags"])
+    network = _network_args(name, args)
+    check_network(problems, network)
+    check_capacity(
+        problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or network.get("zones", []))
+    )
+    check_machine(
+        problems,
+        image_id=args.get("image_id"),
+        image_parameter=args.get("image_parameter"),
+        volume_gib=int(args.get("volume_gib", DEFAULT_VOLUME_GIB)),
+    )
+    scheduler_type = args.get("scheduler_type", DEFAULT_TYPE)
+    check_type(problems, "schedulerType", scheduler_type)
+    known = known_types(args["capacity"])
+    arches = {known[t["type"]].arch for t in args["capacity"]["instance_types"] if t["type"] in known}
+    if scheduler_type in known and len(arches) == 1:
+        (arch,) = arches
+        problems.need(
+            known[scheduler_type].arch == arch,
+            "schedulerType",
+            f"{scheduler_type} is {known[scheduler_type].arch}, the fleet's image is {arch}",
+        )
+    limits = args.get("limits", {})
+    before = len(problems.found)
+    check_limits(problems.at("limits"), limits)
+    if len(problems.found) == before:
+        longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
+        types = declared_types(args["capacity"])
+        text = build_manifest(Role.SCHEDULER, cluster=name, limits=limits, types=types, image_id="", facts=longest)
+        reason = manifest_problem(text)
+        problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")
+    common.raise_bad(problems, f"TrainingCluster {name}")
+
+
+def _network_args(name: str, args: TrainingClusterArgs) -> NetworkArgs:
+    network: NetworkArgs = {"cluster": name, "tags": args["tags"], "customer_key": "kms_key_arn" in args}
+    if "zones" in args:
+        network["zones"] = args["zones"]
+    if "vpc_cidr" in args:
+        network["vpc_cidr"] = args["vpc_cidr"]
+    if "peer_cidrs" in args:
+        network["peer_cidrs"] = args["peer_cidrs"]
+    if "vpc_id" in args:
+        network["vpc_id"] = args["vpc_id"]
+    if "subnet_ids" in args:
+        network["subnet_ids"] = args["subnet_ids"]
+    return network

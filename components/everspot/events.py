@@ -1,0 +1,112 @@
+"""How the scheduler hears of interruptions: EventBridge to a queue of its own."""
+
+import json
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_core.problems import Problems
+from pulumi_aws import cloudwatch, sqs
+
+from everspot import common, policies
+
+# Source and detail-type of each event are those of the Amazon EC2 User Guide, "EventBridge events for EC2" and
+# "Monitor fleet events using EventBridge".
+RULES: dict[str, dict[str, object]] = {
+    "interruption": {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]},
+    "rebalance": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance Rebalance Recommendation"]},
+    "state": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]},
+    "fleet-error": {"source": ["aws.ec2fleet"], "detail-type": ["EC2 Fleet Error"]},
+}
+"""Event pattern of each rule. They hear of the whole account and region; the scheduler ignores unknown instances."""
+
+VISIBILITY_SECONDS = 30
+"""A message that a scheduler took and did not delete comes back after this."""
+
+RETENTION_SECONDS = 24 * 3600
+"""How long a message waits for a scheduler. What happened before is read from EC2 itself."""
+
+ATTEMPTS = 5
+"""A message taken this often without being deleted goes to the dead-letter queue."""
+
+
+class InterruptionEventsArgs(TypedDict):
+    """Inputs of `InterruptionEvents`."""
+
+    cluster: str
+    """Name of the cluster, for tags."""
+    tags: dict[str, str]
+    """Tags of queues and rules; Project, Team and Environment are mandatory."""
+    dead_letter_days: NotRequired[int]
+    """Days for which messages that no scheduler could handle are kept, 1 to 14. Default: 14."""
+
+
+class InterruptionEvents(pulumi.ComponentResource):
+    """Spot warnings, rebalance recommendations, state changes and fleet errors, brought to one encrypted queue.
+
+    Only these rules may send to the queue, and only over TLS. What cannot be handled ends in a dead-letter queue.
+    """
+
+    queue_url: pulumi.Output[str]
+    """URL of the queue."""
+    queue_arn: pulumi.Output[str]
+    """ARN of the queue."""
+    dead_letter_queue_url: pulumi.Output[str]
+    """URL of the dead-letter queue."""
+
+    def __init__(self, name: str, args: InterruptionEventsArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("InterruptionEvents"), name, {}, opts)
+        days = int(args.get("dead_letter_days", 14))
+        problems = Problems()
+        common.check_common(problems, args["cluster"], args["tags"])
+        problems.need(1 <= days <= 14, "deadLetterDays", f"has to lie between 1 and 14, not {days}")
+        common.raise_bad(problems, f"InterruptionEvents {name}")
+        child = pulumi.ResourceOptions(parent=self)
+        tags = common.cluster_tags(args["cluster"], args["tags"])
+        queue = sqs.Queue(
+            f"{name}-queue",
+            visibility_timeout_seconds=VISIBILITY_SECONDS,
+            message_retention_seconds=RETENTION_SECONDS,
+            receive_wait_time_seconds=20,
+            sqs_managed_sse_enabled=True,
+            tags=tags,
+            opts=child,
+        )
+        dead = sqs.Queue(
+            f"{name}-dead",
+            message_retention_seconds=days * 24 * 3600,
+            sqs_managed_sse_enabled=True,
+            tags=tags,
+            opts=child,
+        )
+        # As a resource of its own: within the queue it would make the queue wait for the other one, half a minute each.
+        sqs.RedrivePolicy(
+            f"{name}-redrive",
+            queue_url=queue.id,
+            redrive_policy=dead.arn.apply(
+                lambda arn: json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": ATTEMPTS})
+            ),
+            opts=child,
+        )
+        rules = []
+        for suffix, pattern in RULES.items():
+            rule = cloudwatch.EventRule(
+                f"{name}-{suffix}",
+                description=f"Everspot {args['cluster']}: {suffix}",
+                event_pattern=json.dumps(pattern),
+                tags=tags,
+                opts=child,
+            )
+            cloudwatch.EventTarget(f"{name}-{suffix}-target", rule=rule.name, arn=queue.arn, opts=child)
+            rules.append(rule.arn)
+        sqs.QueuePolicy(
+            f"{name}-policy",
+            queue_url=queue.id,
+            policy=pulumi.Output.all(queue.arn, *rules).apply(
+                lambda arns: json.dumps(policies.interruption_queue(arns[0], arns[1:]))
+            ),
+            opts=child,
+        )
+        self.queue_url, self.queue_arn, self.dead_letter_queue_url = queue.url, queue.arn, dead.url
+        self.register_outputs(
+            {"queueUrl": self.queue_url, "queueArn": self.queue_arn, "deadLetterQueueUrl": self.dead_letter_queue_url}
+        )

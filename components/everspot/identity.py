@@ -1,0 +1,107 @@
+"""Who the instances are: one role for agents, one for the scheduler, each with what it needs and no more."""
+
+import json
+from collections.abc import Callable
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+from everspot_core.problems import Problems
+from everspot_core.records import Role
+from pulumi_aws import iam
+
+from everspot import common, policies
+
+
+class IdentityArgs(TypedDict):
+    """Inputs of `Identity`."""
+
+    cluster: str
+    """Name of the cluster, for tags."""
+    tags: dict[str, str]
+    """Tags of roles and profiles; Project, Team and Environment are mandatory."""
+    control_arn: pulumi.Input[str]
+    """ARN of the control bucket."""
+    data_arn: pulumi.Input[str]
+    """ARN of the data bucket."""
+    queue_arn: pulumi.Input[str]
+    """ARN of the queue of interruption events."""
+    kms_key_arn: NotRequired[pulumi.Input[str]]
+    """The customer-managed key of the buckets, if they have one."""
+    permissions_boundary_arn: NotRequired[pulumi.Input[str]]
+    """A policy that limits both roles, where the account demands one."""
+    session_manager: NotRequired[bool]
+    """Whether people may open a shell on instances through Systems Manager. Default: false."""
+
+
+class Identity(pulumi.ComponentResource):
+    """Roles and instance profiles of agents and of the scheduler. They are the only credentials of a cluster."""
+
+    agent_role_arn: pulumi.Output[str]
+    """ARN of the agents' role."""
+    scheduler_role_arn: pulumi.Output[str]
+    """ARN of the scheduler's role."""
+    agent_profile_arn: pulumi.Output[str]
+    """ARN of the agents' instance profile; known once the role has its permissions."""
+    scheduler_profile_arn: pulumi.Output[str]
+    """ARN of the scheduler's instance profile; known once the role has its permissions."""
+
+    def __init__(self, name: str, args: IdentityArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("Identity"), name, {}, opts)
+        problems = Problems()
+        common.check_common(problems, args["cluster"], args["tags"])
+        common.raise_bad(problems, f"Identity {name}")
+        self._name, self._args = name, args
+        key = pulumi.Output.from_input(args.get("kms_key_arn"))
+        shell = args.get("session_manager", False)
+        facts = pulumi.Output.all(control=args["control_arn"], data=args["data_arn"], key=key)
+        self.agent_role_arn, self.agent_profile_arn = self._role(
+            Role.AGENT,
+            facts,
+            lambda f: policies.agent_policy(
+                control_arn=f["control"], data_arn=f["data"], key_arn=f["key"], session_manager=shell
+            ),
+        )
+        facts = pulumi.Output.all(control=args["control_arn"], queue=args["queue_arn"], key=key)
+        self.scheduler_role_arn, self.scheduler_profile_arn = self._role(
+            Role.SCHEDULER,
+            facts,
+            lambda f: policies.scheduler_policy(
+                control_arn=f["control"], queue_arn=f["queue"], key_arn=f["key"], session_manager=shell
+            ),
+        )
+        self.register_outputs(
+            {
+                "agentRoleArn": self.agent_role_arn,
+                "schedulerRoleArn": self.scheduler_role_arn,
+                "agentProfileArn": self.agent_profile_arn,
+                "schedulerProfileArn": self.scheduler_profile_arn,
+            }
+        )
+
+    def _role(
+        self,
+        role: Role,
+        facts: pulumi.Output[dict[str, Any]],
+        document: Callable[[dict[str, Any]], policies.Document],
+    ) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
+        child = pulumi.ResourceOptions(parent=self)
+        name = f"{self._name}-{role.value}"
+        tags = common.cluster_tags(self._args["cluster"], self._args["tags"])
+        taken = iam.Role(
+            name,
+            assume_role_policy=json.dumps(policies.trust_ec2()),
+            description=f"Everspot {role.value} of cluster {self._args['cluster']}",
+            permissions_boundary=self._args.get("permissions_boundary_arn"),
+            tags=tags,
+            opts=child,
+        )
+        permissions = iam.RolePolicy(
+            f"{name}-permissions",
+            role=taken.name,
+            policy=facts.apply(lambda found: json.dumps(document(found))),
+            opts=child,
+        )
+        profile = iam.InstanceProfile(f"{name}-profile", role=taken.name, tags=tags, opts=child)
+        # An instance that boots before its role may do anything would only log refusals.
+        ready = pulumi.Output.all(profile.arn, permissions.id).apply(lambda pair: str(pair[0]))
+        return taken.arn, ready

@@ -1,0 +1,157 @@
+"""The documents that say who may do what, as pure functions: the components wrap them, tests evaluate them.
+
+Each statement carries a `Sid` that says what it is for; the comment beside it says which call needs it, and by which
+source where the need is not obvious from the call's name. The key prefixes are those of the store's layout.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Document = dict[str, Any]
+Statement = dict[str, Any]
+
+AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
+"""Prefixes of the control bucket that agents and trainers write."""
+
+SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/")
+"""Prefixes of the control bucket that schedulers write."""
+
+
+def trust_ec2() -> Document:
+    """Who may take an instance's role: EC2, for the instance."""
+    return _document(
+        [
+            {
+                "Sid": "InstancesTakeTheirRole",
+                "Effect": "Allow",
+                "Principal": {"Service": "ec2.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+        ]
+    )
+
+
+def agent_policy(
+    *, control_arn: str, data_arn: str, key_arn: str | None = None, session_manager: bool = False
+) -> Document:
+    """What the agent and the trainer of an instance may do."""
+    statements = [
+        _read_control(control_arn),
+        _list("ListControl", control_arn),
+        _allow(
+            # Conditional writes: If-None-Match needs PutObject, If-Match needs GetObject too
+            # (Amazon S3 User Guide, "How to prevent object overwrites with conditional writes").
+            "WriteControl",
+            ["s3:PutObject"],
+            _under(control_arn, AGENT_WRITES),
+        ),
+        _allow("ReadCodeAndDatasets", ["s3:GetObject"], _under(data_arn, ("code/", "datasets/"))),
+        _allow(
+            # Checkpoints, logs and metrics. Multipart uploads need PutObject for every part, and AbortMultipartUpload
+            # to clean up one that failed (Amazon S3 User Guide, "Multipart upload API and permissions").
+            "KeepCheckpointsAndLogs",
+            ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            _under(data_arn, ("jobs/",)),
+        ),
+        _list("ListData", data_arn, ("jobs/", "code/", "datasets/")),
+    ]
+    return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
+
+
+def scheduler_policy(
+    *, control_arn: str, queue_arn: str, key_arn: str | None = None, session_manager: bool = False
+) -> Document:
+    """What the scheduler may do. It has no word in the data bucket."""
+    statements = [
+        _read_control(control_arn),
+        _list("ListControl", control_arn),
+        _allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
+        _allow(
+            # Describe calls of EC2 take no resource (Service Authorization Reference, "Actions defined by Amazon EC2").
+            "SeeInstancesAndPrices",
+            ["ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory"],
+            ["*"],
+        ),
+        _allow(
+            # The batch form of a call is allowed by the action of its single form (Amazon SQS Developer Guide,
+            # "Amazon SQS API permissions").
+            "HearInterruptions",
+            ["sqs:ReceiveMessage", "sqs:DeleteMessage"],
+            [queue_arn],
+        ),
+    ]
+    return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
+
+
+def tls_only_bucket(bucket_arn: str) -> Document:
+    """A bucket that answers over TLS only."""
+    return _document([_deny_plain_http("s3:*", [bucket_arn, f"{bucket_arn}/*"])])
+
+
+def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
+    """A queue that these EventBridge rules, and nobody else, may send to; over TLS only."""
+    return _document(
+        [
+            {
+                "Sid": "TheRulesSend",
+                "Effect": "Allow",
+                "Principal": {"Service": "events.amazonaws.com"},
+                "Action": "sqs:SendMessage",
+                "Resource": queue_arn,
+                "Condition": {"ArnEquals": {"aws:SourceArn": list(rule_arns)}},
+            },
+            _deny_plain_http("sqs:*", [queue_arn]),
+        ]
+    )
+
+
+def _document(statements: Sequence[Statement]) -> Document:
+    return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+def _allow(sid: str, actions: list[str], resources: list[str]) -> Statement:
+    return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+
+
+def _under(bucket_arn: str, prefixes: Sequence[str]) -> list[str]:
+    return [f"{bucket_arn}/{prefix}*" for prefix in prefixes]
+
+
+def _read_control(control_arn: str) -> Statement:
+    return _allow("ReadControl", ["s3:GetObject"], [f"{control_arn}/*"])
+
+
+def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
+    """Listing, and being told 404 instead of 403 for a key that is missing.
+
+    S3 answers 404 for a missing object only to who may list the bucket (Amazon S3 API Reference, "GetObject"). A
+    GetObject carries no `s3:prefix`, hence IfExists: a plain StringLike would turn every 404 into a 403.
+    """
+    statement = _allow(sid, ["s3:ListBucket"], [bucket_arn])
+    if prefixes:
+        statement["Condition"] = {"StringLikeIfExists": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}}
+    return statement
+
+
+def _key(key_arn: str | None) -> list[Statement]:
+    """SSE-KMS with a customer key: GenerateDataKey to write, Decrypt to read and to finish a multipart upload
+    (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys")."""
+    return [_allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []
+
+
+def _session_manager() -> list[Statement]:
+    """A shell without SSH and without an open port: what the SSM agent on the instance calls
+    (AWS Systems Manager User Guide, "Create an IAM role with minimal Session Manager permissions")."""
+    channels = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
+    return [_allow("SessionManager", ["ssm:UpdateInstanceInformation", *(f"ssmmessages:{c}" for c in channels)], ["*"])]
+
+
+def _deny_plain_http(action: str, resources: list[str]) -> Statement:
+    return {
+        "Sid": "TlsOnly",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": action,
+        "Resource": resources,
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }

@@ -1,0 +1,91 @@
+"""The scheduler's own machine: one small on-demand instance that comes back when it dies."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_core import catalogue
+from everspot_core.problems import Problems, near
+from everspot_core.records import Role
+from pulumi_aws import autoscaling
+
+from everspot import common
+from everspot.launch import DEFAULT_VOLUME_GIB, MachineArgs, check_machine, launch_template
+
+DEFAULT_TYPE = "t3.small"
+"""Type of the scheduler's instance when none is given."""
+
+
+class SchedulerServiceArgs(TypedDict):
+    """Inputs of `SchedulerService`."""
+
+    cluster: str
+    """Name of the cluster that it schedules."""
+    tags: dict[str, str]
+    """Tags of group, launch template, instance and volume; Project, Team and Environment are mandatory."""
+    machine: MachineArgs
+    """What the instance is made of: the same image as the agents'."""
+    subnet_ids: list[pulumi.Input[str]]
+    """Subnets in which it may come up."""
+    manifest: pulumi.Input[str]
+    """The scheduler's manifest, JSON, at most 16 KB: it becomes the user data."""
+    instance_type: NotRequired[str]
+    """Instance type; it has to fit the image's architecture. Default: t3.small."""
+
+
+class SchedulerService(pulumi.ComponentResource):
+    """A self-healing group of one on-demand instance of the baked image, in the role of the scheduler.
+
+    The scheduler keeps nothing on its machine: when it dies, running jobs run on, and the next one continues.
+    """
+
+    group_name: pulumi.Output[str]
+    """Name of the Auto Scaling group."""
+    launch_template_id: pulumi.Output[str]
+    """Id of the launch template."""
+
+    def __init__(self, name: str, args: SchedulerServiceArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("SchedulerService"), name, {}, opts)
+        problems = Problems()
+        machine = args["machine"]
+        common.check_common(problems, args["cluster"], args["tags"])
+        check_type(problems, "instanceType", args.get("instance_type", DEFAULT_TYPE))
+        problems.need(bool(args["subnet_ids"]), "subnetIds", "at least one subnet is needed")
+        check_machine(
+            problems.at("machine"),
+            image_id=machine.get("image_id"),
+            image_parameter=machine.get("image_parameter"),
+            volume_gib=int(machine.get("volume_gib", DEFAULT_VOLUME_GIB)),
+        )
+        common.raise_bad(problems, f"SchedulerService {name}")
+        template = launch_template(
+            self,
+            f"{name}-template",
+            role=Role.SCHEDULER,
+            cluster=args["cluster"],
+            tags=args["tags"],
+            machine=machine,
+            manifest=args["manifest"],
+            instance_type=args.get("instance_type", DEFAULT_TYPE),
+        )
+        group = autoscaling.Group(
+            f"{name}-group",
+            min_size=1,
+            max_size=1,
+            launch_template={"id": template.id, "version": template.latest_version.apply(str)},
+            vpc_zone_identifiers=args["subnet_ids"],
+            health_check_type="EC2",
+            # The instance's own tags come from the launch template; these are the group's.
+            tags=[
+                {"key": key, "value": value, "propagate_at_launch": False}
+                for key, value in sorted(common.cluster_tags(args["cluster"], args["tags"]).items())
+            ],
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.group_name, self.launch_template_id = group.name, template.id
+        self.register_outputs({"groupName": self.group_name, "launchTemplateId": self.launch_template_id})
+
+
+def check_type(problems: Problems, name: str, instance_type: str) -> None:
+    """Add that an instance type is unknown."""
+    known = catalogue.builtin().types
+    problems.need(instance_type in known, name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")

@@ -1,0 +1,149 @@
+"""The cluster's memory: two buckets, of which no instance is ever the owner."""
+
+import json
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_core.problems import Problems
+from pulumi_aws import s3
+
+from everspot import common, policies
+
+NONCURRENT_DAYS = 7
+"""Days for which an overwritten or deleted object of the data bucket can still be had back."""
+
+ABORT_UPLOAD_DAYS = 2
+"""Days after which the parts of an upload that nobody finished are removed."""
+
+
+class StoreArgs(TypedDict):
+    """Inputs of `Store`."""
+
+    cluster: str
+    """Name of the cluster, for tags."""
+    tags: dict[str, str]
+    """Tags of both buckets; Project, Team and Environment are mandatory."""
+    retain: NotRequired[bool]
+    """Whether the buckets outlive `pulumi destroy`, with all that protects them. False deletes them with their
+    contents. Default: true."""
+    protect: NotRequired[bool]
+    """Whether Pulumi refuses to delete or replace the buckets. Default: false."""
+    kms_key_arn: NotRequired[pulumi.Input[str]]
+    """A customer-managed KMS key for the objects. Default: keys managed by S3."""
+
+
+class Store(pulumi.ComponentResource):
+    """A control bucket (records, leases, events) and a data bucket (checkpoints, datasets, code, logs).
+
+    Both are encrypted, private and answer over TLS only. The data bucket keeps old versions for a week; the control
+    bucket has none, because every document in it is either written once or replaced conditionally.
+    """
+
+    control_url: pulumi.Output[str]
+    """URL of the control bucket, s3://…: what the CLI needs to find the cluster."""
+    data_url: pulumi.Output[str]
+    """URL of the data bucket."""
+    control_bucket: pulumi.Output[str]
+    """Name of the control bucket."""
+    data_bucket: pulumi.Output[str]
+    """Name of the data bucket."""
+    control_arn: pulumi.Output[str]
+    """ARN of the control bucket."""
+    data_arn: pulumi.Output[str]
+    """ARN of the data bucket."""
+
+    def __init__(self, name: str, args: StoreArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("Store"), name, {}, opts)
+        problems = Problems()
+        common.check_common(problems, args["cluster"], args["tags"])
+        common.raise_bad(problems, f"Store {name}")
+        self._args = args
+        self._retain = args.get("retain", True)
+        # What protects a bucket stays as long as the bucket does.
+        self._child = pulumi.ResourceOptions(parent=self, retain_on_delete=self._retain)
+        control = self._bucket(f"{name}-control")
+        data = self._bucket(f"{name}-data")
+        s3.BucketVersioning(
+            f"{name}-data-versioning",
+            bucket=data.id,
+            versioning_configuration={"status": "Enabled"},
+            opts=self._child,
+        )
+        self._lifecycle(f"{name}-control-lifecycle", control, versions=False)
+        self._lifecycle(f"{name}-data-lifecycle", data, versions=True)
+        self.control_bucket, self.data_bucket = control.id, data.id
+        self.control_url = pulumi.Output.concat("s3://", control.id)
+        self.data_url = pulumi.Output.concat("s3://", data.id)
+        self.control_arn, self.data_arn = control.arn, data.arn
+        self.register_outputs(
+            {
+                "controlUrl": self.control_url,
+                "dataUrl": self.data_url,
+                "controlBucket": self.control_bucket,
+                "dataBucket": self.data_bucket,
+                "controlArn": self.control_arn,
+                "dataArn": self.data_arn,
+            }
+        )
+
+    def _bucket(self, name: str) -> s3.Bucket:
+        protection = pulumi.ResourceOptions(protect=self._args.get("protect", False) or None)
+        bucket = s3.Bucket(
+            name,
+            force_destroy=not self._retain,
+            tags=common.cluster_tags(self._args["cluster"], self._args["tags"]),
+            opts=pulumi.ResourceOptions.merge(self._child, protection),
+        )
+        closed = s3.BucketPublicAccessBlock(
+            f"{name}-private",
+            bucket=bucket.id,
+            block_public_acls=True,
+            block_public_policy=True,
+            ignore_public_acls=True,
+            restrict_public_buckets=True,
+            opts=self._child,
+        )
+        key = self._args.get("kms_key_arn")
+        s3.BucketServerSideEncryptionConfiguration(
+            f"{name}-encryption",
+            bucket=bucket.id,
+            rules=[
+                {
+                    "apply_server_side_encryption_by_default": {
+                        "sse_algorithm": "aws:kms" if key is not None else "AES256",
+                        "kms_master_key_id": key,
+                    },
+                    "bucket_key_enabled": key is not None,
+                }
+            ],
+            opts=self._child,
+        )
+        s3.BucketPolicy(
+            f"{name}-tls",
+            bucket=bucket.id,
+            policy=bucket.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
+            # S3 refuses two changes of a bucket's access at the same moment.
+            opts=pulumi.ResourceOptions.merge(self._child, pulumi.ResourceOptions(depends_on=[closed])),
+        )
+        return bucket
+
+    def _lifecycle(self, name: str, bucket: s3.Bucket, *, versions: bool) -> None:
+        rules: list[s3.BucketLifecycleConfigurationRuleArgsDict] = [
+            {
+                "id": "unfinished-uploads",
+                "status": "Enabled",
+                "filter": {"prefix": ""},
+                "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
+            }
+        ]
+        if versions:
+            rules.append(
+                {
+                    "id": "old-versions",
+                    "status": "Enabled",
+                    "filter": {"prefix": ""},
+                    "noncurrent_version_expiration": {"noncurrent_days": NONCURRENT_DAYS},
+                    "expiration": {"expired_object_delete_marker": True},
+                }
+            )
+        s3.BucketLifecycleConfiguration(name, bucket=bucket.id, rules=rules, opts=self._child)

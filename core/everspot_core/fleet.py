@@ -1,0 +1,207 @@
+"""The shape of a standing fleet: targets, weights, and the grid of instance types by subnets that EC2 chooses from."""
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.documents import Frozen
+from everspot_core.problems import Problems
+
+OVERRIDES_AT_MOST = 300
+"""EC2's quota of pools (type and subnet) in one fleet of type maintain."""
+
+TARGET_AT_MOST = 10_000
+"""EC2's quota of the target capacity of one fleet."""
+
+
+class SpotAllocation(StrEnum):
+    """How EC2 picks Spot pools."""
+
+    PRICE_CAPACITY_OPTIMIZED = "price-capacity-optimized"
+    """The deepest pools first, then the cheapest among them. What AWS recommends, and the default here."""
+    CAPACITY_OPTIMIZED = "capacity-optimized"
+    """The deepest pools, whatever they cost."""
+    CAPACITY_OPTIMIZED_PRIORITIZED = "capacity-optimized-prioritized"
+    """The deepest pools, honouring the priorities of the types as far as possible."""
+    DIVERSIFIED = "diversified"
+    """Spread over all pools."""
+    LOWEST_PRICE = "lowest-price"
+    """The cheapest pools. AWS warns of high interruption rates."""
+
+
+class OnDemandAllocation(StrEnum):
+    """How EC2 picks types for the on-demand part."""
+
+    LOWEST_PRICE = "lowest-price"
+    """The cheapest type by its public price."""
+    PRIORITIZED = "prioritized"
+    """By the priorities of the types."""
+
+
+class WeightBy(StrEnum):
+    """What one unit of the fleet's target means when no weights are given."""
+
+    INSTANCE = "instance"
+    """Every instance counts one, whatever its type."""
+    VCPU = "vcpu"
+    """In proportion to vCPUs: the type with the fewest counts one."""
+    GPU = "gpu"
+    """In proportion to GPUs: the type with the fewest counts one."""
+    THROUGHPUT = "throughput"
+    """In proportion to the throughput stated for each type: the slowest counts one."""
+
+
+class TypeChoice(Frozen):
+    """An instance type that the fleet may use, as its author wrote it. Prices in USD per hour."""
+
+    name: str
+    weight: float | None = None
+    priority: float | None = None
+    max_price: float | None = None
+    throughput: float | None = None
+
+
+class Override(Frozen):
+    """One pool of the grid. `subnet`: index of the subnet."""
+
+    instance_type: str
+    subnet: int
+    weight: float
+    priority: float | None
+    max_price: float | None
+
+
+class Capacity(Frozen):
+    """What a fleet shall hold, in units of its target; see `WeightBy`."""
+
+    target: int
+    on_demand_base: int = 0
+    on_demand_percentage: float = 0
+    weight_by: WeightBy = WeightBy.INSTANCE
+    spot_allocation: SpotAllocation = SpotAllocation.PRICE_CAPACITY_OPTIMIZED
+    on_demand_allocation: OnDemandAllocation = OnDemandAllocation.LOWEST_PRICE
+    max_price: float | None = None
+    types: tuple[TypeChoice, ...]
+
+    @property
+    def on_demand_target(self) -> int:
+        """The base, plus the share of what lies above it, rounded up to whole units."""
+        above = max(0, self.target - self.on_demand_base)
+        # Nine digits are kept before rounding up, so that 10 % of 30 is 3 and not 4.
+        return self.on_demand_base + math.ceil(round(above * self.on_demand_percentage / 100, 9))
+
+    @property
+    def prioritized(self) -> bool:
+        """Whether any strategy looks at priorities."""
+        return (
+            self.spot_allocation is SpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED
+            or self.on_demand_allocation is OnDemandAllocation.PRIORITIZED
+        )
+
+
+def derived_weights(capacity: Capacity, known: Mapping[str, InstanceType]) -> dict[str, float]:
+    """The weight of each type: the given one, else its measure by `weight_by` over the smallest one of the list.
+
+    Rounded to three digits. Types that lack the measure are left out: `capacity_problems` names them.
+    """
+    measures = {choice.name: _measure(choice, known.get(choice.name), capacity.weight_by) for choice in capacity.types}
+    smallest = min((m for m in measures.values() if m > 0), default=1.0)
+    weights = {}
+    for choice in capacity.types:
+        if choice.weight is not None:
+            weights[choice.name] = choice.weight
+        elif measures[choice.name] > 0:
+            weights[choice.name] = round(measures[choice.name] / smallest, 3)
+    return weights
+
+
+def _measure(choice: TypeChoice, facts: InstanceType | None, by: WeightBy) -> float:
+    if by is WeightBy.INSTANCE:
+        return 1.0
+    if by is WeightBy.THROUGHPUT:
+        return choice.throughput or 0.0
+    if facts is None:
+        return 0.0
+    return float(facts.vcpus if by is WeightBy.VCPU else facts.gpus)
+
+
+def override_grid(capacity: Capacity, known: Mapping[str, InstanceType], subnets: int) -> list[Override]:
+    """Every type in every subnet, types in the author's order.
+
+    Where a strategy looks at priorities and none are given, the order of the list is the priority (EC2 prefers the
+    lowest number).
+    """
+    weights = derived_weights(capacity, known)
+    given = any(choice.priority is not None for choice in capacity.types)
+    return [
+        Override(
+            instance_type=choice.name,
+            subnet=subnet,
+            weight=weights[choice.name],
+            priority=choice.priority if given or not capacity.prioritized else float(index),
+            max_price=choice.max_price if choice.max_price is not None else capacity.max_price,
+        )
+        for index, choice in enumerate(capacity.types)
+        for subnet in range(subnets)
+    ]
+
+
+def capacity_problems(problems: Problems, capacity: Capacity, known: Mapping[str, InstanceType], subnets: int) -> None:
+    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`."""
+    _target_problems(problems, capacity)
+    names = [choice.name for choice in capacity.types]
+    problems.need(bool(names), "instanceTypes", "at least one instance type is needed")
+    weights = derived_weights(capacity, known)
+    for index, choice in enumerate(capacity.types):
+        here = problems.at(f"instanceTypes[{index}]")
+        here.need(names.index(choice.name) == index, "type", f"{choice.name} is given twice")
+        _choice_problems(here, choice)
+        if choice.name not in weights and choice.name in known:
+            missing = "throughput" if capacity.weight_by is WeightBy.THROUGHPUT else "weight"
+            here.add(
+                missing, f"needed for {choice.name}: weightBy is {capacity.weight_by.value}, and it has no such figure"
+            )
+    arches = {known[name].arch for name in names if name in known}
+    problems.need(len(arches) <= 1, "instanceTypes", f"one image cannot run on {' and '.join(sorted(arches))}")
+    priorities = [choice.priority is not None for choice in capacity.types]
+    problems.need(
+        all(priorities) or not any(priorities), "instanceTypes", "either every type has a priority, or none has"
+    )
+    pools = len(names) * subnets
+    problems.need(
+        pools <= OVERRIDES_AT_MOST,
+        "instanceTypes",
+        f"{len(names)} types in {subnets} subnets are {pools} pools; EC2 allows {OVERRIDES_AT_MOST} in a fleet",
+    )
+
+
+def _target_problems(problems: Problems, capacity: Capacity) -> None:
+    problems.need(
+        0 <= capacity.target <= TARGET_AT_MOST,
+        "target",
+        f"has to lie between 0 and {TARGET_AT_MOST}, not {capacity.target}",
+    )
+    problems.need(capacity.on_demand_base >= 0, "onDemandBase", f"cannot be negative: {capacity.on_demand_base}")
+    problems.need(
+        capacity.on_demand_base <= capacity.target,
+        "onDemandBase",
+        f"{capacity.on_demand_base} is above the target of {capacity.target}",
+    )
+    problems.need(
+        0 <= capacity.on_demand_percentage <= 100,
+        "onDemandPercentage",
+        f"has to lie between 0 and 100, not {capacity.on_demand_percentage:g}",
+    )
+    _positive(problems, "maxPrice", capacity.max_price)
+
+
+def _choice_problems(here: Problems, choice: TypeChoice) -> None:
+    _positive(here, "weight", choice.weight)
+    _positive(here, "throughput", choice.throughput)
+    _positive(here, "maxPrice", choice.max_price)
+    here.need(choice.priority is None or choice.priority >= 0, "priority", f"cannot be negative: {choice.priority}")
+
+
+def _positive(problems: Problems, name: str, value: float | None) -> None:
+    problems.need(value is None or value > 0, name, f"has to be greater than 0, not {value}")

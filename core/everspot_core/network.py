@@ -1,0 +1,62 @@
+"""Addresses of a cluster's network: how a VPC is split over zones, and what is wrong with given addresses."""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network
+
+from everspot_core.problems import Problems
+
+ZONES_AT_MOST = 8
+"""Blocks that a VPC is divided into. Fixed, so that adding a zone never moves the addresses of another one."""
+
+_BLOCK_BITS = 3  # 2 ** 3 blocks
+_SMALLEST_VPC, _LARGEST_VPC = 24, 16  # an interface endpoint, and up to a few hundred instances, in every block
+
+
+def parse_block(text: str, name: str, problems: Problems) -> IPv4Network | None:
+    """An IPv4 block such as `10.0.0.0/16`, or None and a problem."""
+    try:
+        return IPv4Network(text)
+    except ValueError as error:
+        problems.add(name, f"{text!r} is not an IPv4 block: {error}")
+        return None
+
+
+def split(vpc: IPv4Network, zones: int) -> list[IPv4Network]:
+    """One block of the VPC for each of the first `zones` zones, each an eighth of the VPC.
+
+    The n-th zone has the same block however many zones there are.
+
+    Raises:
+        ValueError: if there are more zones than blocks.
+    """
+    if not 0 <= zones <= ZONES_AT_MOST:
+        raise ValueError(f"a network spans at most {ZONES_AT_MOST} zones, not {zones}")
+    return list(vpc.subnets(prefixlen_diff=_BLOCK_BITS))[:zones]
+
+
+def network_problems(
+    problems: Problems, *, zones: Sequence[str], vpc_cidr: str, peer_cidrs: Sequence[str] = ()
+) -> list[IPv4Network]:
+    """The subnets' blocks of a new network; every problem of the zones and of the addresses is added to `problems`.
+
+    `peer_cidrs` are networks that this one must not overlap (offices, peered VPCs, other environments).
+    """
+    problems.need(bool(zones), "zones", "at least one availability zone is needed")
+    problems.need(len(zones) <= ZONES_AT_MOST, "zones", f"at most {ZONES_AT_MOST} zones, {len(zones)} are given")
+    for zone in sorted({z for z in zones if zones.count(z) > 1}):
+        problems.add("zones", f"{zone} is given twice; EC2 accepts one subnet of a zone in a fleet")
+    regions = {zone.rstrip("abcdefgh") for zone in zones}
+    problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
+    vpc = parse_block(vpc_cidr, "vpcCidr", problems)
+    if vpc is None:
+        return []
+    fits = problems.need(
+        _LARGEST_VPC <= vpc.prefixlen <= _SMALLEST_VPC,
+        "vpcCidr",
+        f"{vpc_cidr} has to lie between /{_LARGEST_VPC} (the largest VPC) and /{_SMALLEST_VPC}",
+    )
+    for index, text in enumerate(peer_cidrs):
+        peer = parse_block(text, f"peerCidrs[{index}]", problems)
+        if peer is not None and peer.overlaps(vpc):
+            problems.add("vpcCidr", f"{vpc_cidr} overlaps peerCidrs[{index}] ({text})")
+    return split(vpc, min(len(zones), ZONES_AT_MOST)) if fits else []

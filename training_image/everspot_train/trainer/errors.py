@@ -1,0 +1,45 @@
+"""What can go wrong or come to an end in a run.
+
+    TrainerError                 the run cannot go on; the agent counts it as the job's own error
+    ├── NonFiniteLoss            the loss, or the clipped gradient, is NaN or infinite
+    ├── StateMismatch            the checkpoint does not fit what is tracked
+    └── UnsafeState              a tracked object's state cannot be stored without arbitrary pickle
+    SystemExit
+    ├── RunStopped               checkpointed as asked; the process ends, the job goes on elsewhere
+    └── RunFenced                the job has another owner; the process ends and leaves nothing behind
+
+The last two leave a training loop on purpose: they derive from SystemExit, so that `except Exception` does not swallow
+them and the process ends with status 0.
+"""
+
+
+class TrainerError(Exception):
+    """The run cannot go on."""
+
+
+class NonFiniteLoss(TrainerError):
+    """The loss or the gradient is not a finite number; the optimizer was not stepped with it."""
+
+
+class StateMismatch(TrainerError):
+    """The checkpoint does not fit what the loop tracks: another model, or a piece that was not there before."""
+
+
+class UnsafeState(TrainerError):
+    """The state of a tracked object holds more than tensors, numbers, text and containers of these."""
+
+
+class RunStopped(SystemExit):
+    """The run was told to stop and its state is durable."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(0)
+        self.step = step
+
+
+class RunFenced(SystemExit):
+    """This process no longer owns the job, and has published nothing since it lost it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(0)
+        self.why = why

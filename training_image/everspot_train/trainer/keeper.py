@@ -1,0 +1,136 @@
+"""Keeping a run's state durable: restoring, checkpointing and stopping, agreed between all ranks."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from everspot_core.records import Checkpoint
+from everspot_store import Fenced, SystemClock
+from pydantic import JsonValue
+
+from everspot_train.rundir import Phase, RunContext
+from everspot_train.trainer.environment import process_age
+from everspot_train.trainer.errors import RunFenced, RunStopped
+from everspot_train.trainer.link import Decision, Link, restore_directory, snapshot_directory
+from everspot_train.trainer.ranks import Ranks
+from everspot_train.trainer.state import TrainState
+
+log = logging.getLogger("everspot.trainer")
+
+_FENCED = -1
+
+
+class Keeper:
+    """One rank's part in it. The first rank has the link to agent and store; the others do as it says.
+
+    Args:
+        context: the run as the agent describes it.
+        link: on the first rank only.
+        state: what is kept.
+        info: what the numbers depend on besides the state; stored with each checkpoint, compared at the resume.
+    """
+
+    def __init__(
+        self, context: RunContext, link: Link | None, ranks: Ranks, state: TrainState, info: dict[str, JsonValue]
+    ) -> None:
+        self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
+        self._clock = SystemClock.from_environment()
+        self._restored: Checkpoint | None = None
+
+    def restore(self) -> int | None:
+        """Put the newest whole checkpoint back into the tracked pieces; its step, or None where there is none."""
+        if not self._on_first(self._fetch):
+            return None
+        step, own = self._state.load(restore_directory(self._context), self._ranks.rank)
+        if not own:
+            log.warning("rank %d took no part in the checkpoint: its random numbers start afresh", self._ranks.rank)
+        self._ranks.meet()
+        return step
+
+    def begin(self, step: int, total_steps: int) -> None:
+        """Training begins, or goes on, at `step`."""
+        if self._link:
+            self._link.training(step, total_steps, self._restored, process_age())
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Record metrics of `step`; the first rank's count."""
+        if self._link:
+            self._link.reporter.log(step, metrics)
+
+    def between_steps(self, step: int, metrics: dict[str, float]) -> None:
+        """Report, and do what agent and policy want now.
+
+        Raises:
+            RunStopped: after the state was made durable.
+            RunFenced: if the job has another owner.
+        """
+        if self._link:
+            self._link.reporter.progress(step, metrics)
+        decision = self._on_first(lambda link: link.decide(step))
+        if decision == Decision.LEAVE:
+            raise RunFenced("the lease is over")
+        if decision == Decision.STOP:
+            self.checkpoint_now(step, "notice")
+            raise RunStopped(step)
+        if decision == Decision.CHECKPOINT:
+            self.checkpoint_beside(step, self._link.trigger if self._link else "")
+
+    def checkpoint_beside(self, step: int, trigger: str) -> None:
+        """Take a snapshot and publish it while the loop goes on."""
+        began = self._snapshot(step)
+        if self._link and began is not None:
+            self._link.publish_beside(step, trigger, began, self._info)
+
+    def checkpoint_now(self, step: int, trigger: str) -> None:
+        """Make `step` durable before returning."""
+        if self._link:
+            self._link.reporter.update(phase=Phase.CHECKPOINTING, step=step)
+        began = self._snapshot(step)
+        if began is not None:
+            self._on_first(lambda link: link.publish_now(step, trigger, began, self._info))
+
+    def close(self, phase: Phase, step: int, message: str) -> None:
+        """The last word of this process."""
+        if self._link:
+            self._link.close(phase, step, message)
+            self._link = None
+
+    def _snapshot(self, step: int) -> timedelta | None:
+        """Write the state to disk on all ranks, unless it is durable already; when that began.
+
+        A state at step 0 is not worth a checkpoint: whoever starts over gets the same one.
+        """
+        began = self._clock.monotonic()
+        if step == 0 or not self._on_first(lambda link: link.needs_snapshot(step)):
+            return None
+        self._state.save(snapshot_directory(self._context, step), step, self._ranks.rank)
+        self._ranks.meet()
+        return began
+
+    def _on_first(self, action: Callable[[Link], int | None]) -> int:
+        """Let the first rank do something with agent or store, and tell all ranks what came of it."""
+        told = 0
+        if self._link:
+            try:
+                told = int(action(self._link) or 0)
+            except Fenced as error:
+                log.warning("this process owns the job no more: %s", error)
+                told = _FENCED
+        told = self._ranks.share(told)
+        if told == _FENCED:
+            raise RunFenced("the job has another owner")
+        return told
+
+    def _fetch(self, link: Link) -> bool:
+        self._restored = found = link.restore()
+        if found is None:
+            return False
+        for name, now in sorted(self._info.items()):
+            if found.info.get(name, now) != now:
+                log.warning(
+                    "%s was %s and is %s now: the resumed numbers may differ from an uninterrupted run's last bits",
+                    name,
+                    found.info[name],
+                    now,
+                )
+        return True

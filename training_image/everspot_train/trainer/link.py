@@ -1,0 +1,202 @@
+"""The first rank's connection to its agent and to the store. Without an agent there is none."""
+
+import logging
+import shutil
+import threading
+from datetime import timedelta
+from enum import IntEnum
+from pathlib import Path
+
+from everspot_core.records import Checkpoint, EventKind
+from everspot_store import Store, StoreError, SystemClock
+from pydantic import JsonValue
+
+from everspot_train.rundir import Phase, RunContext, RunDir, RunDirError
+from everspot_train.trainer.publisher import Publisher, Snapshot
+from everspot_train.trainer.reporter import Reporter
+from everspot_train.trainer.wishes import Wishes
+
+log = logging.getLogger("everspot.trainer")
+
+_HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
+
+
+class Decision(IntEnum):
+    """What happens between two steps, decided by the first rank and told to the others."""
+
+    GO_ON = 0
+    CHECKPOINT = 1
+    STOP = 2
+    LEAVE = 3  # the job has another owner
+
+
+def snapshot_directory(context: RunContext, step: int) -> Path:
+    """Where all ranks of this machine put the parts of one checkpoint."""
+    return Path(context.scratch_dir) / f"snapshot-{step:012d}"
+
+
+def restore_directory(context: RunContext) -> Path:
+    """Where the first rank puts the parts that it fetched."""
+    return Path(context.scratch_dir) / "restored"
+
+
+def read_context(rundir: RunDir) -> RunContext:
+    """The run that the agent describes.
+
+    Raises:
+        RunDirError: if it describes none.
+    """
+    context = rundir.read(RunContext)
+    if context is None:
+        raise RunDirError(f"{rundir.path_of(RunContext)} is missing: the agent writes it before it starts the trainer")
+    return context
+
+
+class Link:
+    """Reads wishes, decides between steps, publishes, reports. `trigger`: why `decide` last wanted a checkpoint."""
+
+    def __init__(self, rundir: RunDir, context: RunContext) -> None:
+        self.context = context
+        self.clock = SystemClock.from_environment()
+        self.store = Store.open(context.control_url, context.data_url, clock=self.clock)
+        self.wishes = Wishes(rundir, self.clock)
+        self.reporter = Reporter(rundir, self.store, context, self.clock)
+        self._policy = context.submission.spec.checkpoint
+        self._checkpoints = self.store.checkpoints(context.job_id, context.epoch, guard=self.wishes.lease_valid)
+        self._publisher = Publisher(self._checkpoints, self._policy.keep, self.clock, self._published)
+        writer = f"trainer-{context.instance_id}"
+        self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
+        self._notes: list[threading.Thread] = []
+        self._last_begun = self.clock.monotonic()
+        self._last_step = 0
+        self.trigger = ""
+        self.reporter.update(phase=Phase.STARTING)
+        self._clear_scratch()
+
+    def restore(self) -> Checkpoint | None:
+        """Shut out earlier owners and fetch the newest whole checkpoint into `restore_directory`.
+
+        Raises:
+            Fenced: if a later owner was here.
+            CheckpointCorrupt: if there are checkpoints and none is whole.
+        """
+        self.reporter.update(phase=Phase.RESTORING)
+        folder = restore_directory(self.context)
+        found = self._checkpoints.restore(folder)
+        self._last_begun = self.clock.monotonic()
+        if found is None:
+            return None
+        for path in folder.iterdir():
+            if path.name not in {part.name for part in found.parts}:
+                path.unlink()  # of a newer checkpoint that turned out not to be whole
+        self._publisher.durable_step = self._last_step = found.step
+        return found
+
+    def training(self, step: int, total_steps: int, restored: Checkpoint | None, seconds: float) -> None:
+        """Training begins or goes on at `step`; `seconds`: real time since the process was started."""
+        self.reporter.update(
+            phase=Phase.TRAINING,
+            step=step,
+            total_steps=total_steps,
+            resumed_from=restored.step if restored else None,
+            durable_step=restored.step if restored else None,
+            durable_at=restored.created_at if restored else None,
+        )
+        self._note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
+
+    def decide(self, step: int) -> Decision:
+        """What happens now, between two steps.
+
+        Raises:
+            Fenced: if a publication found out that the job has another owner.
+        """
+        self._publisher.collect()
+        if not self.wishes.lease_valid():
+            return Decision.LEAVE
+        if self.wishes.stop() is not None:
+            return Decision.STOP
+        if self._publisher.busy:
+            return Decision.GO_ON
+        if self.wishes.checkpoint():
+            self.trigger = "rebalance"
+            return Decision.CHECKPOINT
+        if self._interval_over(step):
+            self.trigger = "interval"
+            return Decision.CHECKPOINT
+        return Decision.GO_ON
+
+    def publish_beside(self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue]) -> None:
+        """Publish the snapshot of `step` while the loop goes on."""
+        self._last_begun, self._last_step = began, step
+        self._publisher.start(self._snapshot(step, began, trigger, info))
+
+    def publish_now(self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue]) -> None:
+        """Publish the snapshot of `step`, and return when it is durable.
+
+        Raises:
+            Fenced: if the job has another owner.
+            StoreUnavailable: if the store stayed out of reach until the stop's deadline, or for a while without one.
+        """
+        self._last_begun, self._last_step = began, step
+        stop = self.wishes.stop()
+        deadline = timedelta(seconds=stop.deadline) if stop and stop.deadline is not None else None
+        self._publisher.publish(self._snapshot(step, began, trigger, info), deadline)
+
+    def needs_snapshot(self, step: int) -> bool:
+        """Whether `step` is not durable yet, after waiting for a publication under way.
+
+        Raises:
+            Fenced: if the job has another owner.
+        """
+        self._publisher.settle()
+        return self._publisher.durable_step != step
+
+    def close(self, phase: Phase, step: int, message: str = "") -> None:
+        """The last word of this process."""
+        self._publisher.close()
+        self.reporter.close()
+        for note in self._notes:
+            note.join()
+        self.reporter.update(phase=phase, step=step, message=message)
+
+    def _interval_over(self, step: int) -> bool:
+        elapsed = self.clock.monotonic() - self._last_begun
+        if elapsed < _HEAD_EVERY or step == self._last_step:
+            return False
+        by_time = self._policy.every is not None and elapsed >= self._policy.every
+        by_steps = self._policy.steps is not None and step - self._last_step >= self._policy.steps
+        return by_time or by_steps
+
+    def _snapshot(self, step: int, began: timedelta, trigger: str, info: dict[str, JsonValue]) -> Snapshot:
+        return Snapshot(step, snapshot_directory(self.context, step), trigger, began, info)
+
+    def _published(self, published: Checkpoint, snapshot: Snapshot) -> None:
+        seconds = (self.clock.monotonic() - snapshot.began).total_seconds()
+        self.reporter.update(durable_step=published.step, durable_at=published.created_at)
+        size = sum(part.size for part in published.parts)
+        self._note(
+            EventKind.CHECKPOINTED,
+            step=published.step,
+            bytes=size,
+            seconds=round(seconds, 3),
+            trigger=snapshot.trigger,
+        )
+
+    def _note(self, kind: EventKind, **data: JsonValue) -> None:
+        """Write an event without waiting for it. One that the store does not take is logged and left out."""
+
+        def write() -> None:
+            try:
+                self._events.emit(kind, **data)
+            except StoreError as error:
+                log.warning("event %s was not written: %s", kind.value, error)
+
+        self._notes = [note for note in self._notes if note.is_alive()]
+        self._notes.append(threading.Thread(target=write, name="everspot-event"))
+        self._notes[-1].start()
+
+    def _clear_scratch(self) -> None:
+        scratch = Path(self.context.scratch_dir)
+        scratch.mkdir(parents=True, exist_ok=True)
+        for left in [*scratch.glob("snapshot-*"), restore_directory(self.context)]:
+            shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,44 @@
+"""Mixed precision by torch.amp: which number format, and the gradient scaler that goes with it."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from everspot_core.job import Precision
+
+from everspot_train.trainer.environment import cpu_has_bf16
+
+_DTYPE = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+def resolve(wanted: Precision, device: torch.device) -> Precision:
+    """`auto` as a format: bf16 where the hardware has it, else fp16 on a GPU, else fp32."""
+    if wanted is not Precision.AUTO:
+        return wanted
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return Precision.BF16 if native else Precision.FP16
+    return Precision.BF16 if cpu_has_bf16() else Precision.FP32
+
+
+class MixedPrecision:
+    """The resolved format on one device. `scaler` does nothing unless the format is fp16."""
+
+    def __init__(self, wanted: Precision, device: torch.device) -> None:
+        self.precision = resolve(wanted, device)
+        self._device_type = device.type
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision is Precision.FP16)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Around forward pass and loss."""
+        dtype = _DTYPE.get(self.precision)
+        return torch.autocast(self._device_type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The format and the scaler's state, which is empty unless the format is fp16."""
+        return {"precision": self.precision.value, "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put the scaler back. A state of another format is left alone: this run's scaler starts afresh."""
+        if state["precision"] == self.precision.value:
+            self.scaler.load_state_dict(state["scaler"])

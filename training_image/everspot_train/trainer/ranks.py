@@ -1,0 +1,77 @@
+"""The processes of one run: alone, or several under torchrun on one machine."""
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def rank_from_environment() -> int:
+    """RANK as torchrun sets it; 0 without it."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def world_size_from_environment() -> int:
+    """WORLD_SIZE as torchrun sets it; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Ranks:
+    """This process among those of its run. With one process every method is free of cost."""
+
+    def __init__(self) -> None:
+        self.rank = rank_from_environment()
+        self.world_size = world_size_from_environment()
+        self.device = self._device()
+        self._own_group = False
+        self._control: Any = None
+        if self.world_size > 1:
+            self._join()
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that speaks to agent and store."""
+        return self.rank == 0
+
+    @staticmethod
+    def _device() -> torch.device:
+        if torch.cuda.is_available():
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+            return device
+        return torch.device("cpu")
+
+    def _join(self) -> None:
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+            self._own_group = True
+        # Decisions travel apart from gradients, so that taking one never waits for the device.
+        self._control = dist.new_group(backend="gloo")
+
+    def share(self, value: int) -> int:
+        """The first rank's `value`, on every rank."""
+        if self.world_size == 1:
+            return value
+        told = torch.tensor([value])
+        dist.broadcast(told, src=0, group=self._control)
+        return int(told.item())
+
+    def share_object(self, value: Any) -> Any:
+        """The same for any small object."""
+        if self.world_size == 1:
+            return value
+        told = [value]
+        dist.broadcast_object_list(told, src=0, group=self._control)
+        return told[0]
+
+    def meet(self) -> None:
+        """Wait until every rank is here."""
+        if self.world_size > 1:
+            dist.barrier(group=self._control)
+
+    def leave(self) -> None:
+        """Close what this object opened."""
+        if self._own_group:
+            dist.destroy_process_group()
+            self._own_group = False

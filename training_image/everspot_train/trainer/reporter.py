@@ -1,0 +1,113 @@
+"""Telling the agent and the store how far the run is: status.json and the job's metrics."""
+
+import json
+import logging
+import math
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+from everspot_core.clock import Clock
+from everspot_store import KeyTaken, Store, StoreError
+
+from everspot_train.rundir import RunContext, RunDir, Status
+
+log = logging.getLogger("everspot.trainer")
+
+_STATUS_EVERY = timedelta(seconds=0.5)
+_CHUNK_EVERY = timedelta(seconds=5)
+_RATE_WINDOW = timedelta(seconds=15)
+_MAX_LINES = 10_000
+_MAX_CHUNKS = 100_000
+
+
+class Reporter:
+    """Writes status.json at once when the phase changes and twice a second otherwise, and metrics in chunks."""
+
+    def __init__(self, rundir: RunDir, store: Store, context: RunContext, clock: Clock) -> None:
+        self._rundir, self._store, self._context, self._clock = rundir, store, context, clock
+        self._lock = threading.RLock()
+        self._status = Status()
+        self._marks: deque[tuple[timedelta, int]] = deque()
+        self._written = self._chunked = clock.monotonic()
+        self._lines: deque[dict[str, Any]] = deque(maxlen=_MAX_LINES)
+        self._pending: bytes | None = None
+        self._seq = 0
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-reporter")
+        self._flight: Future[None] | None = None
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the status and write it now."""
+        with self._lock:
+            self._status = self._status.model_copy(update=fields)
+            self._write()
+
+    def progress(self, step: int, metrics: dict[str, float]) -> None:
+        """The run has come to `step`. Cheap: most calls write nothing. `metrics` are recorded when one does."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._status = self._status.model_copy(update={"step": step})
+            if now - self._written < _STATUS_EVERY:
+                return
+            self._mark(now, step)
+            self.log(step, metrics)
+            self._write()
+        if now - self._chunked >= _CHUNK_EVERY and (self._flight is None or self._flight.done()):
+            self._chunked = now
+            self._flight = self._pool.submit(self._send)
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Record metrics of `step`. Numbers that are not finite go into the store's chunks as null only."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        shown = {name: finite.get(name) for name in metrics}
+        with self._lock:
+            self._status = self._status.model_copy(update={"metrics": self._status.metrics | finite})
+            if metrics:
+                self._lines.append({"step": step, "at": self._clock.now().isoformat(), "metrics": shown})
+
+    def close(self) -> None:
+        """Send the metrics that are left. Failing that is logged: no training is lost over a metric."""
+        self._pool.shutdown(wait=True)
+        self._send()
+
+    def _mark(self, now: timedelta, step: int) -> None:
+        self._marks.append((now, step))
+        while now - self._marks[0][0] > _RATE_WINDOW:
+            self._marks.popleft()
+        since, first = self._marks[0]
+        elapsed = (now - since).total_seconds()
+        if elapsed > 0:
+            self._status = self._status.model_copy(update={"steps_per_second": (step - first) / elapsed})
+
+    def _write(self) -> None:
+        self._written = self._clock.monotonic()
+        self._rundir.write(self._status)
+
+    def _send(self) -> None:
+        """Send what is there as one chunk. A chunk whose answer was lost is sent again as it was."""
+        with self._lock:
+            if self._pending is None and self._lines:
+                self._pending = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self._lines).encode()
+                self._lines.clear()
+        if self._pending is None:
+            return
+        try:
+            self._append(self._pending)
+            self._pending = None
+        except StoreError as error:
+            log.warning("metrics wait for the store: %s", error)
+
+    def _append(self, chunk: bytes) -> None:
+        """Number the chunk behind those of an earlier process of the same ownership."""
+        for _ in range(_MAX_CHUNKS):
+            seq, self._seq = self._seq, self._seq + 1
+            try:
+                self._store.append_metrics(self._context.job_id, self._context.epoch, seq, chunk)
+            except KeyTaken:
+                continue
+            except StoreError:
+                self._seq = seq
+                raise
+            return

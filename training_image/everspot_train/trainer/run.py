@@ -1,0 +1,278 @@
+"""The door of the trainer: what a training loop is written against."""
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from everspot_core.job import Precision
+from pydantic import JsonValue
+
+from everspot_train.rundir import RUN_DIR_VARIABLE, Phase, RunContext, RunDir
+from everspot_train.trainer.data import Feed, as_feed
+from everspot_train.trainer.environment import numeric_environment
+from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
+from everspot_train.trainer.keeper import Keeper
+from everspot_train.trainer.link import Link, read_context
+from everspot_train.trainer.precision import MixedPrecision
+from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
+from everspot_train.trainer.ranks import Ranks
+from everspot_train.trainer.state import Stateful, TrainState, unwrapped
+from everspot_train.trainer.stepper import Stepper
+
+log = logging.getLogger("everspot.trainer")
+
+
+class Run:
+    """One process of one training run. Open it with `Run.open`, and use it as a context manager.
+
+    Under an agent (EVERSPOT_RUN_DIR is set) the run is restored, checkpointed and stopped as the agent and the job's
+    spec say. Without one the same loop just trains: nothing is stored, and metrics go to the log.
+    """
+
+    def __init__(
+        self, context: RunContext | None, ranks: Ranks, precision: Precision, accumulation: int, clip_norm: float | None
+    ) -> None:
+        self._context, self._ranks = context, ranks
+        self._amp = MixedPrecision(precision, ranks.device)
+        self._accumulation, self._clip_norm = accumulation, clip_norm
+        self._keeper: Keeper | None = None
+        self._stepper: Stepper | None = None
+        self._feed: Feed | None = None
+        self._model: torch.nn.Module | None = None
+        self._restore_done = False
+        self._loss = math.nan
+        self.state = TrainState()
+        self.steps_done = 0
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        accumulation: int = 1,
+        clip_norm: float | None = None,
+        precision: Precision | str | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """The run that the environment describes.
+
+        Args:
+            accumulation: losses per optimizer step.
+            clip_norm: largest norm of the gradient.
+            precision: number format; None takes the job's, and `auto` without a job.
+            seed: for the global random generators; None leaves them alone.
+
+        Raises:
+            RunDirError: if EVERSPOT_RUN_DIR names a directory without a run.
+            ValueError: if an argument makes no sense.
+        """
+        if accumulation < 1 or (clip_norm is not None and not clip_norm > 0):
+            raise ValueError(f"accumulation ({accumulation}) must be 1 or more, clip_norm ({clip_norm}) above zero")
+        rundir = RunDir.from_environment()
+        context = read_context(rundir) if rundir else None
+        of_job = context.submission.spec.precision if context else Precision.AUTO
+        ranks = Ranks()
+        run = cls(context, ranks, Precision(precision) if precision else of_job, accumulation, clip_norm)
+        if seed is not None:
+            seed_everything(seed, ranks.rank)
+        if rundir and context:
+            link = Link(rundir, context) if ranks.first else None
+            info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
+            run._keeper = Keeper(context, link, ranks, run.state, info)
+        else:
+            log.info("no %s: training without an agent, nothing is checkpointed", RUN_DIR_VARIABLE)
+        return run
+
+    # What the loop may ask
+
+    @property
+    def device(self) -> torch.device:
+        """Where model and batches belong."""
+        return self._ranks.device
+
+    @property
+    def rank(self) -> int:
+        """The number of this process; 0 speaks to agent and store."""
+        return self._ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return self._ranks.world_size
+
+    @property
+    def precision(self) -> Precision:
+        """The number format in use, never `auto`."""
+        return self._amp.precision
+
+    @property
+    def parameters(self) -> dict[str, JsonValue]:
+        """`parameters` of the job's spec; empty without a job."""
+        return dict(self._context.submission.spec.parameters) if self._context else {}
+
+    @property
+    def last_loss(self) -> float:
+        """Mean loss of the last optimizer step on this rank; NaN before the first."""
+        return self._loss
+
+    # What the loop does
+
+    def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The model on `device`, and wrapped in DistributedDataParallel where there are several ranks."""
+        model = model.to(self.device)
+        return torch.nn.parallel.DistributedDataParallel(model) if self.world_size > 1 else model
+
+    def track(
+        self,
+        *,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loader: Any,
+        scheduler: Any | None = None,
+        **others: Stateful,
+    ) -> None:
+        """Name what belongs to the state. `others` are any further objects with `state_dict` and `load_state_dict`.
+
+        Raises:
+            TypeError: if `loader` has no position that could be resumed.
+        """
+        self._model, self._feed = model, as_feed(loader)
+        self._stepper = Stepper(self._amp, optimizer, scheduler, self._accumulation, self._clip_norm)
+        shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
+        if scheduler is not None:
+            shared["scheduler"] = scheduler
+        self.state.shared = shared | others
+        self.state.local = {"position": self._feed, "randomness": GlobalRandomness()}
+
+    def restore(self) -> int | None:
+        """Put the newest whole checkpoint back; its step, or None where there is none. `batches` does it if the loop
+        does not.
+
+        Raises:
+            RunFenced: if the job has a later owner.
+            StateMismatch: if the checkpoint does not fit what is tracked.
+            CheckpointCorrupt: if there are checkpoints and none is whole.
+        """
+        self._tracked()
+        self._restore_done = True
+        step = self._keeper.restore() if self._keeper else None
+        self.steps_done = step or 0
+        return step
+
+    def batches(self, total_steps: int) -> Iterator[Any]:
+        """Batches until `total_steps` optimizer steps are done, over as many epochs as that takes.
+
+        Between two steps, when the loop's body is over: stops if the agent says so, and checkpoints if it is time.
+
+        Raises:
+            RunStopped: after the state was made durable. Let it pass.
+            RunFenced: if the job has another owner. Let it pass.
+            TrainerError: if `track` was not called, or an epoch has no batch.
+        """
+        stepper, _ = self._tracked()
+        if not self._restore_done:
+            self.restore()
+        if self._keeper:
+            self._keeper.begin(self.steps_done, total_steps)
+        stream = self._stream()
+        while True:
+            if stepper.at_boundary:
+                if self.steps_done >= total_steps:
+                    break
+                if self._keeper:
+                    self._keeper.between_steps(self.steps_done, self._loss_metric())
+            batch = next(stream)
+            with self._gradient_sync(stepper.completes):
+                yield batch
+        if self._keeper:
+            self._keeper.checkpoint_beside(self.steps_done, "final")
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Around the forward pass and the loss: mixed precision."""
+        return self._amp.autocast()
+
+    def step(self, loss: torch.Tensor) -> bool:
+        """Backward pass, and the optimizer step when enough losses are accumulated; whether that was now.
+
+        Raises:
+            NonFiniteLoss: before the optimizer is stepped.
+        """
+        stepper, _ = self._tracked()
+        mean = stepper.take(loss, self.steps_done)
+        if mean is None:
+            return False
+        self._loss = mean
+        self.steps_done += 1
+        return True
+
+    def log(self, **metrics: float) -> None:
+        """Record metrics of the current step. The loss of steps is recorded by itself."""
+        values = {name: float(value) for name, value in metrics.items()}
+        if self._keeper:
+            self._keeper.log(self.steps_done, values)
+        elif self._ranks.first:
+            log.info("step %d: %s", self.steps_done, ", ".join(f"{n}={v:.6g}" for n, v in values.items()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._keeper and _is_clean(error) and self._stepper is not None and self._stepper.at_boundary:
+                self._keeper.checkpoint_now(self.steps_done, "final")
+        except BaseException as late:
+            self._close(late)
+            raise
+        self._close(error)
+
+    def _loss_metric(self) -> dict[str, float]:
+        return {"loss": self._loss} if math.isfinite(self._loss) else {}
+
+    def _stream(self) -> Iterator[Any]:
+        """Batches over epochs without end."""
+        _, feed = self._tracked()
+        empty = 0
+        while empty < 2:  # once is right after a checkpoint at the end of an epoch
+            empty += 1
+            for batch in feed:
+                empty = 0
+                yield batch
+        raise TrainerError("the loader has no batch to give")
+
+    def _gradient_sync(self, needed: bool) -> AbstractContextManager[Any]:
+        if needed or not isinstance(self._model, torch.nn.parallel.DistributedDataParallel):
+            return nullcontext()
+        return self._model.no_sync()
+
+    def _tracked(self) -> tuple[Stepper, Feed]:
+        if self._stepper is None or self._feed is None:
+            raise TrainerError("call run.track(model=…, optimizer=…, loader=…) first")
+        return self._stepper, self._feed
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._keeper:
+            phase, message = _last_word(error)
+            self._keeper.close(phase, self.steps_done, message)
+        self._ranks.leave()
+
+
+def _is_clean(error: BaseException | None) -> bool:
+    """Whether the loop's program ended by itself, be it by sys.exit(0)."""
+    if isinstance(error, RunStopped | RunFenced):
+        return False
+    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+def _last_word(error: BaseException | None) -> tuple[Phase, str]:
+    if _is_clean(error):
+        return Phase.FINISHED, ""
+    if isinstance(error, RunStopped):
+        return Phase.STOPPED, ""
+    if isinstance(error, RunFenced):
+        return Phase.FENCED, error.why
+    return Phase.FAILED, f"{type(error).__name__}: {error}"

@@ -1,0 +1,117 @@
+"""The pieces that make the next step the same, written to files and read back.
+
+Every piece has `state_dict` and `load_state_dict`. The model and the optimizer get a file each, the other shared
+pieces one together; what differs between ranks (random generators, data position) goes into one file per rank. Files
+are written by torch.save and read with `weights_only`, so that reading a checkpoint never runs code out of it.
+"""
+
+import pickle
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from everspot_train.trainer.errors import StateMismatch, UnsafeState
+
+_OWN_FILE = ("model", "optimizer")
+_REST = "state.pt"
+FORMAT = 1
+
+
+class Stateful(Protocol):
+    """Anything whose state can be taken and put back."""
+
+    def state_dict(self) -> Any:
+        """The state as tensors, numbers, text and containers of these."""
+        ...
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Put a state back."""
+        ...
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The user's own module inside DDP and torch.compile, so that names do not depend on either."""
+    while True:
+        wraps = "module" if isinstance(model, torch.nn.parallel.DistributedDataParallel) else "_orig_mod"
+        inner = getattr(model, wraps, None)
+        if not isinstance(inner, torch.nn.Module):
+            return model
+        model = inner
+
+
+def _rank_file(rank: int) -> str:
+    return f"rank-{rank:05d}.pt"
+
+
+class TrainState:
+    """The pieces of one run: `shared` are the same on every rank, `local` are each rank's own."""
+
+    def __init__(self) -> None:
+        self.shared: dict[str, Stateful] = {}
+        self.local: dict[str, Stateful] = {}
+        self._checked: set[str] = set()
+
+    def save(self, directory: Path, step: int, rank: int) -> None:
+        """Write this rank's files into `directory`; the first rank's include the shared ones.
+
+        Raises:
+            UnsafeState: if a piece holds something that could not be read back.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self._write(directory / _rank_file(rank), {n: p.state_dict() for n, p in self.local.items()})
+        if rank != 0:
+            return
+        for name in _OWN_FILE:
+            if name in self.shared:
+                self._write(directory / f"{name}.pt", self.shared[name].state_dict())
+        rest = {n: p.state_dict() for n, p in self.shared.items() if n not in _OWN_FILE}
+        self._write(directory / _REST, {"format": FORMAT, "step": step, "pieces": rest})
+
+    def load(self, directory: Path, rank: int) -> tuple[int, bool]:
+        """Put every piece back; the step, and whether this rank found its own file.
+
+        A rank that took no part in the checkpoint takes the first rank's data position and keeps its own random
+        numbers.
+
+        Raises:
+            StateMismatch: if a piece is missing or does not fit.
+        """
+        rest = self._read(directory / _REST)
+        saved: dict[str, Any] = dict(rest["pieces"])
+        for name in _OWN_FILE:
+            if name in self.shared:
+                saved[name] = self._read(directory / f"{name}.pt")
+        own = (directory / _rank_file(rank)).exists()
+        local = self._read(directory / _rank_file(rank if own else 0))
+        pieces = [(n, p, saved) for n, p in self.shared.items()]
+        pieces += [(n, p, local) for n, p in self.local.items() if own or n != "randomness"]
+        for name, piece, source in pieces:
+            if name not in source:
+                raise StateMismatch(f"the checkpoint has no {name!r}: was it written by another version of the loop?")
+            try:
+                piece.load_state_dict(source[name])
+            except (KeyError, RuntimeError, ValueError, TypeError) as error:
+                raise StateMismatch(f"{name!r} in the checkpoint does not fit: {error}") from error
+        return int(rest["step"]), own
+
+    def _write(self, path: Path, content: Any) -> None:
+        torch.save(content, path)
+        if path.name not in self._checked:  # once per file: better now than at the resume
+            self._check(path, content)
+            self._checked.add(path.name)
+
+    def _check(self, path: Path, content: Any) -> None:
+        try:
+            self._read(path)
+        except pickle.UnpicklingError as error:
+            raise UnsafeState(
+                f"{path.stem} ({', '.join(map(str, content))}) holds objects that a checkpoint must not hold; "
+                f"keep to tensors, numbers, text, lists, tuples and dicts: {error}"
+            ) from error
+
+    @staticmethod
+    def _read(path: Path) -> Any:
+        if not path.exists():
+            raise StateMismatch(f"the checkpoint has no {path.name}")
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)

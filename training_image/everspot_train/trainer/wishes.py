@@ -1,0 +1,41 @@
+"""What the agent wants of this process: read out of the run directory, cheaply enough to ask before every step."""
+
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+
+from everspot_train.rundir import CheckpointRequest, LeaseFile, RunDir, StopRequest
+
+_LEASE_AGE = timedelta(seconds=1)
+
+
+class Wishes:
+    """Stop and checkpoint requests, and the lease."""
+
+    def __init__(self, rundir: RunDir, clock: Clock) -> None:
+        self._rundir, self._clock = rundir, clock
+        self._valid_until = timedelta(0)
+        self._lease_read: timedelta | None = None
+        seen = rundir.read(CheckpointRequest)
+        self._seq = seen.seq if seen else 0  # what was wished for before this process began needs no checkpoint
+
+    def stop(self) -> StopRequest | None:
+        """The request to stop, once there is one."""
+        return self._rundir.read(StopRequest)
+
+    def checkpoint(self) -> bool:
+        """Whether a checkpoint was wished for since this last said so."""
+        wish = self._rundir.read(CheckpointRequest)
+        if wish is None or wish.seq <= self._seq:
+            return False
+        self._seq = wish.seq
+        return True
+
+    def lease_valid(self) -> bool:
+        """Whether the job is still ours. The file is read at most once a second; its moment is compared each time."""
+        now = self._clock.monotonic()
+        if self._lease_read is None or now - self._lease_read >= _LEASE_AGE or now >= self._valid_until:
+            lease = self._rundir.read(LeaseFile)
+            self._valid_until = timedelta(seconds=lease.valid_until) if lease else timedelta(0)
+            self._lease_read = now
+        return now < self._valid_until

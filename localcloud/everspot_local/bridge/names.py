@@ -18,6 +18,8 @@ from everspot_local.bridge.sdk import Names, Sdk, Shape, snake
 TYPE_EXCEPTIONS = {
     "aws:s3/bucketObjectv2:BucketObjectv2": "aws_s3_object",
     "aws:s3/bucketObject:BucketObject": "aws_s3_bucket_object",
+    "aws:sqs/redrivePolicy:RedrivePolicy": "aws_sqs_queue_redrive_policy",
+    "aws:sqs/redriveAllowPolicy:RedriveAllowPolicy": "aws_sqs_queue_redrive_allow_policy",
 }
 # Fields: (upstream type, dotted upstream path) → Pulumi name.
 FIELD_EXCEPTIONS = {

@@ -1,6 +1,7 @@
 """EC2 Fleet's allocation, as properties and as the cases that its documentation tells."""
 
 from everspot_core.allocation import (
+    Allocation,
     AllocationRequest,
     Candidate,
     Cause,

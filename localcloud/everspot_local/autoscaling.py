@@ -1,0 +1,87 @@
+"""Stands in for EC2 Auto Scaling: moto's groups, launching by the right template version and healing in their time.
+
+It does not scale by itself, nor launch Spot or mixed instances.
+"""
+
+from typing import Any
+
+from moto.autoscaling import models
+from moto.autoscaling.exceptions import ValidationError
+from moto.autoscaling.models import ASG_NAME_TAG, FakeAutoScalingGroup, InstanceState, autoscaling_backends
+from moto.autoscaling.responses import AutoScalingResponse
+from moto.core.exceptions import ServiceException
+from moto.core.responses import TYPE_RESPONSE
+
+from everspot_local import world
+from everspot_local.world import ACCOUNT, World
+
+_call_action = AutoScalingResponse.call_action
+
+
+class LocalGroup(FakeAutoScalingGroup):
+    """A group of on-demand instances from a launch template, spread over its subnets in turn."""
+
+    def _set_launch_configuration(
+        self, launch_config_name: str, launch_template: dict[str, Any], mixed_instances_policy: dict[str, Any] | None
+    ) -> None:
+        if mixed_instances_policy or launch_config_name:
+            raise ValidationError("The local cloud supports groups with a launch template only.")
+        super()._set_launch_configuration(launch_config_name, launch_template, mixed_instances_policy)
+
+    def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
+        """Launch; when there is no capacity, try again later, as the real service does."""
+        for _ in range(count_needed):
+            try:
+                self._launch_one(propagated_tags)
+            except ServiceException:
+                here = world.current()
+                here.timeline.after(here.delays.retry, self.heal)
+                return
+
+    def heal(self) -> None:
+        """Bring the group back to its desired capacity, if it still exists."""
+        if self.autoscaling_backend.autoscaling_groups.get(self.name) is self:
+            self.instance_states = [s for s in self.instance_states if s.instance.alive]
+            self.set_desired_capacity(self.desired_capacity)
+
+    def _launch_one(self, propagated_tags: dict[str, str]) -> None:
+        subnets = self.vpc_zone_identifier.split(",") if self.vpc_zone_identifier else []
+        turn = len(self.instance_states)
+        template = self.ec2_launch_template
+        if template is None:
+            raise ValidationError("The local cloud supports groups with a launch template only.")
+        version = template.get_version(self.launch_template_version)
+        reservation = self.ec2_backend.run_instances(
+            version.image_id,
+            1,
+            None,
+            [],
+            instance_type=version.instance_type,
+            is_instance_type_default=False,
+            subnet_id=subnets[turn % len(subnets)] if subnets else None,
+            placement=None if subnets else self.availability_zones[turn % len(self.availability_zones)],
+            launch_template={"LaunchTemplateId": template.id, "Version": str(version.number)},
+            tags={"instance": {**propagated_tags, ASG_NAME_TAG: self.name}},
+        )
+        instance = reservation.instances[0]
+        instance.autoscaling_group = self
+        protected = self.new_instances_protected_from_scale_in
+        self.instance_states.append(InstanceState(instance, protected_from_scale_in=protected))
+
+
+def member_ended(here: World, instance_id: str) -> None:
+    """An instance came to an end: the group that it belonged to replaces it after a while."""
+    for group in list(autoscaling_backends[ACCOUNT][here.region].autoscaling_groups.values()):
+        if any(state.instance.id == instance_id for state in group.instance_states):
+            here.timeline.after(here.delays.heal, group.heal)
+
+
+def teach_moto() -> None:
+    """Let moto's Auto Scaling make our groups, and take the market's lock for every call."""
+    models.FakeAutoScalingGroup = LocalGroup  # type: ignore[misc]
+
+    def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
+        with world.current().lock:
+            return _call_action(self)
+
+    AutoScalingResponse.call_action = call_action  # type: ignore[method-assign]

@@ -1,0 +1,109 @@
+"""Stands in for a cloud provider: the process that holds the local cloud until it is told to stop.
+
+It does not come back by itself, and its end is the end of every instance.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everspot_local.cloud import LocalCloud
+from everspot_local.script import Script
+from everspot_local.state import FILE, State
+from everspot_local.world import Options
+
+log = logging.getLogger(__name__)
+OLD = ("instances", "pulumi", "market.jsonl", "calls.jsonl", FILE)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What `everspot-local up` asks of the daemon, passed as one JSON argument."""
+
+    state_dir: str
+    port: int
+    region: str
+    scale: float
+    seed: int
+    boot_command: tuple[str, ...] | None
+    data_dir: str | None
+    iam_enforce: bool
+    script: str | None
+    trace: str | None
+
+    def options(self) -> Options:
+        """The same as settings of a cloud."""
+        return Options(
+            state_dir=Path(self.state_dir),
+            region=self.region,
+            scale=self.scale,
+            seed=self.seed,
+            boot_command=tuple(self.boot_command) if self.boot_command else None,
+            data_dir=Path(self.data_dir) if self.data_dir else None,
+            iam_enforce=self.iam_enforce,
+        )
+
+
+class AlreadyRunning(RuntimeError):
+    """Another daemon holds this folder."""
+
+
+def serve(command: Command) -> None:
+    """Be the local cloud until SIGTERM, SIGINT or `/_market/stop`.
+
+    Raises:
+        AlreadyRunning: if the folder has one.
+    """
+    folder = Path(command.state_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(f"a local cloud runs in {folder} already") from None
+        _forget(folder)
+        script = Script.load(command.script, command.trace, command.region)
+        cloud = LocalCloud(command.options(), port=command.port)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: cloud.stopping.set())
+        with cloud:
+            script.play(cloud)
+            State(
+                pid=os.getpid(),
+                endpoint=cloud.endpoint,
+                region=command.region,
+                time_scale=command.scale,
+                clock=cloud.world.clock.variable,
+            ).write(folder)
+            log.info("the local cloud answers at %s", cloud.endpoint)
+            cloud.stopping.wait()
+        (folder / FILE).unlink(missing_ok=True)
+
+
+def _forget(folder: Path) -> None:
+    """A new local cloud is an empty account: what is left of the one before would be a lie."""
+    for name in OLD:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m everspot_local.daemon COMMAND-AS-JSON`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    fields: dict[str, Any] = json.loads(arguments[0])
+    serve(Command(**fields))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""moto's EC2 with a Spot market: fleets that heal, pools that run dry, instances that take their time to come and go."""

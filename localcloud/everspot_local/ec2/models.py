@@ -1,0 +1,141 @@
+"""Stands in for EC2's backend: moto's, with launches that go through the market and fleets that heal.
+
+It does not sell in other regions than its own, nor types that the catalogue (or the market script) has no price for.
+"""
+
+from typing import Any
+
+from everspot_core.records import Market
+from moto.ec2.models import EC2Backend
+from moto.ec2.models.instances import Reservation
+
+from everspot_local import world
+from everspot_local.ec2.exceptions import (
+    FleetNotFound,
+    InsufficientInstanceCapacity,
+    InvalidParameter,
+    UnknownInstanceType,
+    Unsupported,
+    UnsupportedHere,
+)
+from everspot_local.ec2.fleets import LocalFleet
+from everspot_local.pools import MarketPool
+
+ROOT_DEVICE = "/dev/sda1"
+ROOT_GIB = 8
+
+
+class LocalEC2Backend(EC2Backend):
+    """The account's EC2 in the only region."""
+
+    def run_instances(
+        self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
+    ) -> Reservation:
+        """moto's, preceded by the market (is there capacity?) and followed by it (they cost from now on)."""
+        template = self._template_data(kwargs.get("launch_template") or {})
+        if kwargs.get("is_instance_type_default") and template.get("InstanceType"):
+            kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
+        spot = kwargs.get("lifecycle") == "spot" or kwargs.get("instance_market_options") == "spot"
+        market = Market.SPOT if spot else Market.ON_DEMAND
+        _merge_template(kwargs, template)
+        pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
+        if pool.price_of(market) is None:
+            raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")
+        if pool.available(market) < count:
+            raise InsufficientInstanceCapacity(pool.instance_type, pool.zone)
+        profile = _profile(kwargs, template)
+        reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
+        for instance in reservation.instances:
+            if profile:
+                self.associate_iam_instance_profile(instance_id=instance.id, **profile)
+            world.current().lifecycle.launched(instance, pool)
+        return reservation
+
+    def pool_for(self, instance_type: str, zone: str) -> MarketPool:
+        """The market's pool, or EC2's error for a type or a combination that does not exist."""
+        here = world.current()
+        if self.region_name != here.region:
+            raise UnsupportedHere(f"instances in {self.region_name}; its only region is {here.region}")
+        if instance_type not in here.pools.catalogue.types:
+            raise UnknownInstanceType(instance_type)
+        pool = here.pools.get(instance_type, zone)
+        if pool is None:
+            raise Unsupported(
+                f"Your requested instance type ({instance_type}) is not supported in your requested Availability Zone "
+                f"({zone})."
+            )
+        return pool
+
+    def describe_instance_types(self, instance_types: list[str] | None = None, filters: Any = None) -> list[Any]:
+        """moto's; the wire answer for thousands of types takes it seconds, so name the ones you want."""
+        return super().describe_instance_types(instance_types, filters)  # type: ignore[no-any-return]
+
+    def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
+        """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns."""
+        fleet = LocalFleet(self, request)
+        self.fleets[fleet.id] = fleet
+        fleet.begin()
+        return fleet
+
+    def local_fleet(self, fleet_id: str) -> LocalFleet:
+        """A fleet by its id."""
+        fleet = self.fleets.get(fleet_id)
+        if fleet is None:
+            raise FleetNotFound(fleet_id)
+        return fleet  # type: ignore[return-value]
+
+    def reset(self) -> None:
+        """Forget everything; the processes of instances are not this one's business."""
+        super().reset()
+
+    def _template_data(self, launch_template: dict[str, Any]) -> dict[str, Any]:
+        if not launch_template:
+            return {}
+        return self._get_template_from_args(launch_template).data  # type: ignore[no-any-return]
+
+    def _zone_of(self, kwargs: dict[str, Any]) -> str:
+        subnet = kwargs.get("subnet_id") or next((n["SubnetId"] for n in kwargs.get("nics", []) if "SubnetId" in n), "")
+        if subnet:
+            return str(self.get_subnet(subnet).availability_zone)
+        zone = kwargs.get("placement") or f"{self.region_name}a"
+        if zone not in world.current().pools.zones:
+            raise InvalidParameter(f"Invalid availability zone: [{zone}]")
+        return str(zone)
+
+
+def _merge_template(kwargs: dict[str, Any], template: dict[str, Any]) -> None:
+    """What a launch template says and moto overlooks. A request's own words win."""
+    interfaces = template.get("NetworkInterfaces") or []
+    if interfaces and not kwargs.get("nics"):
+        first = interfaces[0]
+        kwargs.setdefault("security_group_ids", [])
+        kwargs["security_group_ids"] = kwargs["security_group_ids"] or list(first.get("Groups") or [])
+        kwargs["subnet_id"] = kwargs.get("subnet_id") or first.get("SubnetId")
+        if kwargs.get("associate_public_ip") is None:
+            kwargs["associate_public_ip"] = first.get("AssociatePublicIpAddress")
+    if not kwargs.get("metadata_options"):
+        kwargs["metadata_options"] = template.get("MetadataOptions") or {}
+    if not kwargs.get("instance_initiated_shutdown_behavior"):
+        kwargs["instance_initiated_shutdown_behavior"] = template.get("InstanceInitiatedShutdownBehavior")
+    if template.get("EbsOptimized") and not kwargs.get("ebs_optimized"):
+        kwargs["ebs_optimized"] = True
+    if (template.get("Monitoring") or {}).get("Enabled"):
+        kwargs["monitoring_state"] = "enabled"
+    # moto would attach a root volume of its own beside the template's, and never delete either.
+    mappings = kwargs.get("block_device_mappings") or template.get("BlockDeviceMappings") or [{}]
+    kwargs["block_device_mappings"] = [_device(m) for m in mappings]
+
+
+def _device(mapping: dict[str, Any]) -> dict[str, Any]:
+    ebs = {"VolumeSize": ROOT_GIB, "DeleteOnTermination": True, **(mapping.get("Ebs") or {})}
+    return {**mapping, "DeviceName": mapping.get("DeviceName") or ROOT_DEVICE, "Ebs": ebs}
+
+
+def _profile(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:
+    """The template's instance profile, unless the request names one, which moto's response class associates."""
+    if kwargs.get("iam_instance_profile_name") or kwargs.get("iam_instance_profile_arn"):
+        return {}
+    profile = template.get("IamInstanceProfile") or {}
+    if profile.get("Arn"):
+        return {"iam_instance_profile_arn": profile["Arn"]}
+    return {"iam_instance_profile_name": profile["Name"]} if profile.get("Name") else {}

@@ -1,0 +1,35 @@
+"""Stands in for an account's credentials file: what a shell needs to work with the local cloud.
+
+It does not touch the user's own Pulumi home, stacks or credentials.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from everspot_local.clock import CLOCK_VARIABLE
+from everspot_local.state import State
+
+PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everything
+
+
+def variables(state: State, state_dir: Path, root: Path) -> dict[str, str]:
+    """The environment, PATH included. `root`: the project's folder, which holds `.everspot/`."""
+    backend = state_dir / "pulumi"
+    backend.mkdir(parents=True, exist_ok=True)
+    first = [root / ".everspot" / "toolchain" / "bin", Path(sys.executable).parent]
+    kept = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
+    return {
+        "PATH": os.pathsep.join([*map(str, first), *kept]),
+        "AWS_ENDPOINT_URL": state.endpoint,
+        "AWS_REGION": state.region,
+        "AWS_DEFAULT_REGION": state.region,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        CLOCK_VARIABLE: state.clock,
+        "PULUMI_BACKEND_URL": f"file://{backend}",
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        "PULUMI_HOME": str(root / ".everspot" / "pulumi-home"),
+        "PULUMI_SKIP_UPDATE_CHECK": "1",
+    }

@@ -1,0 +1,106 @@
+"""Stands in for EC2 and EC2 Fleet as sources of EventBridge: puts their events on the default bus of moto's backend.
+
+It does not retry or delay; and it delivers to a queue only what the queue's policy lets EventBridge send.
+"""
+
+import json
+import logging
+import uuid
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from moto.events.models import events_backends
+from moto.sqs.models import sqs_backends
+
+from everspot_local.world import ACCOUNT, World
+
+if TYPE_CHECKING:
+    from everspot_local.ec2.instances import LocalInstance
+
+log = logging.getLogger(__name__)
+
+
+def instance_event(
+    world: World, instance: "LocalInstance", detail_type: str, detail: dict[str, Any], at: datetime
+) -> None:
+    """An event of source `aws.ec2` about one instance."""
+    arn = f"arn:aws:ec2:{world.region}:{ACCOUNT}:instance/{instance.id}"
+    emit(world, "aws.ec2", detail_type, [arn], {"instance-id": instance.id, **detail}, at)
+
+
+def fleet_event(world: World, fleet_id: str, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
+    """An event of source `aws.ec2fleet` about one fleet."""
+    arn = f"arn:aws:ec2:{world.region}:{ACCOUNT}:fleet/{fleet_id}"
+    emit(world, "aws.ec2fleet", detail_type, [arn], detail, at)
+
+
+def emit(
+    world: World, source: str, detail_type: str, resources: list[str], detail: dict[str, Any], at: datetime
+) -> None:
+    """Offer an event to every enabled rule of the default bus. `at` becomes its `time`."""
+    event = {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": detail_type,
+        "source": source,
+        "account": ACCOUNT,
+        "time": at.timestamp(),
+        "region": world.region,
+        "resources": resources,
+        "detail": detail,
+    }
+    backend = events_backends[ACCOUNT][world.region]
+    for rule in list(backend.event_buses["default"].rules.values()):
+        if rule.state != "ENABLED":
+            continue
+        try:
+            if all(_may_send(world, rule.arn, target["Arn"]) for target in rule.targets):
+                rule.send_to_targets(dict(event))
+        except Exception:
+            log.exception("event %s was not delivered by rule %s", detail_type, rule.name)
+
+
+def _may_send(world: World, rule_arn: str, target_arn: str) -> bool:
+    """Whether a queue's own policy lets this rule send to it; without that, AWS drops the event silently."""
+    if ":sqs:" not in target_arn:
+        return True
+    queue = sqs_backends[ACCOUNT][world.region].queues.get(target_arn.rsplit(":", 1)[1])
+    if queue is None:
+        log.warning("rule %s: there is no queue %s", rule_arn, target_arn)
+        return False
+    policy = json.loads(queue.policy) if queue.policy else {"Statement": []}
+    statements = policy["Statement"] if isinstance(policy["Statement"], list) else [policy["Statement"]]
+    if any(_allows(s, rule_arn, target_arn) for s in statements):
+        return True
+    log.warning("rule %s: the policy of %s does not let events.amazonaws.com send to it", rule_arn, target_arn)
+    return False
+
+
+def _allows(statement: dict[str, Any], rule_arn: str, queue_arn: str) -> bool:
+    principal = statement.get("Principal", {})
+    services = principal.get("Service", []) if isinstance(principal, dict) else principal
+    if statement.get("Effect") != "Allow" or not {"events.amazonaws.com", "*"} & set(_as_list(services)):
+        return False
+    if not {"sqs:SendMessage", "SQS:SendMessage", "sqs:*", "*"} & set(_as_list(statement.get("Action", []))):
+        return False
+    if not {queue_arn, "*"} & set(_as_list(statement.get("Resource", []))):
+        return False
+    for operator, wanted in statement.get("Condition", {}).items():
+        if operator not in ("ArnEquals", "ArnLike", "StringEquals", "StringLike"):
+            return False
+        for key, values in wanted.items():
+            known = {"aws:sourcearn": rule_arn, "aws:sourceaccount": ACCOUNT}.get(key.lower())
+            if known is None or not any(_like(v, known) for v in _as_list(values)):
+                return False
+    return True
+
+
+def _like(pattern: str, text: str) -> bool:
+    head, star, tail = pattern.partition("*")
+    if not star:
+        return pattern == text
+    return text.startswith(head) and len(text) >= len(head) + len(tail) and text.endswith(tail.rsplit("*", 1)[-1])
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,227 @@
+"""The `everspot-local` command."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from everspot_local import daemon
+from everspot_local.environment import variables
+from everspot_local.script import BadScript, Script
+from everspot_local.state import NotRunning, Refused, State, alive
+
+app = typer.Typer(help="AWS on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
+screen = Console()
+complaints = Console(stderr=True)
+START_SECONDS, STOP_SECONDS = 60.0, 30.0
+
+StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of logs and instances.", envvar="EVERSPOT_LOCAL_DIR")]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+HERE = Path(".everspot/local")
+
+
+@app.command()
+def up(
+    state_dir: StateDir = HERE,
+    port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
+    time_scale: Annotated[float, typer.Option(help="Market seconds in a real second.")] = 12.0,
+    region: Annotated[str, typer.Option(help="The only region.")] = "us-east-1",
+    seed: Annotated[int, typer.Option(help="Of depths and prices.")] = 7,
+    script: Annotated[Path | None, typer.Option(help="Market script, YAML or JSON.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Availability trace, JSON.")] = None,
+    boot_command: Annotated[str, typer.Option(help="What an instance runs, by default the image's agent.")] = "",
+    data: Annotated[Path | None, typer.Option(help="Folder of datasets, by default .everspot/data.")] = None,
+    no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
+    iam_enforce: Annotated[bool, typer.Option("--iam-enforce", help="Hold roles to their policies.")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the local cloud; where one runs already, say so and leave it."""
+    state_dir = state_dir.resolve()
+    if (running := _running(state_dir)) is not None:
+        _say_up(running, as_json, "runs already")
+        return
+    boot = None if no_processes else tuple(shlex.split(boot_command)) or daemon.Options(state_dir).boot_command
+    folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
+    command = daemon.Command(
+        state_dir=str(state_dir),
+        port=port,
+        region=region,
+        scale=time_scale,
+        seed=seed,
+        boot_command=boot,
+        data_dir=str(folder.resolve()),
+        iam_enforce=iam_enforce,
+        script=str(script.resolve()) if script else None,
+        trace=str(trace.resolve()) if trace else None,
+    )
+    try:
+        Script.load(command.script, command.trace, region)
+    except BadScript as error:
+        _fail(str(error))
+    if foreground:
+        daemon.serve(command)
+        return
+    _say_up(_start(command, state_dir, quiet=as_json), as_json, "is up")
+
+
+@app.command()
+def env(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
+    """Print what a shell needs: `eval "$(everspot-local env)"`."""
+    found = variables(_need(state_dir), state_dir.resolve(), Path.cwd())
+    if as_json:
+        _print(json.dumps(found, indent=2))
+    else:
+        _print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
+
+
+@app.command()
+def status(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
+    """Show the market's time, its instances and its pools."""
+    state = _need(state_dir)
+    answer = {"endpoint": state.endpoint, "pid": state.pid, **_ask(state, "status")}
+    if as_json:
+        _print(json.dumps(answer, indent=2))
+        return
+    screen.print(f"{answer['endpoint']}  market time {answer['now']}, {answer['time_scale']:g} times as fast")
+    _table(("id", "type", "zone", "market", "state", "launched_at", "action_at", "pid"), answer["instances"])
+    _table(("pool", "spot_usd", "on_demand_usd", "available", "used", "dry"), answer["pools"])
+
+
+@app.command()
+def interrupt(
+    instance: Annotated[str, typer.Argument(help="An id, `oldest`, `newest`, or a pool.")],
+    no_notice: Annotated[bool, typer.Option("--no-notice", help="At once, like a crash.")] = False,
+    rebalance: Annotated[str | None, typer.Option(help="Recommend to leave first, so long before the notice.")] = None,
+    state_dir: StateDir = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Take an instance away, with the usual notice."""
+    body = {"instance": instance, "notice": not no_notice, "rebalance": rebalance}
+    answer = _ask(_need(state_dir), "interrupt", body)
+    _print(json.dumps(answer) if as_json else f"{answer['instance']} {'is gone' if no_notice else 'has its notice'}")
+
+
+@app.command()
+def drought(
+    pool: Annotated[str, typer.Argument(help="type/zone, where either may be `*`.")],
+    duration: Annotated[str, typer.Option("--for", help="Market time.")] = "10m",
+    state_dir: StateDir = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Let pools run dry: their Spot instances get notice, and nothing can be launched from them."""
+    answer = _ask(_need(state_dir), "drought", {"pool": pool, "for": duration})
+    struck = ", ".join(answer["instances"]) or "none"
+    _print(json.dumps(answer) if as_json else f"dry for {duration}: {', '.join(answer['pools'])}; notice to: {struck}")
+
+
+@app.command()
+def down(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
+    """Stop the local cloud and every process of its instances."""
+    state_dir = state_dir.resolve()
+    running = _running(state_dir)
+    if running is not None:
+        os.kill(running.pid, signal.SIGTERM)
+        if not _gone(running.pid):
+            os.kill(running.pid, signal.SIGKILL)
+            _fail(f"process {running.pid} did not stop in {STOP_SECONDS:g} s and was killed")
+    _print(json.dumps({"stopped": running is not None}) if as_json else "down" if running else "nothing was up")
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+def _start(command: daemon.Command, state_dir: Path, *, quiet: bool) -> State:
+    state_dir.mkdir(parents=True, exist_ok=True)
+    (state_dir / "state.json").unlink(missing_ok=True)
+    with (state_dir / "daemon.log").open("w") as out:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "everspot_local.daemon", json.dumps(asdict(command))],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    with complaints.status("starting the local cloud …") if not quiet else _Silence():
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and process.poll() is None:
+            if (running := _running(state_dir)) is not None:
+                return running
+            time.sleep(0.1)
+    if process.poll() is None:
+        process.kill()
+    lines = (state_dir / "daemon.log").read_text().splitlines()[-5:]
+    _fail("the local cloud did not start; its last words:\n" + "\n".join(lines))
+
+
+class _Silence:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _running(state_dir: Path) -> State | None:
+    try:
+        return State.read(state_dir)
+    except NotRunning:
+        return None
+
+
+def _need(state_dir: Path) -> State:
+    try:
+        return State.read(state_dir.resolve())
+    except NotRunning as error:
+        _fail(str(error))
+
+
+def _ask(state: State, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    try:
+        return state.ask(name, body)
+    except (NotRunning, Refused) as error:
+        _fail(str(error))
+
+
+def _gone(pid: int) -> bool:
+    end = time.monotonic() + STOP_SECONDS
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _say_up(state: State, as_json: bool, what: str) -> None:
+    if as_json:
+        _print(json.dumps(asdict(state)))
+    else:
+        _print(f"the local cloud {what} at {state.endpoint}, time × {state.time_scale:g} (process {state.pid})")
+        _print('next: eval "$(everspot-local env)"')
+
+
+def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*("" if row[c] is None else str(row[c]) for c in columns))
+    screen.print(table)
+
+
+def _print(text: str) -> None:
+    typer.echo(text)
+
+
+def _fail(message: str) -> NoReturn:
+    complaints.print(message, style="red", highlight=False, markup=False)
+    raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Stands in for the Spot market's pools: how many instances each can give, and what one costs.
+
+It does not know why prices move: they follow a script, a trace, or a seeded walk around the catalogue's figures.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from everspot_core.allocation import Pool
+from everspot_core.catalogue import Catalogue
+from everspot_core.records import Market
+
+UNBOUNDED = 10_000
+"""How many on-demand instances a pool gives, unless it is scripted otherwise."""
+
+
+@dataclass
+class MarketPool:
+    """One instance type in one zone, with its Spot side and its on-demand side."""
+
+    instance_type: str
+    zone: str
+    on_demand_usd: float
+    spot_bounds: tuple[float, float] | None
+    depth: dict[Market, int]
+    used: dict[Market, int] = field(default_factory=lambda: dict.fromkeys(Market, 0))
+    dry_until: dict[Market, datetime] = field(default_factory=dict)
+    prices: list[tuple[datetime, float]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """How scripts and commands name it: `m5.large/us-east-1a`."""
+        return f"{self.instance_type}/{self.zone}"
+
+    @property
+    def spot_usd(self) -> float | None:
+        """The Spot price now, dollars per hour; None where there is no Spot market."""
+        return self.prices[-1][1] if self.prices else None
+
+    def price_of(self, market: Market) -> float | None:
+        """What an hour costs now."""
+        return self.on_demand_usd if market is Market.ON_DEMAND else self.spot_usd
+
+    def available(self, market: Market) -> int:
+        """How many instances it would give now."""
+        if market in self.dry_until or self.price_of(market) is None:
+            return 0
+        return max(0, self.depth[market] - self.used[market])
+
+    def view(self, market: Market) -> Pool | None:
+        """The pool as the allocation sees it; None where there is no such market."""
+        price = self.price_of(market)
+        if price is None:
+            return None
+        return Pool(
+            instance_type=self.instance_type,
+            zone=self.zone,
+            market=market,
+            available=self.available(market),
+            usd_per_hour=price,
+        )
+
+
+class Pools:
+    """All pools of a region, each made when it is first asked for, always the same for one seed.
+
+    Args:
+        catalogue: instance types with their prices and zones.
+        region: the only region.
+        zone_ids: zone ids by zone name.
+        seed: of the depths, first prices and walks.
+        opened: the market's first moment, from which the first prices hold.
+        on_price: told of each new price, the first ones included.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        region: str,
+        zone_ids: dict[str, str],
+        seed: int,
+        opened: datetime,
+        on_price: Callable[[MarketPool, float, datetime], None],
+    ) -> None:
+        self.catalogue = catalogue
+        self._region = region
+        self._zone_ids = zone_ids
+        self._seed = seed
+        self._opened = opened
+        self._on_price = on_price
+        self._pools: dict[tuple[str, str], MarketPool | None] = {}
+        self._steps = 0
+
+    def __iter__(self) -> Iterator[MarketPool]:
+        return (pool for pool in list(self._pools.values()) if pool is not None)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Names of the region's zones."""
+        return tuple(self._zone_ids)
+
+    def get(self, instance_type: str, zone: str) -> MarketPool | None:
+        """The pool, or None if the type is unknown, has no known price, or is not offered in that zone."""
+        key = (instance_type, zone)
+        if key not in self._pools:
+            self._pools[key] = self._make(instance_type, zone)
+        return self._pools[key]
+
+    def matching(self, name: str) -> list[MarketPool]:
+        """Pools by `type/zone`, where either may be `*`; a bare type means all its zones, a bare zone all pools in use.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        kind, _, zone = name.partition("/")
+        if kind in self._zone_ids:
+            kind, zone = "*", kind
+        zone = zone or "*"
+        if kind != "*":
+            for each in self.zones if zone == "*" else (zone,):
+                self.get(kind, each)
+        found = [p for p in self if kind in ("*", p.instance_type) and zone in ("*", p.zone)]
+        if not found:
+            raise ValueError(f"there is no pool {name!r}: write type/zone, for example m5.large/{self.zones[0]}")
+        return found
+
+    def set_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
+        """A new Spot price from a moment on, to four decimals; two prices of one second are one."""
+        usd = round(usd, 4)
+        if pool.prices and pool.prices[-1][1] == usd:
+            return
+        if pool.prices and pool.prices[-1][0] >= at:
+            at = pool.prices[-1][0] + timedelta(seconds=1)
+        pool.prices.append((at, usd))
+        self._on_price(pool, usd, at)
+
+    def walk(self, at: datetime) -> None:
+        """One step of every Spot price: a seeded random walk that stays near the catalogue's range."""
+        self._steps += 1
+        for pool in self:
+            if pool.spot_bounds is None or pool.spot_usd is None:
+                continue
+            low, high = pool.spot_bounds
+            draw = random.Random(f"{self._seed}/{pool.name}/{self._steps}")  # noqa: S311 - a market, not a secret
+            moved = pool.spot_usd * math.exp(draw.gauss(0, 0.03))
+            self.set_price(pool, min(max(moved, low * 0.8), high * 1.2, pool.on_demand_usd), at)
+
+    def _make(self, instance_type: str, zone: str) -> MarketPool | None:
+        if zone not in self._zone_ids or instance_type not in self.catalogue.types:
+            return None
+        price = self.catalogue.on_demand(instance_type, self._region)
+        offered = self.catalogue.zones(instance_type, self._region)
+        if price is None or (offered and self._zone_ids[zone] not in offered):
+            return None
+        spot = self.catalogue.spot_range(instance_type, self._region)
+        bounds = (spot[0].usd_per_hour, spot[1].usd_per_hour) if spot else None
+        draw = random.Random(f"{self._seed}/{instance_type}/{zone}")  # noqa: S311 - a market, not a secret
+        pool = MarketPool(
+            instance_type=instance_type,
+            zone=zone,
+            on_demand_usd=price.usd_per_hour,
+            spot_bounds=bounds,
+            depth={Market.SPOT: draw.randint(4, 16), Market.ON_DEMAND: UNBOUNDED},
+        )
+        if bounds is not None:
+            self.set_price(pool, draw.uniform(*bounds), self._opened)
+        return pool

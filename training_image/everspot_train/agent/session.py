@@ -1,5 +1,6 @@
 """One ownership of a job: its lease, its run directory, its process, and what is told of it."""
 
+import contextlib
 import logging
 import shutil
 import threading
@@ -115,8 +116,9 @@ class Session:
                 return False
             held = self._lease.renew(_progress(self.status()))
             self._valid_until = self._lease.valid_until if held else timedelta()
-            self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
-            return True
+            with contextlib.suppress(FileNotFoundError):  # abandoned and cleaned meanwhile
+                self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
+            return held
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""

@@ -1,0 +1,338 @@
+"""What agent and kill tests share: a cluster on a folder, real agent processes, a small assigner, a metadata server."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core import lease as transitions
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.records import Assignment, Event, EventKind, JobRecord, JobState, Order, Reason
+from everspot_store import Store, SystemClock, Versioned
+
+TOY = Path(__file__).parent / "programs" / "toy"
+SOON = 30.0
+
+
+def eventually(what: str, check: Callable[[], Any], seconds: float = SOON, every: float = 0.05) -> Any:
+    """The first true answer of `check`."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(every)
+
+
+class MetadataServer:
+    """Stands in for EC2's instance metadata service, version 2, of one instance; can be made flaky."""
+
+    def __init__(self, pages: dict[str, str]) -> None:
+        self.pages = dict(pages)
+        self.tokens: set[str] = set()
+        self.requests: list[tuple[str, str]] = []
+        self.failures: list[int | None] = []  # answers to give first: a status, or None for hanging up
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                if self._fails():
+                    return
+                if self.path != "/latest/api/token" or not self.headers["X-aws-ec2-metadata-token-ttl-seconds"]:
+                    return self._answer(400, "")
+                token = f"token-{len(outer.tokens)}"
+                outer.tokens = {token}
+                return self._answer(200, token)
+
+            def do_GET(self) -> None:
+                if self._fails():
+                    return
+                if self.headers["X-aws-ec2-metadata-token"] not in outer.tokens:
+                    return self._answer(401, "")
+                page = outer.pages.get(self.path.lstrip("/"))
+                return self._answer(404, "Not Found") if page is None else self._answer(200, page)
+
+            def _fails(self) -> bool:
+                outer.requests.append((self.command, self.path))
+                if not outer.failures:
+                    return False
+                status = outer.failures.pop(0)
+                if status is None:
+                    self.close_connection = True
+                else:
+                    self._answer(status, "trouble")
+                return True
+
+            def _answer(self, status: int, text: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def announce_interruption(self, at: datetime) -> None:
+        text = {"action": "terminate", "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        self.pages["latest/meta-data/spot/instance-action"] = json.dumps(text)
+
+    def recommend_rebalance(self, at: datetime) -> None:
+        text = {"noticeTime": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        self.pages["latest/meta-data/events/recommendations/rebalance"] = json.dumps(text)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def metadata_pages(manifest: Manifest, instance_id: str, market: str = "spot") -> dict[str, str]:
+    return {
+        "latest/user-data": manifest.to_json().decode(),
+        "latest/meta-data/instance-id": instance_id,
+        "latest/meta-data/instance-type": "m5.large",
+        "latest/meta-data/placement/availability-zone": "us-east-1a",
+        "latest/meta-data/instance-life-cycle": market,
+    }
+
+
+@dataclass
+class Proc:
+    """A real agent process."""
+
+    popen: "subprocess.Popen[bytes]"
+    home: Path
+    log: Path
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait(self, seconds: float = SOON) -> int:
+        return self.popen.wait(seconds)
+
+    def tree(self) -> list[int]:
+        """The agent, its training process, and the children of that in sessions of their own."""
+        mark = str(self.home).encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    if state != "Z" and mark in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+    def signal_tree(self, number: int) -> None:
+        for pid in self.tree():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+    def end(self) -> None:
+        self.signal_tree(signal.SIGKILL)
+        self.popen.wait(10)
+
+
+@dataclass
+class Cluster:
+    """A cluster on a folder, with the agents that a test starts."""
+
+    root: Path
+    limits: Limits
+    clock: SystemClock = field(default_factory=SystemClock)
+    agents: list[Proc] = field(default_factory=list)
+    servers: list[MetadataServer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("control", "data"):
+            (self.root / name).mkdir(parents=True)
+        self.manifest = Manifest(
+            cluster="test",
+            cloud=Cloud.FOLDER,
+            control_url=f"file://{self.root}/control",
+            data_url=f"file://{self.root}/data",
+            limits=self.limits,
+        )
+        self.store = Store.open(self.manifest.control_url, self.manifest.data_url, clock=self.clock)
+        self.store.write_manifest(self.manifest)
+        self.manifest_file = self.root / "manifest.json"
+        self.manifest_file.write_bytes(self.manifest.to_json())
+        self.trace_file = self.root / "trace.jsonl"
+
+    def start_agent(self, instance_id: str, **env: str) -> Proc:
+        """An agent without a metadata service."""
+        options = ["--manifest", str(self.manifest_file), "--instance-id", instance_id, "--market", "spot"]
+        return self._start(instance_id, options, env)
+
+    def start_with_metadata(self, server: MetadataServer, instance_id: str, **env: str) -> Proc:
+        """An agent that boots from nothing but a metadata service."""
+        return self._start(instance_id, [], {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.endpoint, **env})
+
+    def metadata_server(self, instance_id: str) -> MetadataServer:
+        server = MetadataServer(metadata_pages(self.manifest, instance_id))
+        self.servers.append(server)
+        return server
+
+    def _start(self, instance_id: str, options: list[str], env: dict[str, str]) -> Proc:
+        home = self.root / "instances" / f"{instance_id}-{len(self.agents)}"
+        home.mkdir(parents=True)
+        log = home / "agent.log"
+        whole = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "EVERSPOT_HOME": str(home),
+            "EVERSPOT_LAUNCHER": sys.executable,
+            "EVERSPOT_POWEROFF": f"touch {home}/powered-off",
+            "TOY_TRACE": str(self.trace_file),
+            **env,
+        }
+        command = [sys.executable, "-m", "everspot_train.agent.main", *options]
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                command,
+                env=whole,
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        proc = Proc(popen, home, log)
+        self.agents.append(proc)
+        return proc
+
+    def submit(self, job_id: str, code: Path = TOY, **spec: Any) -> JobSubmission:
+        defaults: dict[str, Any] = {"name": "toy", "entrypoint": ["toy_train.py"], "code": str(code)}
+        submission = JobSubmission(job_id=job_id, spec=JobSpec(**{**defaults, **spec}), submitted_at=self.clock.now())
+        return self.store.submit(submission, code)
+
+    def assign(self, job_id: str, instance_id: str) -> JobRecord:
+        """As a scheduler does: the instance's assignment first, then the job's record."""
+        old = self.store.records.get(job_id)
+        record = transitions.assign(old.value if old else None, job_id, instance_id, self.clock.now())
+        self.order(instance_id, job_id=job_id, epoch=record.epoch)
+        written = self.store.records.replace(job_id, old, record) if old else self.store.records.create(job_id, record)
+        assert written is not None, "somebody else changed the record"
+        self.store.event_writer(job_id, record.epoch, "scheduler").emit(
+            EventKind.ASSIGNED, instance_type="m5.large", zone="us-east-1a", market="spot", instance=instance_id
+        )
+        return record
+
+    def order(self, instance_id: str, **fields: Any) -> None:
+        """Write an assignment over whatever there is."""
+        self.store.assignments.put(
+            instance_id, Assignment(instance_id=instance_id, changed_at=self.clock.now(), **fields)
+        )
+
+    def stop(self, instance_id: str, reason: Reason, *, doomed: bool = False, deadline: datetime | None = None) -> None:
+        found = self.store.assignments.get(instance_id)
+        assert found is not None
+        update = {"order": Order.STOP, "reason": reason, "doomed": doomed, "deadline": deadline}
+        self.store.assignments.put(instance_id, found.value.model_copy(update=update))
+
+    def expire(self, job_id: str) -> JobRecord:
+        """As a scheduler does with an owner that is dead."""
+        old = self.store.records.get(job_id)
+        assert old is not None
+        step = old.value.progress.step
+        new = transitions.expire(old.value, self.clock.now())
+        assert self.store.records.replace(job_id, old, new) is not None
+        self.store.event_writer(job_id, new.epoch, "scheduler").emit(EventKind.LOST, cause="expired", step=step)
+        return new
+
+    def record(self, job_id: str) -> JobRecord | None:
+        found = self.store.records.get(job_id)
+        return found.value if found else None
+
+    def wait_state(self, job_id: str, *states: JobState, seconds: float = SOON) -> JobRecord:
+        def check() -> JobRecord | None:
+            record = self.record(job_id)
+            return record if record is not None and record.state in states else None
+
+        try:
+            return eventually(f"{job_id} is {' or '.join(states)}", check, seconds)
+        except AssertionError as error:
+            logs = "\n".join(f"--- {agent.home.name}\n{agent.output}" for agent in self.agents)
+            raise AssertionError(f"{error}; it is {self.record(job_id)}\n{logs}") from None
+
+    def wait_instance(self, instance_id: str, check: Callable[[Any], Any], seconds: float = SOON) -> Any:
+        def look() -> Any:
+            found = self.store.instances.get(instance_id)
+            return found.value if found is not None and check(found.value) else None
+
+        return eventually(f"{instance_id} is as wished", look, seconds)
+
+    def events(self, job_id: str, kind: EventKind | None = None) -> list[Event]:
+        return [event for event in self.store.events(job_id) if kind is None or event.kind is kind]
+
+    def kinds(self, job_id: str) -> list[str]:
+        return [event.kind.value for event in self.store.events(job_id)]
+
+    def trace(self) -> list[dict[str, Any]]:
+        if not self.trace_file.exists():
+            return []
+        return [json.loads(line) for line in self.trace_file.read_text().splitlines()]
+
+    def wait_steps(self, count: int, seconds: float = SOON) -> None:
+        eventually(f"{count} steps executed", lambda: len(self.trace()) >= count, seconds)
+
+    def final_state(self, job_id: str) -> dict[str, Any]:
+        """What the newest checkpoint of the toy holds, read by its digest."""
+        folder = self.root / f"final-{job_id}-{time.monotonic_ns()}"
+        found = self.store.checkpoints(job_id).restore(folder)
+        assert found is not None
+        return json.loads((folder / "state.json").read_text())
+
+    def keys(self) -> dict[str, tuple[str, datetime]]:
+        """Every key of both buckets with its ETag and time."""
+        control = {f"control/{e.key}": (e.etag, e.modified) for e in self.store.control.list()}
+        return control | {f"data/{e.key}": (e.etag, e.modified) for e in self.store.data.list()}
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.end()
+        for server in self.servers:
+            server.close()
+
+
+FAST = Limits(
+    lease_ttl=timedelta(seconds=12),
+    beat_every=timedelta(seconds=5),
+    poll_every=timedelta(seconds=0.2),
+    tick_every=timedelta(seconds=0.5),
+    notice_poll=timedelta(seconds=0.2),
+    stop_margin=timedelta(seconds=2),
+)
+
+
+def market_in(seconds: float) -> datetime:
+    """A whole second of market time at least this far away."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds + 1)).replace(microsecond=0)
+
+
+__all__ = ["FAST", "TOY", "Cluster", "MetadataServer", "Proc", "Versioned", "eventually", "market_in", "metadata_pages"]

@@ -1,0 +1,18 @@
+"""Fixtures of the agent's tests."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # agent_kit is shared with tests/kills
+
+from agent_kit import FAST, Cluster  # noqa: E402
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path, FAST)
+    yield cluster
+    cluster.close()

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 from everspot_core.catalogue import InstanceType
-from everspot_core.job import Budget, JobSpec, JobSubmission, Priority, Resources, Retries
+from everspot_core.job import Budget, JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import (
     Assignment,
     InstanceRecord,
@@ -293,16 +293,15 @@ def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, why):
 
 
 @pytest.mark.parametrize(
-    ("wish", "held", "state", "reason"),
+    ("wish", "state", "reason"),
     [
-        ({"cancel": True}, {}, JobState.CANCELLED, Reason.CANCEL),
-        ({"budget": Budget(dollars=2), "spent": Spent(dollars=2.5)}, {}, JobState.FAILED, Reason.BUDGET),
-        ({"budget": Budget(wall_clock="1m")}, {}, JobState.FAILED, Reason.BUDGET),
-        ({"retries": Retries(errors=1)}, {"errors": 2}, JobState.FAILED, Reason.ERROR),
+        ({"cancel": True}, JobState.CANCELLED, Reason.CANCEL),
+        ({"budget": Budget(dollars=2), "spent": Spent(dollars=2.5)}, JobState.FAILED, Reason.BUDGET),
+        ({"budget": Budget(wall_clock="1m")}, JobState.FAILED, Reason.BUDGET),
     ],
 )
-def test_a_waiting_job_that_shall_not_run_again_is_ended(wish, held, state, reason):
-    waiting = record("j", JobState.PENDING, 2, **held)
+def test_a_waiting_job_that_shall_not_run_again_is_ended(wish, state, reason):
+    waiting = record("j", JobState.PENDING, 2)
     (action,) = decide([job("j", record=waiting, **wish)], [instance("i")])
     assert isinstance(action, Finish)
     assert (action.state, action.reason, action.epoch) == (state, reason, 2)

@@ -32,7 +32,6 @@ class Why(StrEnum):
     DOLLARS = "dollars"  # spent, budget
     GPU_HOURS = "gpu-hours"  # spent, budget
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
-    ERRORS = "errors"  # errors, allowed
     BACK_OFF = "back-off"  # seconds
     NO_FREE_INSTANCE = "no-free-instance"  # present: healthy instances that are large enough
     KEPT_FOR_CRITICAL = "kept-for-critical"

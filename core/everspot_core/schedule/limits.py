@@ -1,4 +1,4 @@
-"""What ends a job from outside: its budgets, its retries, its author."""
+"""What ends a job from outside: its budgets and its author."""
 
 from datetime import datetime
 
@@ -29,8 +29,4 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
     budget = spent_budget(job, now)
     if budget is not None:
         return JobState.FAILED, Reason.BUDGET, *budget
-    errors = job.record.errors if job.record is not None else 0
-    allowed = job.submission.spec.retries.errors
-    if errors > allowed:
-        return JobState.FAILED, Reason.ERROR, Why.ERRORS, {"errors": errors, "allowed": allowed}
     return None

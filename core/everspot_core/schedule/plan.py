@@ -72,6 +72,8 @@ class _Desk:
             record = job.record
             if record is None or not record.state.owned or record.owner is None:
                 continue
+            if record.owner in self.touched_instances:
+                continue
             owner = self.instances.get(record.owner)
             if owner is not None and owner.gone:
                 why, figures = Why.INSTANCE_GONE, {"step": record.progress.step}
@@ -200,7 +202,7 @@ class _Desk:
         return record.last_reason is Reason.DRILL and record.changed_at >= at
 
     def end_waiting_jobs(self) -> None:
-        """Waiting jobs that are cancelled, out of budget or out of retries are ended."""
+        """Waiting jobs that are cancelled or out of budget are ended."""
         for job in self.jobs.values():
             if job.state is not JobState.PENDING or job.job_id in self.touched_jobs:
                 continue

@@ -34,7 +34,6 @@ _BECAUSE = {
     Why.DOLLARS: "it has spent ${spent} of its budget of ${budget}",
     Why.GPU_HOURS: "it has used {spent} of the {budget} GPU-hours of its budget",
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
-    Why.ERRORS: "it failed {errors} times, {allowed} retries are allowed",
     Why.BACK_OFF: "it waits {seconds:.0f} s after an error",
     Why.NO_FREE_INSTANCE: "none of {present} instances that could hold it is free",
     Why.KEPT_FOR_CRITICAL: "the on-demand instance that is free is kept for a critical job",

@@ -1,0 +1,193 @@
+"""Carries actions out. Each is one or two conditional writes on exactly what was observed; a race that is lost is
+normal: somebody else has done the same, or something better.
+"""
+
+import logging
+from enum import Enum
+
+from everspot_core import lease
+from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
+from everspot_core.schedule import (
+    Action,
+    Assign,
+    Clear,
+    Complete,
+    Doom,
+    DropDrills,
+    Expire,
+    Finish,
+    Hold,
+    Stop,
+    Void,
+    Why,
+    say,
+)
+from everspot_core.schedule.words import UNSCHEDULABLE, because
+from everspot_store import Store
+
+from everspot_scheduler.history import History
+from everspot_scheduler.observe import Observation
+
+_log = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """What became of an action. IDLE: there was nothing to write."""
+
+    DONE = "done"
+    IDLE = "idle"
+    LOST = "lost"
+
+
+class Actor:
+    """The scheduler's hand. Every method raises the store's errors; what was written until then stands."""
+
+    def __init__(self, store: Store, history: History) -> None:
+        self._store, self._history = store, history
+
+    def carry_out(self, action: Action, seen: Observation) -> Outcome:
+        """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
+        outcome = self._do(action, seen)
+        if outcome is Outcome.DONE:
+            _log.info("%s", say(action))
+        elif outcome is Outcome.LOST:
+            _log.info("overtaken: %s", say(action))
+        return outcome
+
+    def _do(self, action: Action, seen: Observation) -> Outcome:
+        match action:
+            case Assign():
+                return self._assign(action, seen)
+            case Complete():
+                return self._second_half(action.job_id, action.instance_id, seen)
+            case Void():
+                return self._void(action, seen)
+            case Clear():
+                return self._clear(action, seen)
+            case Stop():
+                return self._stop(action, seen)
+            case Doom():
+                return self._doom(action, seen)
+            case Expire():
+                return self._expire(action, seen)
+            case Finish():
+                return self._finish(action, seen)
+            case DropDrills():
+                return self._drop_drills(action.job_id, action.drills, seen)
+            case Hold():
+                return self._hold(action, seen)
+
+    def _assign(self, action: Assign, seen: Observation) -> Outcome:
+        given = Assignment(
+            instance_id=action.instance_id,
+            job_id=action.job_id,
+            epoch=action.epoch,
+            changed_at=self._store.clock.now(),
+        )
+        if not self._write_assignment(given, seen):
+            return Outcome.LOST
+        return self._second_half(action.job_id, action.instance_id, seen)
+
+    def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> Outcome:
+        old = seen.records.get(job_id)
+        record = lease.assign(old.value if old else None, job_id, instance_id, self._store.clock.now())
+        if record.detail.startswith(UNSCHEDULABLE):
+            record = record.model_copy(update={"detail": ""})
+        if not self._write_record(record, seen):
+            return Outcome.LOST
+        there = seen.instances.get(instance_id)
+        at = seen.assignments[instance_id].value.changed_at
+        self._history.assigned(record, at, there.value if there else None)
+        return Outcome.DONE
+
+    def _void(self, action: Void, seen: Observation) -> Outcome:
+        now = self._store.clock.now()
+        old = seen.records.get(action.job_id)
+        record = old.value if old else lease.pending(action.job_id, now)
+        spent = record.model_copy(update={"epoch": action.epoch, "changed_at": now})
+        return _outcome(self._write_record(spent, seen))
+
+    def _clear(self, action: Clear, seen: Observation) -> Outcome:
+        old = seen.assignments[action.instance_id].value
+        empty = Assignment(instance_id=action.instance_id, doomed=old.doomed, changed_at=self._store.clock.now())
+        return _outcome(self._write_assignment(empty, seen))
+
+    def _stop(self, action: Stop, seen: Observation) -> Outcome:
+        update = {"order": Order.STOP, "reason": action.reason, "deadline": action.deadline}
+        old = seen.assignments[action.instance_id].value
+        told = old.model_copy(update={**update, "changed_at": self._store.clock.now()})
+        if not self._write_assignment(told, seen):
+            return Outcome.LOST
+        self._drop_drills(action.job_id, action.drills, seen)
+        return Outcome.DONE
+
+    def _doom(self, action: Doom, seen: Observation) -> Outcome:
+        now = self._store.clock.now()
+        found = seen.assignments.get(action.instance_id)
+        old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
+        update: dict[str, object] = {"doomed": True, "changed_at": now}
+        if old.job_id is not None:
+            update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
+        return _outcome(self._write_assignment(old.model_copy(update=update), seen))
+
+    def _expire(self, action: Expire, seen: Observation) -> Outcome:
+        held = seen.records[action.job_id].value
+        record = lease.expire(held, self._store.clock.now(), f"lost on {action.instance_id}: {because(action)}")
+        if not self._write_record(record, seen):
+            return Outcome.LOST
+        cause = "terminated" if action.why is Why.INSTANCE_GONE else "expired"
+        self._history.lost(record, action.epoch, cause)
+        return Outcome.DONE
+
+    def _finish(self, action: Finish, seen: Observation) -> Outcome:
+        """The event first: what ends a waiting job stays true, whoever carries it out, so it is never told in vain."""
+        now, detail = self._store.clock.now(), because(action)
+        kind = EventKind.CANCELLED if action.state is JobState.CANCELLED else EventKind.FAILED
+        reason = action.reason.value
+        self._history.tell(kind, action.job_id, action.epoch, now, None, reason=reason, message=detail)
+        old = seen.records.get(action.job_id)
+        record = lease.close(old.value if old else None, action.job_id, action.reason, now, detail)
+        return _outcome(self._write_record(record, seen))
+
+    def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> Outcome:
+        for drill_id in drills:
+            self._store.drills.delete(f"{job_id}/{drill_id}")
+            seen.drills.pop(f"{job_id}/{drill_id}", None)
+        return Outcome.DONE if drills else Outcome.IDLE
+
+    def _hold(self, action: Hold, seen: Observation) -> Outcome:
+        """A job that cannot run anywhere says so in its record, and says so no more when that is over."""
+        old = seen.records.get(action.job_id)
+        said = old.value.detail if old else ""
+        if action.why is Why.NO_TYPE_FITS:
+            detail = UNSCHEDULABLE + because(action)
+        else:
+            detail = "" if said.startswith(UNSCHEDULABLE) else said
+        if detail == said:
+            return Outcome.IDLE
+        now = self._store.clock.now()
+        record = old.value if old else lease.pending(action.job_id, now)
+        return _outcome(self._write_record(record.model_copy(update={"detail": detail, "changed_at": now}), seen))
+
+    def _write_record(self, record: JobRecord, seen: Observation) -> bool:
+        name, table = record.job_id, self._store.records
+        old = seen.records.get(name)
+        written = table.create(name, record) if old is None else table.replace(name, old, record)
+        if written is None:
+            return False
+        seen.records[name] = written
+        seen.written.add(name)
+        return True
+
+    def _write_assignment(self, given: Assignment, seen: Observation) -> bool:
+        name, table = given.instance_id, self._store.assignments
+        old = seen.assignments.get(name)
+        written = table.create(name, given) if old is None else table.replace(name, old, given)
+        if written is None:
+            return False
+        seen.assignments[name] = written
+        return True
+
+
+def _outcome(written: bool) -> Outcome:
+    return Outcome.DONE if written else Outcome.LOST

@@ -1,0 +1,72 @@
+"""AWS as the scheduler sees it: EC2 for instances and prices, SQS for what EventBridge tells."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
+from everspot_core.records import PricePoint
+
+from everspot_scheduler.aws import errors, instances, prices
+from everspot_scheduler.aws.events import LONG_POLL, Listener
+from everspot_scheduler.cloud import CloudInstance, Message, Trouble
+
+_TRIES = 3
+_CONNECT = timedelta(seconds=5)
+_READ = timedelta(seconds=15)
+
+
+class AwsCloud:
+    """The `Cloud` of a cluster on AWS. Credentials, region and endpoints come from the standard environment."""
+
+    def __init__(self, ec2: Any, cluster: str, listener: Listener | None) -> None:
+        self._ec2, self._cluster, self._listener = ec2, cluster, listener
+
+    @classmethod
+    def open(cls, manifest: Manifest, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> "AwsCloud":
+        """Clients for the manifest's region; listens to its queue if it names one."""
+        session = boto3.Session(region_name=manifest.region or None)
+        ec2 = session.client("ec2", config=_config(_READ))
+        listener = None
+        if manifest.queue_url:
+            sqs = session.client("sqs", config=_config(long_poll + _READ))
+            listener = Listener(sqs, manifest.queue_url, clock, long_poll=long_poll).start()
+        return cls(ec2, manifest.cluster, listener)
+
+    def instances(self) -> list[CloudInstance]:
+        """See `Cloud`."""
+        return instances.describe(self._ec2, self._cluster)
+
+    def messages(self) -> list[Message]:
+        """See `Cloud`."""
+        return self._listener.drain() if self._listener else []
+
+    def settle(self, messages: Iterable[Message]) -> None:
+        """See `Cloud`."""
+        if self._listener:
+            self._listener.delete(messages)
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """See `Cloud`."""
+        return prices.spot_prices(self._ec2, pools, since)
+
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Cloud`."""
+        return errors.trouble(error)
+
+    def close(self) -> None:
+        """See `Cloud`."""
+        if self._listener:
+            self._listener.close()
+        self._ec2.close()
+
+
+def _config(read: timedelta) -> Config:
+    return Config(
+        connect_timeout=_CONNECT.total_seconds(),
+        read_timeout=read.total_seconds(),
+        retries={"mode": "standard", "total_max_attempts": _TRIES},
+    )

@@ -1,0 +1,162 @@
+"""EventBridge's messages, read from SQS by a thread of their own.
+
+The queue is best-effort: messages come late, twice, out of order or not at all, and a rule may bring those of other
+clusters. Parsing is a table keyed by (source, detail-type). What it does not know is no business of ours and is
+deleted; what cannot be read is logged and deleted, so that it cannot poison the queue. Everything else stays in the
+queue until the scheduler has written down what it means.
+"""
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everspot_core.clock import Clock
+
+from everspot_scheduler.aws.errors import trouble
+from everspot_scheduler.cloud import Message, MessageKind, Trouble
+
+NOTICE = timedelta(seconds=120)  # between EC2's warning and the interruption, market time
+LONG_POLL = timedelta(seconds=20)
+_BATCH = 10
+_BACK_OFF = (timedelta(seconds=1), timedelta(seconds=30))
+_STATES = {
+    "pending": MessageKind.LAUNCHED,
+    "running": MessageKind.LAUNCHED,
+    "shutting-down": MessageKind.ENDING,
+    "stopping": MessageKind.ENDING,
+    "terminated": MessageKind.ENDED,
+    "stopped": MessageKind.ENDED,
+}
+_log = logging.getLogger(__name__)
+
+
+class UnreadableMessage(ValueError):
+    """A message that is not an event, or lacks what its kind must have."""
+
+
+def _warning(event: dict[str, Any], at: datetime) -> dict[str, Any]:
+    return {"kind": MessageKind.WARNING, "instance_id": event["detail"]["instance-id"], "deadline": at + NOTICE}
+
+
+def _rebalance(event: dict[str, Any], at: datetime) -> dict[str, Any]:
+    return {"kind": MessageKind.REBALANCE, "instance_id": event["detail"]["instance-id"]}
+
+
+def _state_change(event: dict[str, Any], at: datetime) -> dict[str, Any]:
+    kind = _STATES.get(event["detail"]["state"], MessageKind.IGNORED)
+    return {"kind": kind, "instance_id": event["detail"]["instance-id"]}
+
+
+def _fleet_error(event: dict[str, Any], at: datetime) -> dict[str, Any]:
+    detail = event["detail"]
+    return {"kind": MessageKind.CAPACITY, "text": f"{detail.get('sub-type', '')}: {detail.get('description', '')}"}
+
+
+PARSERS: dict[tuple[str, str], Callable[[dict[str, Any], datetime], dict[str, Any]]] = {
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _warning,
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
+    ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
+    ("aws.ec2fleet", "EC2 Fleet Error"): _fleet_error,
+}
+
+
+def parse(body: str, handle: str) -> Message:
+    """A message's body as what it means.
+
+    Raises:
+        UnreadableMessage: if it is not a JSON object with the fields that its kind must have.
+    """
+    try:
+        event = json.loads(body)
+        parser = PARSERS.get((event.get("source", ""), event.get("detail-type", "")))
+        if parser is None:
+            return Message(kind=MessageKind.IGNORED, handle=handle)
+        at = datetime.fromisoformat(event["time"])
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        message = Message(handle=handle, at=at, **parser(event, at))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableMessage(f"{type(error).__name__}: {error}") from error
+    if not isinstance(message.instance_id, str):
+        raise UnreadableMessage("instance-id is not a text")
+    return message
+
+
+class Listener:
+    """Polls the queue in a thread and keeps what it hears for the scheduler's loop. `close` ends it."""
+
+    def __init__(self, sqs: Any, queue_url: str, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> None:
+        self._sqs, self._url, self._clock = sqs, queue_url, clock
+        self._wait = int(long_poll.total_seconds())
+        self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        # A daemon: nobody should wait for the end of a long poll.
+        self._thread = threading.Thread(target=self._run, name="everspot-events", daemon=True)
+
+    def start(self) -> "Listener":
+        """Begin to listen."""
+        self._thread.start()
+        return self
+
+    def drain(self) -> list[Message]:
+        """What was heard since the last call, without waiting."""
+        heard = []
+        while not self._heard.empty():
+            heard.append(self._heard.get())
+        return heard
+
+    def delete(self, messages: Iterable[Message]) -> None:
+        """Remove messages from the queue.
+
+        Raises:
+            botocore's errors. The messages come again then, which does no harm.
+        """
+        handles = [m.handle for m in messages]
+        for start in range(0, len(handles), _BATCH):
+            entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(handles[start : start + _BATCH])]
+            self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+
+    def close(self, patience: timedelta = timedelta(seconds=1)) -> None:
+        """Stop listening; waits no longer than `patience` for a poll under way."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(patience.total_seconds())
+
+    def receive(self) -> None:
+        """One poll: hand on what means something, delete what does not.
+
+        Raises:
+            botocore's errors.
+        """
+        answer = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=_BATCH, WaitTimeSeconds=self._wait)
+        done: list[Message] = []
+        for raw in answer.get("Messages", []):
+            handle = raw["ReceiptHandle"]
+            try:
+                message = parse(raw["Body"], handle)
+            except UnreadableMessage as error:
+                _log.warning("a message that cannot be read is deleted (%s): %.500s", error, raw["Body"])
+                done.append(Message(kind=MessageKind.IGNORED, handle=handle))
+                continue
+            if message.kind is MessageKind.IGNORED:
+                done.append(message)
+            else:
+                self._heard.put(message)
+        self.delete(done)
+
+    def _run(self) -> None:
+        pause = _BACK_OFF[0]
+        while not self._closed.is_set():
+            try:
+                self.receive()
+                pause = _BACK_OFF[0]
+            except Exception as error:
+                if self._closed.is_set():
+                    return
+                loud = _log.critical if trouble(error) is Trouble.CREDENTIALS else _log.warning
+                loud("the queue of interruption events could not be read: %s", error)
+                self._closed.wait(pause.total_seconds())
+                pause = min(pause * 2, _BACK_OFF[1])

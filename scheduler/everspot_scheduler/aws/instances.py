@@ -1,0 +1,67 @@
+"""The cluster's instances as EC2 describes them."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from everspot_core.records import Market, Role
+
+from everspot_scheduler.cloud import CloudInstance, Phase
+
+CLUSTER_TAG = "everspot:cluster"
+ROLE_TAG = "everspot:role"
+INTERRUPTED = "Server.SpotInstanceTermination"
+_PHASES = {
+    "pending": Phase.ALIVE,
+    "running": Phase.ALIVE,
+    "shutting-down": Phase.ENDING,
+    "stopping": Phase.ENDING,
+    "terminated": Phase.ENDED,
+    "stopped": Phase.ENDED,
+}
+_STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|UTC)\)")
+
+
+def describe(ec2: Any, cluster: str) -> list[CloudInstance]:
+    """Every instance that carries the cluster's tag, ended ones included for as long as EC2 remembers them.
+
+    Raises:
+        botocore's errors.
+    """
+    return [parse(raw) for raw in _pages(ec2, cluster)]
+
+
+def _pages(ec2: Any, cluster: str) -> Iterator[dict[str, Any]]:
+    pages = ec2.get_paginator("describe_instances").paginate(
+        Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}], PaginationConfig={"PageSize": 500}
+    )
+    for page in pages:
+        for reservation in page["Reservations"]:
+            yield from reservation["Instances"]
+
+
+def parse(raw: dict[str, Any]) -> CloudInstance:
+    """One instance of DescribeInstances."""
+    tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
+    phase = _PHASES.get(raw["State"]["Name"], Phase.ALIVE)
+    transition = raw.get("StateTransitionReason") or ""
+    code = (raw.get("StateReason") or {}).get("Code") or ""
+    spot = raw.get("InstanceLifecycle") == "spot"
+    return CloudInstance(
+        instance_id=raw["InstanceId"],
+        instance_type=raw["InstanceType"],
+        zone=raw["Placement"]["AvailabilityZone"],
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        role=Role.SCHEDULER if tags.get(ROLE_TAG) == Role.SCHEDULER else Role.AGENT,
+        launched_at=raw["LaunchTime"].astimezone(UTC),
+        phase=phase,
+        ended_at=stated_time(transition) if phase is not Phase.ALIVE else None,
+        interrupted=code == INTERRUPTED if code and phase is not Phase.ALIVE else None,
+    )
+
+
+def stated_time(transition: str) -> datetime | None:
+    """The moment in a StateTransitionReason such as `User initiated (2026-01-31 12:00:00 GMT)`, if it states one."""
+    found = _STATED_TIME.search(transition)
+    return datetime.strptime(found.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if found else None

@@ -1,0 +1,45 @@
+"""What spot costs, as EC2 states it."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from everspot_core.records import Market, PricePoint
+
+SOURCE = "ec2:DescribeSpotPriceHistory"
+PRODUCT = "Linux/UNIX"
+
+
+def spot_prices(ec2: Any, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+    """The price in force at `since` and each change after it, for these pools (type, zone), oldest first.
+
+    One question per zone, so that a type that a zone lacks is not asked for there.
+
+    Raises:
+        botocore's errors.
+    """
+    types: dict[str, set[str]] = defaultdict(set)
+    for instance_type, zone in pools:
+        types[zone].add(instance_type)
+    points = [
+        _point(raw)
+        for zone, names in sorted(types.items())
+        for page in ec2.get_paginator("describe_spot_price_history").paginate(
+            InstanceTypes=sorted(names), AvailabilityZone=zone, ProductDescriptions=[PRODUCT], StartTime=since
+        )
+        for raw in page["SpotPriceHistory"]
+        if raw["InstanceType"] in names
+    ]
+    return sorted(points, key=lambda p: (p.at, p.instance_type, p.zone))
+
+
+def _point(raw: dict[str, Any]) -> PricePoint:
+    return PricePoint(
+        instance_type=raw["InstanceType"],
+        zone=raw["AvailabilityZone"],
+        market=Market.SPOT,
+        at=raw["Timestamp"].astimezone(UTC),
+        usd_per_hour=float(raw["SpotPrice"]),
+        source=SOURCE,
+    )

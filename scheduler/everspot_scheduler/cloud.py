@@ -1,0 +1,103 @@
+"""What the scheduler asks of a cloud, and the plain values in which every adapter answers.
+
+The protocol has just the questions that a tick needs; it decides nothing. An adapter lives in a package of its own
+(`aws`, `folder`), with the same file names where it has the same parts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from everspot_core.records import Market, PricePoint, Role
+
+
+class Phase(StrEnum):
+    """Where an instance stands in its life. ENDING still runs, and nothing can keep it."""
+
+    ALIVE = "alive"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudInstance:
+    """An instance of the cluster as its cloud describes it. Times are market time, as the API states them.
+
+    `ended_at`: when it ceased to cost money, if the API states it. `interrupted`: whether the cloud took it; None while
+    the API does not say who ended it.
+    """
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    role: Role
+    launched_at: datetime
+    phase: Phase = Phase.ALIVE
+    ended_at: datetime | None = None
+    interrupted: bool | None = None
+
+
+class MessageKind(StrEnum):
+    """What a message of the cloud means to a scheduler."""
+
+    WARNING = "warning"  # the instance will be taken, `deadline`
+    REBALANCE = "rebalance"
+    LAUNCHED = "launched"  # pending or running
+    ENDING = "ending"
+    ENDED = "ended"
+    CAPACITY = "capacity"  # a fleet could not launch something; for the log
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message of the cloud, parsed. `handle` is what deletes it; a redelivery brings a new one."""
+
+    kind: MessageKind
+    handle: str
+    at: datetime | None = None
+    instance_id: str = ""
+    deadline: datetime | None = None
+    text: str = ""
+
+
+class Cloud(Protocol):
+    """A cloud seen by one cluster's scheduler. Errors are the cloud's own; `trouble` sorts them."""
+
+    def instances(self) -> list[CloudInstance]:
+        """Every instance of the cluster that the cloud still describes, the scheduler's own included."""
+        ...
+
+    def messages(self) -> list[Message]:
+        """Messages that arrived since the last call, without waiting."""
+        ...
+
+    def settle(self, messages: Iterable[Message]) -> None:
+        """What these messages mean has been written down: never deliver them again."""
+        ...
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """What spot cost in these pools (type, zone): the price in force at `since`, and every change after it."""
+        ...
+
+    def trouble(self, error: Exception) -> "Trouble":
+        """What kind of failure this is."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening and let go of connections. Idempotent."""
+        ...
+
+
+class Trouble(StrEnum):
+    """Failures by what can be done about them."""
+
+    THROTTLED = "throttled"  # ask less often
+    CAPACITY = "capacity"  # the pool has none: try another
+    QUOTA = "quota"  # the account may have no more: try another family, tell a person
+    CREDENTIALS = "credentials"  # a person must act
+    REQUEST = "request"  # we asked for something wrong: a bug or a wrong setting
+    TRANSIENT = "transient"  # try again

@@ -1,0 +1,108 @@
+"""What the scheduler has been told by the cloud and keeps in mind until it is written down.
+
+All of it can be forgotten: messages that were not settled come again, and descriptions are asked for again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from everspot_scheduler.cloud import CloudInstance, Message, MessageKind, Phase
+
+_REMEMBERED = 10_000  # messages; the rest comes again
+_Key = tuple[MessageKind, str, datetime | None, str]
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Facts:
+    """The cloud's word about the cluster's instances. Moments of market time, but for `described_at`."""
+
+    described: dict[str, CloudInstance] = field(default_factory=dict)
+    described_at: timedelta | None = None
+    warned: dict[str, datetime | None] = field(default_factory=dict)
+    shaky: set[str] = field(default_factory=set)
+    over: set[str] = field(default_factory=set)
+    ended_at: dict[str, datetime] = field(default_factory=dict)
+    waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
+
+    def describe(self, instances: Iterable[CloudInstance], now: timedelta) -> None:
+        """Take in a description of the whole cluster that was asked for at `now` by the monotonic clock."""
+        self.described = {i.instance_id: i for i in instances}
+        self.described_at = now
+
+    def hear(self, messages: Iterable[Message], now: timedelta) -> None:
+        """Keep messages until they have been written down. One that comes again only brings a new handle."""
+        for message in messages:
+            key = (message.kind, message.instance_id, message.at, message.text)
+            since = self.waiting[key][1] if key in self.waiting else now
+            self.waiting[key] = (message, since)
+        while len(self.waiting) > _REMEMBERED:
+            del self.waiting[next(iter(self.waiting))]
+
+    def understand(self, known: Callable[[str], bool]) -> None:
+        """Take in what waiting messages say about instances of this cluster."""
+        for message, _ in self.waiting.values():
+            if message.kind is MessageKind.CAPACITY or not known(message.instance_id):
+                continue
+            self._learn(message)
+
+    def _learn(self, message: Message) -> None:
+        name = message.instance_id
+        match message.kind:
+            case MessageKind.WARNING:
+                self.warned.setdefault(name, message.deadline)
+            case MessageKind.REBALANCE:
+                self.shaky.add(name)
+            case MessageKind.ENDING | MessageKind.ENDED:
+                if message.kind is MessageKind.ENDED:
+                    self.over.add(name)
+                if message.at is not None:  # an instance costs nothing from the first of the two on
+                    self.ended_at[name] = min(message.at, self.ended_at.get(name, message.at))
+            case _:
+                pass
+
+    def wants_description(self, known: Callable[[str], bool]) -> bool:
+        """Whether a waiting message tells of a change, after the last description, that a new one would explain.
+
+        Messages about unknown instances wait for it without hurrying it: in a shared account there may be many.
+        """
+        changes = (MessageKind.LAUNCHED, MessageKind.ENDING, MessageKind.ENDED)
+        return any(
+            message.kind in changes and self._newer(heard) and known(message.instance_id)
+            for message, heard in self.waiting.values()
+        )
+
+    def settled(self, known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
+        """Take out the messages that need nothing more.
+
+        These are the ones whose meaning is written down, and those about instances that a description made after they
+        came does not know: they belong to others who share the account.
+        """
+        done = []
+        for key, (message, heard) in list(self.waiting.items()):
+            if message.kind is MessageKind.CAPACITY:
+                _log.warning("the fleet could not launch: %s", message.text)
+                over = True
+            elif not known(message.instance_id):
+                over = not self._newer(heard)
+            else:
+                over = written(message)
+            if over:
+                del self.waiting[key]
+                done.append(message)
+        return done
+
+    def _newer(self, heard: timedelta) -> bool:
+        return self.described_at is None or heard >= self.described_at
+
+    def gone(self, instance_id: str) -> bool:
+        """Whether the cloud says that the instance runs no more."""
+        described = self.described.get(instance_id)
+        return instance_id in self.over or (described is not None and described.phase is Phase.ENDED)
+
+    def doomed(self, instance_id: str) -> bool:
+        """Whether the cloud says that the instance is about to be taken, or is being ended."""
+        described = self.described.get(instance_id)
+        return instance_id in self.warned or (described is not None and described.phase is Phase.ENDING)

@@ -1,0 +1,53 @@
+"""Clusters without a cloud: agents started by hand on a shared folder. Nobody knows more of them than they say."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from everspot_core.records import InstanceRecord, InstanceState, PricePoint
+from everspot_store import Store
+
+from everspot_scheduler.cloud import CloudInstance, Message, Phase, Trouble
+
+
+class FolderCloud:
+    """A `Cloud` that answers from the heartbeats: an instance lives from its boot to its last word."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def instances(self) -> list[CloudInstance]:
+        """See `Cloud`."""
+        return [_describe(found.value) for found in self._store.instances.scan().values()]
+
+    def messages(self) -> list[Message]:
+        """See `Cloud`: there is nobody to send any."""
+        return []
+
+    def settle(self, messages: Iterable[Message]) -> None:
+        """See `Cloud`."""
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """See `Cloud`: nothing is for sale."""
+        return []
+
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Cloud`."""
+        return Trouble.TRANSIENT if isinstance(error, OSError) else Trouble.REQUEST
+
+    def close(self) -> None:
+        """See `Cloud`."""
+
+
+def _describe(record: InstanceRecord) -> CloudInstance:
+    gone = record.state is InstanceState.GONE
+    return CloudInstance(
+        instance_id=record.instance_id,
+        instance_type=record.instance_type,
+        zone=record.zone,
+        market=record.market,
+        role=record.role,
+        launched_at=record.booted_at,
+        phase=Phase.ENDED if gone else Phase.ALIVE,
+        ended_at=record.updated_at if gone else None,
+        interrupted=False if gone else None,
+    )

@@ -1,0 +1,81 @@
+"""The scheduler's part of a job's history: told exactly once, by whichever scheduler comes first.
+
+The scheduler tells at most three things of an epoch, so each has a fixed number under one writer's name that all
+schedulers share. Telling again, after a crash or by a second scheduler, finds the number taken, and that is fine.
+"""
+
+from contextlib import suppress
+from datetime import datetime
+
+from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
+from everspot_store import Store
+from everspot_store.errors import KeyTaken
+from pydantic import JsonValue
+
+from everspot_scheduler.observe import Observation
+
+WRITER = "scheduler"
+_NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventKind.CANCELLED: 2}
+
+
+class History:
+    """Writes the scheduler's events, and makes up for those that a crash has swallowed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._told: set[tuple[str, int, EventKind]] = set()
+
+    def tell(
+        self, kind: EventKind, job_id: str, epoch: int, at: datetime, instance_id: str | None, **data: JsonValue
+    ) -> None:
+        """Write an event unless it has been written.
+
+        Raises:
+            StoreError: if the store could not be asked. `make_up` comes back to it.
+        """
+        key = (job_id, epoch, kind)
+        if key in self._told:
+            return
+        event = Event(
+            job_id=job_id,
+            kind=kind,
+            at=at,
+            epoch=epoch,
+            writer=WRITER,
+            seq=_NUMBER[kind],
+            instance_id=instance_id,
+            data=data,
+        )
+        with suppress(KeyTaken):
+            self._store.append_event(event)
+        self._told.add(key)
+
+    def assigned(self, record: JobRecord, at: datetime, instance: InstanceRecord | None) -> None:
+        """The job was given to `record.owner` under `record.epoch`."""
+        data: dict[str, JsonValue] = {}
+        if instance is not None:
+            data = {
+                "instance_type": instance.instance_type,
+                "zone": instance.zone,
+                "market": instance.market.value,
+            }
+        self.tell(EventKind.ASSIGNED, record.job_id, record.epoch, at, record.owner, **data)
+
+    def lost(self, record: JobRecord, epoch: int, cause: str) -> None:
+        """The job was taken from `record.last_owner`."""
+        step = record.progress.step
+        at = record.changed_at
+        self.tell(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
+
+    def make_up(self, seen: Observation) -> None:
+        """Tell what the records show to have happened, and what this scheduler has not told itself."""
+        for name, found in seen.records.items():
+            record = found.value
+            if record.state.owned and (name, record.epoch, EventKind.ASSIGNED) not in self._told:
+                given = seen.assignments.get(record.owner or "")
+                mine = given is not None and given.value.job_id == name and given.value.epoch == record.epoch
+                at = given.value.changed_at if given is not None and mine else record.changed_at
+                there = seen.instances.get(record.owner or "")
+                self.assigned(record, at, there.value if there is not None else None)
+            if record.state is JobState.PENDING and record.last_reason is Reason.LOST:
+                self.lost(record, record.epoch, "expired")

@@ -1,0 +1,203 @@
+"""The bill's raw figures: when each instance began and ceased to cost money, and what its pool cost meanwhile.
+
+Every figure is written once, by a create-if-absent write, with the times that the cloud states. So it does not
+matter how many schedulers write, nor how often one starts again.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime, time, timedelta
+
+from everspot_core.budget import spent as spent_by
+from everspot_core.catalogue import Catalogue, InstanceType, builtin
+from everspot_core.job import JobSubmission
+from everspot_core.manifest import Manifest
+from everspot_core.prices import PriceBook
+from everspot_core.records import EndRecord, LaunchRecord, Market, PricePoint
+from everspot_core.schedule import Spent
+from everspot_store import Store
+
+from everspot_scheduler.cloud import Cloud, CloudInstance, Phase
+from everspot_scheduler.facts import Facts
+
+GRACE = timedelta(seconds=90)
+"""How long, in real time, an instance's end waits for the moment that the cloud states, before ours stands in."""
+OVERLAP = timedelta(minutes=30)
+"""How far back, in market time, prices are asked for again: prices are stated late at times."""
+_log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Launches, ends and prices of one cluster, as far as they are written; reads what earlier schedulers wrote."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self._store, self._region = store, manifest.region
+        self._catalogue: Catalogue = builtin().with_types(manifest.instance_types)
+        self._declared = {t.name for t in manifest.instance_types}
+        self.launches: dict[str, LaunchRecord] = {}
+        self.ends: dict[str, EndRecord] = {}
+        self._points: dict[tuple[str, str, Market, datetime], PricePoint] = {}
+        self._priced: dict[tuple[str, str], datetime] = {}
+        self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
+        self._loaded = False
+
+    def load(self) -> None:
+        """Read what is written already, once."""
+        if self._loaded:
+            return
+        self.launches = {n: d.value for n, d in self._store.launches.scan().items()}
+        self.ends = {n: d.value for n, d in self._store.ends.scan().items()}
+        for point in self._store.prices():
+            self._points[_key(point)] = point
+        self._loaded = True
+
+    def types(self) -> tuple[InstanceType, ...]:
+        """The types that this cluster may bring: those declared in place, and those that it has had."""
+        names = self._declared | {launch.instance_type for launch in self.launches.values()}
+        return tuple(self._catalogue.types[n] for n in sorted(names) if n in self._catalogue.types)
+
+    def note_instances(self, facts: Facts) -> None:
+        """Write the launches and ends that the last description, and the events so far, tell of."""
+        for instance in facts.described.values():
+            self._note_launch(instance)
+            if instance.phase is not Phase.ALIVE and instance.instance_id not in self.ends:
+                self._note_end(instance, facts)
+        for name in sorted(set(self.launches) - set(self.ends) - set(facts.described)):
+            self._note_vanished(name, facts)
+
+    def _note_launch(self, instance: CloudInstance) -> None:
+        name = instance.instance_id
+        if name in self.launches:
+            return
+        launch = LaunchRecord(
+            instance_id=name,
+            instance_type=instance.instance_type,
+            zone=instance.zone,
+            market=instance.market,
+            role=instance.role,
+            launched_at=instance.launched_at,
+        )
+        self._store.launches.create(name, launch)  # None: another scheduler has written the same
+        self.launches[name] = launch
+        self._note_catalogue_price(launch)
+
+    def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
+        """Write the end once both its moment and its author are known, or when the grace for them has passed."""
+        name = instance.instance_id
+        ended_at, source = instance.ended_at, "describe"
+        if ended_at is None and name in facts.ended_at:
+            ended_at, source = facts.ended_at[name], "event"
+        if ended_at is None or (instance.interrupted is None and instance.phase is not Phase.ENDED):
+            waited, first = self._missing(name)
+            if instance.phase is not Phase.ENDED or waited < GRACE:
+                return
+            ended_at, source = ended_at or first, source if ended_at else "observed"
+        self._write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
+
+    def _note_vanished(self, name: str, facts: Facts) -> None:
+        """An instance that the cloud has forgotten ended while no scheduler looked; its last heartbeat is what is left.
+
+        Not at once: a description may lag behind the launch that another scheduler has noted.
+        """
+        waited, _ = self._missing(name)
+        if waited < GRACE or not facts.described:
+            return
+        found = self._store.instances.get(name)
+        beat = found.value.updated_at if found is not None else self.launches[name].launched_at
+        self._write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
+
+    def _missing(self, name: str) -> tuple[timedelta, datetime]:
+        """For how long something has been missing of an instance's end, and the market's time when that began."""
+        clock = self._store.clock
+        since, first = self._first_missed.setdefault(name, (clock.monotonic(), clock.now()))
+        return clock.monotonic() - since, first
+
+    def _write_end(self, name: str, ended_at: datetime, *, interrupted: bool, source: str) -> None:
+        end = EndRecord(instance_id=name, ended_at=ended_at, interrupted=interrupted, source=source)
+        if self._store.ends.create(name, end) is None:
+            found = self._store.ends.get(name)
+            end = found.value if found is not None else end
+        self.ends[name] = end
+        self._first_missed.pop(name, None)
+        _log.info("%s ended at %s (%s)%s", name, end.ended_at.isoformat(), end.source, ", interrupted" * interrupted)
+
+    def note_prices(self, cloud: Cloud) -> None:
+        """Write what spot cost in the pools that the cluster uses or used, from the first launch there on."""
+        now = self._store.clock.now()
+        since: dict[tuple[str, str], datetime] = {}
+        for launch in self.launches.values():
+            pool = (launch.instance_type, launch.zone)
+            if launch.market is not Market.SPOT:
+                continue
+            end = self.ends.get(launch.instance_id)
+            known = self._priced.get(pool)
+            if end is not None and known is not None and end.ended_at < known - OVERLAP:
+                continue
+            begin = launch.launched_at if known is None else max(launch.launched_at, known - OVERLAP)
+            since[pool] = min(begin, since.get(pool, begin))
+        if not since:
+            return
+        for point in cloud.spot_prices(sorted(since), min(since.values())):
+            self._write_price(point)
+        self._priced.update(dict.fromkeys(since, now))
+
+    def _note_catalogue_price(self, launch: LaunchRecord) -> None:
+        """The on-demand price of the instance's type, by the catalogue, unless the same is noted for its zone."""
+        price = self._catalogue.on_demand(launch.instance_type, self._region)
+        pool = (launch.instance_type, launch.zone, Market.ON_DEMAND)
+        if price is None or any(
+            k[:3] == pool and p.usd_per_hour == price.usd_per_hour for k, p in self._points.items()
+        ):
+            return
+        dated = datetime.combine(price.as_of, time(), UTC) if price.as_of is not None else launch.launched_at
+        point = PricePoint(
+            instance_type=launch.instance_type,
+            zone=launch.zone,
+            market=Market.ON_DEMAND,
+            at=min(dated, launch.launched_at),
+            usd_per_hour=price.usd_per_hour,
+            source=price.source,
+        )
+        self._write_price(point)
+
+    def _write_price(self, point: PricePoint) -> None:
+        if _key(point) not in self._points:
+            self._store.add_price(point)
+            self._points[_key(point)] = point
+
+    def spent(self, submissions: Iterable[JobSubmission]) -> dict[str, Spent]:
+        """What these jobs have used so far, by the rules of the bill."""
+        prices, now = PriceBook(self._points.values(), self._catalogue), self._store.clock.now()
+        found = {}
+        for submission in submissions:
+            used = spent_by(
+                self._store.events(submission.job_id),
+                submitted_at=submission.submitted_at,
+                now=now,
+                launches=self.launches,
+                ends=self.ends,
+                prices=prices,
+                catalogue=self._catalogue,
+            )
+            found[submission.job_id] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
+        return found
+
+
+def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
+    """Bring the ledger up to date once, without a scheduler: for after the last one is gone.
+
+    Nobody but a later reader can write down the end of the last scheduler's own instance.
+
+    Raises:
+        StoreError, or the cloud's errors.
+    """
+    ledger, facts = Ledger(store, manifest), Facts()
+    ledger.load()
+    facts.describe(cloud.instances(), store.clock.monotonic())
+    ledger.note_instances(facts)
+    ledger.note_prices(cloud)
+    return ledger
+
+
+def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:
+    return (point.instance_type, point.zone, point.market, point.at.replace(microsecond=0))

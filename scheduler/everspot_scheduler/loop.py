@@ -1,0 +1,193 @@
+"""The scheduler's loop: observe, plan, act, record. It holds no state that the next scheduler could miss.
+
+Everything that it remembers between ticks is a cache, or a span of its own time: which ETag it saw since when, and
+which messages it has not written down yet. A crash at any point leaves the store so that the next tick, of whichever
+scheduler, repairs it.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from everspot_core.manifest import Manifest
+from everspot_core.records import JobState
+from everspot_core.schedule import Hold, Spent, Why, plan, say
+from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
+
+from everspot_scheduler.act import Actor, Outcome
+from everspot_scheduler.cloud import Cloud, Message, MessageKind, Phase, Trouble
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.history import History
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation, Observer
+from everspot_scheduler.pace import Pace
+
+BEAT = timedelta(seconds=10)
+NAP = timedelta(milliseconds=250)  # how soon a message or a request to stop ends the wait for the next tick
+_ROUNDS = 4  # plans per tick: clearing an instance and using it again need not wait for each other
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """One scheduler of a cluster. There may be others at the same time."""
+
+    def __init__(self, store: Store, manifest: Manifest, cloud: Cloud, scheduler_id: str) -> None:
+        self._store, self._cloud, self._tick_every = store, cloud, manifest.limits.tick_every
+        self._observer = Observer(store, manifest)
+        self._history = History(store)
+        self._actor = Actor(store, self._history)
+        self._facts, self._ledger = Facts(), Ledger(store, manifest)
+        seconds = timedelta(seconds=1)
+        self._describe = Pace(max(5 * seconds, 2 * self._tick_every))
+        self._prices = Pace(max(15 * seconds, 6 * self._tick_every))
+        self._budgets = Pace(max(10 * seconds, 2 * self._tick_every))
+        self._beat = Pace(BEAT)
+        self._spent: dict[str, Spent] = {}
+        self._held: dict[str, Why] = {}
+        self._me = SchedulerBeat(scheduler_id=scheduler_id, started_at=store.clock.now(), updated_at=store.clock.now())
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Tick until `stopped` says so. Errors are logged and the loop goes on; the next tick starts afresh."""
+        clock, failures = self._store.clock, 0
+        while not stopped():
+            began = clock.monotonic()
+            try:
+                self.tick()
+                failures = 0
+            except Exception as error:
+                failures = min(failures + 1, 4)
+                self._report(error)
+            pause = self._tick_every * 2**failures if failures else self._tick_every
+            self._wait(began + pause, stopped)
+
+    def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
+        clock = self._store.clock
+        while not stopped() and (left := until - clock.monotonic()) > timedelta(0):
+            clock.sleep(min(left, NAP))
+            if self._listen():
+                return
+
+    def _listen(self) -> bool:
+        """Take in what the cloud has told; whether there is anything to act on at once."""
+        heard = self._cloud.messages()
+        self._facts.hear(heard, self._store.clock.monotonic())
+        return any(m.kind in (MessageKind.WARNING, MessageKind.ENDED) for m in heard)
+
+    def tick(self) -> None:
+        """Observe, plan, act and record, once.
+
+        Raises:
+            StoreError: if the store failed. What was written until then stands, and the next tick goes on from it.
+        """
+        self._ledger.load()
+        self._listen()
+        seen = self._observer.look()
+
+        def known(name: str) -> bool:
+            return name in self._facts.described or name in seen.instances or name in self._ledger.launches
+
+        urgent = self._facts.wants_description(known)
+        self._ask(self._describe, self._describe_instances, "describing instances", urgent=urgent)
+        self._facts.understand(known)
+        self._decide(seen)
+        self._ledger.note_instances(self._facts)
+        self._ask(self._prices, lambda: self._ledger.note_prices(self._cloud), "reading spot prices")
+        self._settle(seen, known)
+        self._heartbeat()
+
+    def _describe_instances(self) -> None:
+        now = self._store.clock.monotonic()
+        self._facts.describe(self._cloud.instances(), now)
+
+    def _decide(self, seen: Observation) -> None:
+        """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
+        self._history.make_up(seen)
+        self._reckon(seen)
+        for _ in range(_ROUNDS):
+            view = self._observer.view(seen, self._facts, self._ledger, self._spent)
+            actions = plan(view, self._store.clock.now())
+            self._say_holds([a for a in actions if isinstance(a, Hold)])
+            outcomes = {self._actor.carry_out(action, seen) for action in actions}
+            if Outcome.LOST in outcomes or Outcome.DONE not in outcomes:
+                return
+
+    def _reckon(self, seen: Observation) -> None:
+        """What the jobs with a budget in money or GPU-hours have used; events are read for those only."""
+        now = self._store.clock.monotonic()
+        if not self._budgets.due(now):
+            return
+        self._budgets.called(now)
+        limited = []
+        for name, job in seen.jobs.items():
+            budget = job.value.spec.budget
+            state = seen.records[name].value.state if name in seen.records else JobState.PENDING
+            if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
+                limited.append(job.value)
+        self._spent = self._ledger.spent(limited)
+
+    def _say_holds(self, holds: list[Hold]) -> None:
+        """Log why a job waits when that changes."""
+        for hold in holds:
+            if self._held.get(hold.job_id) is not hold.why:
+                _log.info("%s", say(hold))
+        self._held = {hold.job_id: hold.why for hold in holds}
+
+    def _settle(self, seen: Observation, known: Callable[[str], bool]) -> None:
+        """Messages whose meaning is in the store are deleted from the queue."""
+        owned = seen.owned()
+
+        def written(message: Message) -> bool:
+            name = message.instance_id
+            ended = name in self._ledger.ends and name not in owned
+            if message.kind is MessageKind.WARNING:
+                given = seen.assignments.get(name)
+                return ended or self._facts.gone(name) or (given is not None and given.value.doomed)
+            return ended if message.kind in (MessageKind.ENDING, MessageKind.ENDED) else True
+
+        done = self._facts.settled(known, written)
+        if done:
+            try:
+                self._cloud.settle(done)
+            except Exception as error:  # they come again, and are found to be written down
+                self._trouble("deleting messages", error)
+
+    def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> None:
+        """Ask the cloud for something if it is due. The store's errors pass; the cloud's must not stop the tick."""
+        now = self._store.clock.monotonic()
+        if not pace.due(now, urgent=urgent):
+            return
+        pace.called(now)
+        try:
+            call()
+            pace.went_well()
+        except (StoreUnavailable, StoreDenied, StoreMissing):
+            raise
+        except Exception as error:
+            pace.throttled()
+            self._trouble(what, error)
+
+    def _trouble(self, what: str, error: Exception) -> None:
+        match self._cloud.trouble(error):
+            case Trouble.CREDENTIALS:
+                _log.critical("%s failed for want of credentials or permission: %s", what, error)
+            case Trouble.REQUEST:
+                _log.error("%s failed: %s", what, error, exc_info=error)
+            case trouble:
+                _log.warning("%s failed (%s): %s", what, trouble.value, error)
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, StoreDenied):
+            _log.critical("the store refuses this scheduler: check its credentials and role: %s", error)
+        elif isinstance(error, StoreUnavailable | StoreMissing):
+            _log.error("the tick was given up: %s", error)
+        else:
+            _log.exception("the tick was given up")
+
+    def _heartbeat(self) -> None:
+        clock = self._store.clock
+        self._me = self._me.model_copy(update={"ticks": self._me.ticks + 1, "updated_at": clock.now()})
+        if self._beat.due(clock.monotonic()):
+            self._beat.called(clock.monotonic())
+            alive = sum(1 for i in self._facts.described.values() if i.phase is Phase.ALIVE)
+            beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._held)} jobs waiting"})
+            self._store.schedulers.put(beat.scheduler_id, beat)

@@ -1,0 +1,86 @@
+"""The scheduler's command: `everspot-scheduler --manifest FILE`."""
+
+import argparse
+import logging
+import secrets
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from everspot_core.manifest import Cloud as CloudName
+from everspot_core.manifest import Manifest
+from everspot_store import Store, StoreError, SystemClock
+from pydantic import ValidationError
+
+from everspot_scheduler.cloud import Cloud
+from everspot_scheduler.folder import FolderCloud
+from everspot_scheduler.loop import Scheduler
+
+_log = logging.getLogger(__name__)
+
+
+def open_cloud(manifest: Manifest, store: Store) -> Cloud:
+    """The adapter for the manifest's cloud.
+
+    Raises:
+        ValueError: if there is none for it.
+    """
+    if manifest.cloud is CloudName.FOLDER:
+        return FolderCloud(store)
+    if manifest.cloud is CloudName.AWS:
+        from everspot_scheduler.aws import AwsCloud  # boto3 is not needed, nor always there, for other clouds
+
+        return AwsCloud.open(manifest, store.clock)
+    raise ValueError(f"this scheduler has no adapter for {manifest.cloud.value}; it knows aws and folder")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT. Exit status 0; 2 if the manifest, the store or the cloud cannot be used."""
+    options = _parse(argv)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        manifest = Manifest.model_validate_json(options.manifest.read_bytes())
+        clock = SystemClock.from_environment()
+        store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
+        cloud = open_cloud(manifest, store)
+    except (OSError, ValidationError, ValueError, StoreError) as error:
+        _log.critical("the scheduler cannot start: %s", error)
+        return 2
+    stop = _stop_on_signals()
+    scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"
+    _log.info("%s begins for cluster %s on %s", scheduler_id, manifest.cluster, manifest.control_url)
+    try:
+        scheduler = Scheduler(store, manifest, cloud, scheduler_id)
+        if options.once:
+            scheduler.tick()
+        else:
+            scheduler.run(stop.is_set)
+    finally:
+        cloud.close()
+    _log.info("%s ends", scheduler_id)
+    return 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="everspot-scheduler", description="Decide which job runs where, and say so.")
+    parser.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="the cluster's manifest, as JSON")
+    parser.add_argument("--once", action="store_true", help="one tick, then end")
+    parser.add_argument("--id", default="", help="name of this scheduler; by default a random one")
+    return parser.parse_args(argv)
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

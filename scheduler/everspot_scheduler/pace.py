@@ -1,0 +1,33 @@
+"""How often something is asked for: at least so far apart, and further when the other side asks for it."""
+
+from datetime import timedelta
+
+_SLOWEST = 16
+
+
+class Pace:
+    """Says when the next call is due, by the monotonic clock. Throttling doubles the interval, success restores it."""
+
+    def __init__(self, every: timedelta) -> None:
+        self._every = every
+        self._factor = 1
+        self._last: timedelta | None = None
+
+    def due(self, now: timedelta, *, urgent: bool = False) -> bool:
+        """Whether to call now. An urgent call may come after a fifth of the interval, unless we were throttled."""
+        if self._last is None:
+            return True
+        interval = self._every * self._factor
+        return now - self._last >= (interval / 5 if urgent and self._factor == 1 else interval)
+
+    def called(self, now: timedelta) -> None:
+        """A call begins."""
+        self._last = now
+
+    def went_well(self) -> None:
+        """The call was answered."""
+        self._factor = 1
+
+    def throttled(self) -> None:
+        """The call was refused for being one too many, or could not be answered."""
+        self._factor = min(self._factor * 2, _SLOWEST)

@@ -1,0 +1,46 @@
+"""Who stands still: ETags that have not changed for a while, by this machine's own monotonic clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+
+class HasEtag(Protocol):
+    """Anything with an ETag, such as a versioned document."""
+
+    @property
+    def etag(self) -> str:
+        """What changes with every write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    etag: str
+    since: timedelta
+
+
+class Staleness:
+    """Remembers since when each document has had its ETag.
+
+    No time that another machine wrote is looked at, and a scheduler that has just started grants everybody the full
+    length. A version's age counts from after the read that first saw it to before the read that last did. So it is
+    never held to be older than it is, and an owner, which counts from before it wrote, gives up first.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._last = timedelta(0)
+
+    def observe(self, documents: Mapping[str, HasEtag], before: timedelta, after: timedelta) -> None:
+        """Note all documents, read between two moments of the monotonic clock. Absent ones are forgotten."""
+        seen = {}
+        for name, document in documents.items():
+            known = self._seen.get(name)
+            seen[name] = known if known is not None and known.etag == document.etag else _Seen(document.etag, after)
+        self._seen, self._last = seen, before
+
+    def stale(self, limit: timedelta) -> frozenset[str]:
+        """The documents that had stood still for `limit` at least when they were last read."""
+        return frozenset(name for name, seen in self._seen.items() if self._last - seen.since >= limit)

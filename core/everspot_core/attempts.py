@@ -79,8 +79,16 @@ class Interruption:
 
     @property
     def with_notice(self) -> bool:
-        """Whether the owner was told beforehand, by the cloud or by a request."""
-        return self.attempt.notice_at is not None and self.attempt.reason is not Reason.LOST
+        """Whether the owner was told beforehand, by the cloud or by a request, whatever it made of it."""
+        return self.attempt.notice_at is not None
+
+    @property
+    def kind(self) -> str:
+        """`lost` if it came without a word; else what was announced: notice, drill, drain or shutdown."""
+        reason = self.attempt.reason
+        if reason is None or reason in (Reason.LOST, Reason.FENCED):
+            return "notice" if self.with_notice else "lost"
+        return reason.value
 
     @property
     def steps_redone(self) -> int | None:

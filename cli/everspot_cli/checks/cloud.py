@@ -1,0 +1,135 @@
+"""Checks that AWS answers: credentials, service-linked roles, clock, and why a fleet is short of instances."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from everspot_core.clock import Clock
+
+from everspot_cli.checks import Check, Verdict
+
+LINKED_ROLES = ("AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot")
+SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
+_HISTORY = timedelta(hours=1)
+_KINDS = {
+    "capacity": ("insufficientinstancecapacity", "insufficientcapacity", "unfulfillablecapacity",
+                 "insufficienthostcapacity", "insufficientreservedinstancecapacity",
+                 "alllaunchspecstemporarilyblacklisted"),
+    "quota": ("maxspotinstancecountexceeded", "vcpulimitexceeded", "instancelimitexceeded",
+              "spotinstancecountlimitexceeded", "maxfleetcountexceeded", "requestlimitexceeded",
+              "volumelimitexceeded"),
+    "credentials": ("unauthorizedoperation", "accessdenied", "accessdeniedexception", "authfailure", "expiredtoken",
+                    "expiredtokenexception", "invalidclienttokenid", "unrecognizedclientexception",
+                    "signaturedoesnotmatch", "requestexpired", "optinrequired"),
+}  # fmt: skip
+FIX = {
+    "capacity": "the pools are dry: add instance types or zones to the fleet; it goes on trying",
+    "quota": "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
+    "credentials": "log in again, or have the missing permission granted",
+    "user": "the settings ask for what cannot be had: correct them and run pulumi up",
+}
+
+
+def kind_of(code: str) -> str:
+    """Whose matter an AWS error is: capacity, quota, credentials, or else user."""
+    plain = code.lower().removeprefix("client.").removeprefix("server.").replace("-", "").replace("_", "")
+    return next((kind for kind, codes in _KINDS.items() if plain in codes), "user")
+
+
+def cloud_checks(region: str | None, cluster: str | None, clock: Clock) -> list[Check]:
+    """Credentials first; the rest only if they work. Without boto3 nothing is asked."""
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        return [
+            Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", "pip install everspot[cli]")
+        ]
+    config = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 2})
+
+    def client(service: str) -> Any:
+        return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]
+
+    def asked(name: str, group: str, ask: Callable[[], list[Check]]) -> list[Check]:
+        try:
+            return ask()
+        except ClientError as error:
+            code, said = error.response["Error"]["Code"], error.response["Error"]["Message"]
+            kind = kind_of(code)
+            found = Verdict.FAIL if group == "credentials" else Verdict.SKIP
+            return [Check(kind if kind != "user" else group, name, found, f"{code}: {said}", FIX.get(kind, ""))]
+        except BotoCoreError as error:
+            return [Check(group, name, Verdict.FAIL, str(error), FIX["credentials"])]
+
+    checks = asked("credentials", "credentials", lambda: _credentials(client("sts"), clock))
+    if checks[0].verdict is Verdict.OK:
+        checks += asked("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
+        if cluster is not None:
+            checks += asked("fleet", "capacity", lambda: _fleet(client("ec2"), cluster))
+    return checks
+
+
+def _credentials(sts: Any, clock: Clock) -> list[Check]:
+    answer = sts.get_caller_identity()
+    checks = [Check("credentials", "credentials", Verdict.OK, answer["Arn"])]
+    stated = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    if stated:
+        # The service's clock against this machine's: both real time, whatever the market's time is.
+        skew = abs(datetime.now(UTC) - parsedate_to_datetime(stated))
+        said = f"{skew.total_seconds():.0f} s from the service's"
+        verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
+        checks.append(Check("clock", "clock", verdict, said, "set this machine's clock: signatures will be refused"))
+    return checks
+
+
+def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
+    missing = []
+    for role in LINKED_ROLES:
+        try:
+            iam.get_role(RoleName=role)
+        except client_error as error:
+            if getattr(error, "response", {}).get("Error", {}).get("Code") != "NoSuchEntity":
+                raise
+            missing.append(role)
+    if missing:
+        fix = "once per account: pulumi up -s account"
+        return [Check("user", "service-linked roles", Verdict.FAIL, f"missing: {', '.join(missing)}", fix)]
+    return [Check("user", "service-linked roles", Verdict.OK, "both exist")]
+
+
+def _fleet(ec2: Any, cluster: str) -> list[Check]:
+    fleets = ec2.describe_fleets(Filters=[{"Name": "fleet-state", "Values": ["active", "modifying"]}])["Fleets"]
+    own = [f for f in fleets if {"Key": "everspot:cluster", "Value": cluster} in f.get("Tags", [])]
+    if not own:
+        return [Check("user", "fleet", Verdict.WARN, f"no fleet is tagged everspot:cluster={cluster}", "pulumi up")]
+    checks = []
+    for fleet in own:
+        target = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"]
+        has = fleet.get("FulfilledCapacity", 0.0)
+        errors = _errors(ec2, fleet) if has < target else []
+        said = f"{fleet['FleetId']}: {has:g} of {target:g}"
+        if has >= target:
+            checks.append(Check("capacity", "fleet", Verdict.OK, said))
+        for code, text in errors or ([("", "")] if has < target else []):
+            kind = kind_of(code) if code else "capacity"
+            checks.append(Check(kind, "fleet", Verdict.WARN, f"{said} {code} {text}".strip(), FIX[kind]))
+    return checks
+
+
+def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
+    """The last hour's errors, one for each code."""
+    found = {e["ErrorCode"]: e.get("ErrorMessage", "") for e in fleet.get("Errors", []) if "ErrorCode" in e}
+    from botocore.exceptions import ClientError
+
+    try:
+        records = ec2.describe_fleet_history(
+            FleetId=fleet["FleetId"], EventType="service-error", StartTime=datetime.now(UTC) - _HISTORY
+        )["HistoryRecords"]
+    except ClientError:
+        records = []  # the history tells why; that it cannot be read is no finding of its own
+    for record in records:
+        event = record.get("EventInformation", {})
+        found[event.get("EventSubType", "error")] = event.get("EventDescription", "")
+    return sorted(found.items())

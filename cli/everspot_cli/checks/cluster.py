@@ -1,0 +1,106 @@
+"""Checks that the store alone can answer: it is there, it keeps conditional writes, its machines are alive."""
+
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+
+from everspot_store import StoreDenied, StoreError, WriteOutcome
+
+from everspot_cli.checks import Check, Verdict
+from everspot_cli.errors import of_store
+from everspot_cli.session import Session
+from everspot_cli.views import instance_rows, job_rows
+
+SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 10 s
+
+
+def cluster_checks(session: Session) -> list[Check]:
+    """In order; what needs a check that failed is not asked."""
+    checks: list[Check] = []
+    for name, ask in (
+        ("cluster.json", _manifest),
+        ("conditional writes", _conditional_writes),
+        ("scheduler", _scheduler),
+        ("instances", _instances),
+        ("queue", _queue),
+    ):
+        found = _asked(session, name, ask)
+        checks.append(found)
+        if found.verdict is Verdict.FAIL and found.group in ("store", "credentials"):
+            break
+    return checks
+
+
+def _asked(session: Session, name: str, ask: Callable[[Session], Check]) -> Check:
+    try:
+        return ask(session)
+    except StoreError as error:
+        told = of_store(error, session.store_url)
+        group = "credentials" if isinstance(error, StoreDenied) else "store"
+        return Check(group, name, Verdict.FAIL, str(told), told.hint)
+
+
+def _manifest(session: Session) -> Check:
+    manifest = session.manifest
+    where = f"cluster {manifest.cluster} on {manifest.cloud.value} {manifest.region}".rstrip()
+    return Check("store", "cluster.json", Verdict.OK, f"{where}, data in {manifest.data_url}")
+
+
+def _conditional_writes(session: Session) -> Check:
+    """A create, a second create that must lose, a replacement, a stale one that must lose: on a key of our own."""
+    control, key = session.store.control, f"doctor/{secrets.token_hex(8)}.json"
+    try:
+        first = control.create(key, b'{"n": 1}')
+        again = control.create(key, b'{"n": 2}')
+        second = control.replace(key, b'{"n": 3}', first.etag or "")
+        stale = control.replace(key, b'{"n": 4}', first.etag or "")
+    finally:
+        control.delete(key)
+    found = [result.outcome for result in (first, again, second, stale)]
+    right = [WriteOutcome.DONE, WriteOutcome.LOST, WriteOutcome.DONE, WriteOutcome.LOST]
+    if found == right:
+        return Check("store", "conditional writes", Verdict.OK, "create and replace are kept")
+    words = ", ".join(outcome.value for outcome in found)
+    if any(outcome in (WriteOutcome.CONFLICT, WriteOutcome.UNKNOWN) for outcome in found):
+        return Check("store", "conditional writes", Verdict.WARN, f"unclear: {words}", "ask again in a minute")
+    fix = "this store cannot hold a cluster: two owners could both believe they won"
+    return Check("store", "conditional writes", Verdict.FAIL, f"not kept: {words}", fix)
+
+
+def _scheduler(session: Session) -> Check:
+    beats = [doc.value for doc in session.store.schedulers.scan().values()]
+    if not beats:
+        fix = "running jobs run on, nothing new starts; does its Auto Scaling group have an instance?"
+        return Check("cluster", "scheduler", Verdict.FAIL, "none has ever written a heartbeat", fix)
+    last = max(beats, key=lambda beat: beat.updated_at)
+    silent = session.clock.to_real(session.now - last.updated_at)
+    said = f"{last.scheduler_id}, last heard {silent.total_seconds():.0f} s ago"
+    if silent > SCHEDULER_SILENT:
+        fix = "running jobs run on, nothing new starts; its group replaces it when its health check fails"
+        return Check("cluster", "scheduler", Verdict.FAIL, f"silent: {said}", fix)
+    return Check("cluster", "scheduler", Verdict.OK, said)
+
+
+def _instances(session: Session) -> Check:
+    rows = [row for row in instance_rows(session) if row["role"] == "agent"]
+    silent = [row["instance_id"] for row in rows if row["state"] == "SILENT"]
+    states = ", ".join(f"{sum(r['state'] == s for r in rows)} {s}" for s in sorted({r["state"] for r in rows}))
+    if silent:
+        fix = "their jobs are requeued when their leases expire; look at their system log"
+        return Check("cluster", "instances", Verdict.WARN, f"silent: {', '.join(silent)}; {states}", fix)
+    if not rows:
+        fix = "is the fleet's target above 0? the capacity and quota checks tell more"
+        return Check("capacity", "instances", Verdict.WARN, "none is alive", fix)
+    return Check("cluster", "instances", Verdict.OK, states)
+
+
+def _queue(session: Session) -> Check:
+    rows = job_rows(session)
+    counts = ", ".join(f"{sum(r['status'] == s for r in rows)} {s}" for s in sorted({r["status"] for r in rows}))
+    failed = [row for row in rows if row["state"] == "FAILED"]
+    if session.store.drain_request() is not None:
+        return Check("cluster", "queue", Verdict.WARN, f"drained, nothing starts; {counts}", "everspot drain --undo")
+    if failed:
+        fix = f"the job's own error, not the cluster's: everspot logs {failed[0]['job_id']}"
+        return Check("user", "queue", Verdict.WARN, counts, fix)
+    return Check("cluster", "queue", Verdict.OK, counts or "no jobs")

@@ -1,0 +1,132 @@
+"""`everspot cancel`, `interrupt` and `drain`: wishes, written into the store for the scheduler to carry out."""
+
+import getpass
+import secrets
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from everspot_core.documents import format_duration, parse_duration
+from everspot_core.lease import pending
+from everspot_core.records import EventKind, JobRecord, Request
+
+from everspot_cli.commands.options import JobId, Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+from everspot_cli.views import find_job
+
+POLL = timedelta(seconds=1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("cancel")(cancel)
+    app.command("interrupt")(interrupt)
+    app.command("drain")(drain)
+
+
+def user() -> str:
+    """Who asks, as this machine knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def _request(session: Session, note: str = "") -> Request:
+    return Request(at=session.now, by=user(), note=note)
+
+
+def _say(session: Session, answer: dict[str, Any], words: str) -> None:
+    if session.json:
+        session.answer(answer)
+    else:
+        session.console.print(words, markup=False)
+
+
+def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
+    """End a job. Its instance is free for others at once; what it has checkpointed stays."""
+    session = session_of(context, json)
+    submission = find_job(session, job_id)
+    record = _record(session, submission.job_id)
+    if record.state.final:
+        raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
+    new = session.store.cancels.create(submission.job_id, _request(session)) is not None
+    words = f"{submission.job_id} will be cancelled" if new else f"{submission.job_id} is being cancelled already"
+    _say(session, {"job_id": submission.job_id, "cancel": "requested" if new else "already requested"}, words)
+
+
+def interrupt(
+    context: typer.Context,
+    job_id: JobId,
+    note: Annotated[str, typer.Option("--note", help="Why, for the history.")] = "",
+    json: Json = False,
+) -> None:
+    """Drill: interrupt a running job as the cloud would, and see it resume elsewhere.
+
+    The job checkpoints, gives its instance back, and is assigned to another one. The instance stays.
+    """
+    session = session_of(context, json)
+    submission = find_job(session, job_id)
+    record = _record(session, submission.job_id)
+    if record.state.final:
+        raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
+    if not record.state.owned:
+        raise CliError(
+            f"{submission.job_id} has no instance to be interrupted on ({record.state.value})",
+            hint=f"`everspot job {submission.job_id}` tells what it waits for",
+        )
+    drill = f"{session.now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+    session.store.drills.create(f"{submission.job_id}/{drill}", _request(session, note))
+    session.store.event_writer(submission.job_id, record.epoch, "cli").emit(
+        EventKind.DRILL, by=user(), note=note, drill=drill
+    )
+    _say(
+        session,
+        {"job_id": submission.job_id, "drill": drill, "instance_id": record.owner},
+        f"{submission.job_id} will be interrupted on {record.owner}. Watch it resume: everspot job {submission.job_id}",
+    )
+
+
+def _record(session: Session, job_id: str) -> JobRecord:
+    found = session.store.records.get(job_id)
+    return found.value if found else pending(job_id, session.now)
+
+
+def drain(
+    context: typer.Context,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when no job has an instance any more.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back: jobs are assigned again.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "10m",
+    json: Json = False,
+) -> None:
+    """Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."""
+    session = session_of(context, json)
+    if undo:
+        session.store.clear_drain()
+        _say(session, {"draining": False}, "Jobs are assigned again.")
+        return
+    session.store.request_drain(_request(session))
+    running = _wait_drained(session, timeout) if wait else _owned(session)
+    done = "Drained: no job has an instance." if not running else f"{len(running)} jobs are checkpointing."
+    _say(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot drain --undo")
+
+
+def _owned(session: Session) -> list[str]:
+    return sorted(job for job, doc in session.store.records.scan().items() if doc.value.state.owned)
+
+
+def _wait_drained(session: Session, timeout: str) -> list[str]:
+    try:
+        limit = parse_duration(timeout)
+    except ValueError as error:
+        raise CliError(f"--timeout: {error}", Exit.USAGE) from None
+    began = session.clock.monotonic()
+    while running := _owned(session):
+        if session.clock.monotonic() - began >= limit:
+            raise CliError(
+                f"not drained within {format_duration(limit)}: {', '.join(running)} still run",
+                hint="is the scheduler alive? `everspot doctor` checks",
+            )
+        session.clock.sleep(POLL)
+    return []

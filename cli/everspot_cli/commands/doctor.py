@@ -1,0 +1,65 @@
+"""`everspot doctor`: what works, what does not, and who can mend it."""
+
+import typer
+from everspot_core.manifest import Cloud
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.checks import Check, Verdict
+from everspot_cli.checks.cloud import cloud_checks
+from everspot_cli.checks.cluster import cluster_checks
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+
+_STYLE = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(context: typer.Context, json: Json = False) -> None:
+    """Check the cluster: store, scheduler, instances, credentials, service-linked roles, clock.
+
+    Exit code 4 if the store or the credentials are not available, 1 if something else is wrong, else 0.
+    """
+    session = session_of(context, json)
+    checks = _checks(session)
+    failed = [c for c in checks if c.verdict is Verdict.FAIL]
+    out_of_reach = any(c.group in ("store", "credentials") for c in failed)
+    if session.json:
+        found = not any(c.name == "cluster.json" and c.verdict is Verdict.FAIL for c in checks) and not out_of_reach
+        name = session.manifest.cluster if found else None
+        session.answer({"cluster": name, "ok": not failed, "checks": [c.as_dict() for c in checks]})
+    else:
+        _print(session, checks)
+    if failed:
+        raise typer.Exit(Exit.UNAVAILABLE if out_of_reach else Exit.USER)
+
+
+def _checks(session: Session) -> list[Check]:
+    try:
+        url = session.store_url
+    except CliError as error:
+        return [Check("store", "store named", Verdict.FAIL, str(error), error.hint)]
+    checks = [Check("store", "store named", Verdict.OK, url)]
+    checks += cluster_checks(session)
+    readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
+    if url.startswith("s3://") and (not readable or session.manifest.cloud is Cloud.AWS):
+        region, name = (session.manifest.region, session.manifest.cluster) if readable else (None, None)
+        checks += cloud_checks(region, name, session.clock)
+    return checks
+
+
+def _print(session: Session, checks: list[Check]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for check in checks:
+        table.add_row(Text(check.verdict.value, style=_STYLE[check.verdict]), check.name, Text(check.detail))
+        if check.fix and check.verdict in (Verdict.FAIL, Verdict.WARN):
+            table.add_row("", "", Text(f"→ {check.fix}", style="dim"))
+    session.console.print(table)

@@ -1,0 +1,149 @@
+"""`everspot report` and `everspot compare`."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.options import JobId, Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.report.gather import gather
+from everspot_cli.report.html import document
+from everspot_cli.report.model import build
+from everspot_cli.report.terminal import money, page, percent
+from everspot_cli.session import Session
+from everspot_cli.tables import duration
+from everspot_cli.views import find_job
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("report")(report)
+    app.command("compare")(compare)
+
+
+def report(
+    context: typer.Context,
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Only this job. Default: the whole cluster.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the timeline; it needs no network.")
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="TIME", help="Count up to this moment, such as 2026-01-31T12:00:00Z."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what was trained, what it cost, what on-demand would have cost, and what was lost."""
+    session = session_of(context, json)
+    only = find_job(session, job_id).job_id if job_id else None
+    material = gather(session, _moment(as_of))
+    answer = build(material, _today(), only)
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(document(answer, material, only), encoding="utf-8")
+    if session.json:
+        session.answer(answer)
+        return
+    session.console.print(page(answer))
+    if html is not None:
+        session.console.print(f"\nThe picture: {html.resolve().as_uri()}", markup=False)
+
+
+def _today() -> Any:
+    # The age of a price is counted in real days, also where the market's time runs faster.
+    return datetime.now().astimezone().date()
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise CliError(f"--as-of: {text!r} is not a time with a zone, such as 2026-01-31T12:00:00Z", Exit.USAGE)
+    return moment
+
+
+def compare(
+    context: typer.Context,
+    job_id: JobId,
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="A second run to compare with, instead of the computed one.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Put a job as it ran beside the same job on-demand: cost, time, interruptions.
+
+    The on-demand side is computed: the job's useful seconds at list price, without interruptions. With OTHER it is
+    another job as that one ran.
+    """
+    session = session_of(context, json)
+    ids = [find_job(session, given).job_id for given in (job_id, *([other] if other else []))]
+    jobs = {job["job_id"]: job for job in build(gather(session), _today())["jobs"]}
+    left = _as_it_ran(jobs[ids[0]])
+    right = _as_it_ran(jobs[ids[1]]) if other else _on_demand(jobs[ids[0]])
+    if session.json:
+        session.answer({"job_id": ids[0], "sides": [left, right], "savings_percent": jobs[ids[0]]["savings_percent"]})
+    else:
+        _print(session, left, right)
+
+
+def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "side": f"{job['job_id']} as it ran",
+        "cost_usd": job["cost_usd"],
+        "spot_hours": job["spot_hours"],
+        "on_demand_hours": job["on_demand_hours"],
+        "total_duration_seconds": job["total_duration_seconds"],
+        "job_duration_seconds": job["job_duration_seconds"],
+        "lost_seconds": job["lost_seconds"],
+        "interruptions": job["interruptions"],
+        "steps_redone": job["steps_redone"],
+        "state": job["state"],
+    }
+
+
+def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "side": "on-demand, never interrupted (computed)",
+        "cost_usd": job["on_demand_cost_usd"],
+        "spot_hours": 0.0,
+        "on_demand_hours": round(job["useful_seconds"] / 3600, 4),
+        "total_duration_seconds": job["total_duration_seconds"] - job["lost_seconds"],
+        "job_duration_seconds": job["useful_seconds"],
+        "lost_seconds": 0.0,
+        "interruptions": 0,
+        "steps_redone": 0,
+        "state": job["state"],
+    }
+
+
+def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", left["side"], right["side"]):
+        table.add_column(name, justify="right" if name else "left")
+    for label, key, shown in (
+        ("cost", "cost_usd", money),
+        ("spot hours", "spot_hours", "{:.3f}".format),
+        ("on-demand hours", "on_demand_hours", "{:.3f}".format),
+        ("total duration", "total_duration_seconds", duration),
+        ("job duration", "job_duration_seconds", duration),
+        ("time lost", "lost_seconds", duration),
+        ("interruptions", "interruptions", str),
+        ("steps redone", "steps_redone", str),
+        ("state", "state", str),
+    ):
+        table.add_row(label, shown(left[key]), shown(right[key]))
+    session.console.print(table)
+    cheaper = 100 * (1 - left["cost_usd"] / right["cost_usd"]) if right["cost_usd"] else None
+    words = f"\nThe left side costs {percent(cheaper)} less." if cheaper is not None and cheaper >= 0 else (
+        f"\nThe left side costs {percent(-cheaper)} more." if cheaper is not None else "")  # fmt: skip
+    session.console.print(Text(f"{words} {session.scale_note()}".rstrip(), style="dim"))

@@ -1,0 +1,186 @@
+"""`everspot submit`."""
+
+import secrets
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_core.candidates import Candidate, candidates, misfits, nearest
+from everspot_core.catalogue import Catalogue, builtin, region_of
+from everspot_core.documents import format_duration
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.records import EventKind
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from everspot_cli.commands.control import user
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError
+from everspot_cli.session import Session
+from everspot_cli.specs import read_spec
+
+SHOWN = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("submit")(submit)
+
+
+def submit(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The job, as docs/reference-spec.md describes it.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it, and show what it could run on.")] = False,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", help="With --dry-run: regions to price. Default: the cluster's.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Submit a job. Once this returns, the job is never lost."""
+    session = session_of(context, json)
+    spec = read_spec(file)
+    if dry_run:
+        _dry_run(session, spec, region)
+        return
+    submission = _send(session, spec)
+    if session.json:
+        session.answer({"job_id": submission.job_id, "submitted_at": submission.submitted_at,
+                        "deadline_at": submission.deadline_at, "code_digest": submission.code_digest})  # fmt: skip
+    else:
+        session.console.print(f"Submitted [bold]{submission.job_id}[/]")
+        session.console.print(what_next(submission.job_id), markup=False)
+
+
+def what_next(job_id: str) -> str:
+    """The commands that make sense now, with the real id."""
+    return (
+        "\nWhat next\n"
+        f"  everspot logs -f {job_id}       follow what it prints\n"
+        f"  everspot job {job_id}           its state and history\n"
+        f"  everspot jobs --watch{' ' * len(job_id)}   the whole queue\n"
+        f"  everspot interrupt {job_id}     the drill: does it resume?\n"
+        f"  everspot report {job_id}        what it cost\n"
+        f"  everspot cancel {job_id}        end it"
+    )
+
+
+def _send(session: Session, spec: JobSpec) -> JobSubmission:
+    now = session.now
+    submission = JobSubmission(
+        job_id=f"{spec.name}-{secrets.token_hex(3)}",
+        spec=spec,
+        submitted_at=now,
+        deadline_at=_deadline(spec, now),
+        submitted_by=user(),
+    )
+    if submission.deadline_at is not None and submission.deadline_at <= now:
+        raise CliError(f"deadline: {submission.deadline_at:%Y-%m-%d %H:%M} UTC has passed already")
+    code = Path(spec.code) if spec.code else None
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=session.errors, transient=True,
+        disable=session.json or code is None,
+    ) as progress:  # fmt: skip
+        progress.add_task(f"packing and uploading {code}", total=None)
+        submission = session.store.submit(submission, code)
+    session.store.event_writer(submission.job_id, 0, "cli").emit(EventKind.SUBMITTED, by=submission.submitted_by)
+    return submission
+
+
+def _deadline(spec: JobSpec, now: datetime) -> datetime | None:
+    return now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
+
+
+def _dry_run(session: Session, spec: JobSpec, regions: list[str] | None) -> None:
+    catalogue, here, alive = _cluster(session)
+    found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration)
+    today = datetime.now().astimezone().date()  # the age of a price is counted in real days
+    if session.json:
+        session.answer({"spec": spec.model_dump(mode="json"), "candidates": [_row(c, alive, today) for c in found],
+                        "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec))})  # fmt: skip
+    if not found and not any(_fits(catalogue, t, spec) for t in alive):
+        lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
+        raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
+    if not session.json:
+        _print_candidates(session, spec, found, alive, today)
+
+
+def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
+    return name in catalogue.types and not misfits(catalogue.types[name], spec.resources)
+
+
+def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str]]:
+    """The catalogue, the cluster's region and the types that live there; without a store, everything is priced."""
+    try:
+        session.store_url  # noqa: B018 - whether there is one at all
+    except CliError:
+        return builtin(), None, set()
+    live = [doc.value for doc in session.store.instances.scan().values() if doc.value.role.value == "agent"]
+    region = session.manifest.region or next((region_of(i.zone) for i in live), "")
+    return session.catalogue, [region] if region in session.catalogue.regions else None, {i.instance_type for i in live}
+
+
+def _row(candidate: Candidate, alive: set[str], today: date) -> dict[str, Any]:
+    kind, low_high, listed = candidate.instance_type, candidate.spot, candidate.on_demand
+    dated = listed or (low_high[0] if low_high else None)
+    return {
+        **kind.model_dump(exclude={"on_demand_usd_per_hour"}),
+        "region": candidate.region,
+        "zones": list(candidate.zones),
+        "spot_usd_per_hour": [p.usd_per_hour for p in low_high] if low_high else None,
+        "on_demand_usd_per_hour": listed.usd_per_hour if listed else None,
+        "expected_spot_usd": list(candidate.spot_cost) if candidate.spot_cost else None,
+        "expected_on_demand_usd": candidate.on_demand_cost,
+        "in_cluster": kind.name in alive,
+        "price_as_of": str(dated.as_of) if dated and dated.as_of else None,
+        "price_age": dated.age(today) if dated else None,
+        "price_source": dated.source if dated else None,
+    }
+
+
+def _print_candidates(session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date) -> None:
+    expected = format_duration(spec.expected_duration) if spec.expected_duration else None
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("TYPE", "REGION", "VCPU", "GIB", "GPU", "SPOT $/H", "ON-DEMAND $/H", "SAVES"):
+        table.add_column(name, justify="left" if name in ("TYPE", "REGION", "GPU") else "right", no_wrap=True)
+    if expected:
+        table.add_column(f"SPOT $ FOR {expected}", justify="right")
+        table.add_column("ON-DEMAND $", justify="right")
+    ordered = sorted(found, key=lambda c: c.instance_type.name not in alive)  # what is there goes first
+    for candidate in ordered[:SHOWN]:
+        kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
+        cells = [
+            kind.name + (" *" if kind.name in alive else ""),
+            candidate.region,
+            str(kind.vcpus),
+            f"{kind.memory_gib:g}",
+            f"{kind.gpus} {kind.gpu}" if kind.gpus else "—",
+            _span([p.usd_per_hour for p in spot]) if spot else "—",
+            f"{listed.usd_per_hour:.4f}" if listed else "—",
+            f"{100 * (1 - spot[0].usd_per_hour / listed.usd_per_hour):.0f} %" if spot and listed else "—",
+        ]
+        if expected:
+            cells += [
+                _span(candidate.spot_cost),
+                f"{candidate.on_demand_cost:.2f}" if candidate.on_demand_cost else "—",
+            ]
+        table.add_row(*cells)
+    session.console.print(table)
+    _footnotes(session, found, alive, today)
+
+
+def _footnotes(session: Session, found: list[Candidate], alive: set[str], today: date) -> None:
+    prices = [p for c in found for p in (c.on_demand, *(c.spot or ())) if p is not None]
+    sources = sorted({(p.source, p.age(today)) for p in prices})
+    notes = [f"Shown {min(SHOWN, len(found))} of {len(found)} candidates. Nothing was submitted."]
+    if alive:
+        notes.append("* runs in the cluster now")
+    notes += [f"Prices: {source}, {age}." for source, age in sources]
+    session.console.print("\n".join(notes), style="dim", markup=False)
+
+
+def _span(values: Any) -> str:
+    if not values:
+        return "—"
+    low, high = values
+    return f"{low:.4f}" if low == high else f"{low:.4f} to {high:.4f}"

@@ -1,0 +1,55 @@
+"""What the command says and how it ends when something goes wrong."""
+
+from enum import IntEnum
+
+from everspot_store import StoreDenied, StoreError, StoreMissing, StoreUnavailable
+
+
+class Exit(IntEnum):
+    """Exit codes, as docs/reference-cli.md lists them."""
+
+    OK = 0
+    USER = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNAVAILABLE = 4
+    JOB_FAILED = 5
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Exit.OK: "done",
+    Exit.USER: "something is wrong with what was asked: a bad spec, a job that has already ended, a failed check",
+    Exit.USAGE: "the command line cannot be read: unknown option, missing argument",
+    Exit.NOT_FOUND: "no such job, or no such file",
+    Exit.UNAVAILABLE: "the store or the credentials for it are not available; try again, or ask `everspot doctor`",
+    Exit.JOB_FAILED: "the job that was waited for ended as FAILED or CANCELLED (`job --wait`, `logs -f`)",
+    Exit.INTERRUPTED: "stopped with Ctrl-C",
+}
+
+
+class CliError(Exception):
+    """An error with a message for people. `hint`: what to do about it; `problems`: every single fault."""
+
+    def __init__(
+        self, message: str, code: Exit = Exit.USER, *, hint: str = "", problems: list[dict[str, str]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+        self.problems = problems or []
+
+
+def of_store(error: StoreError, url: str) -> CliError:
+    """What an error of the store means for the user."""
+    if isinstance(error, StoreMissing):
+        return CliError(f"the store {url} does not exist: {error}", Exit.UNAVAILABLE, hint="is this the right --store?")
+    if isinstance(error, StoreDenied):
+        return CliError(
+            f"the store {url} refused the credentials: {error}",
+            Exit.UNAVAILABLE,
+            hint="log in again, or ask for access to the control bucket; `everspot doctor` tells which check fails",
+        )
+    if isinstance(error, StoreUnavailable):
+        return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint="try again in a minute")
+    return CliError(str(error), Exit.USER)

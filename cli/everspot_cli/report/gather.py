@@ -1,0 +1,85 @@
+"""What a report is made from, read out of the store."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from everspot_core.attempts import attempts, interruptions
+from everspot_core.catalogue import Catalogue
+from everspot_core.cost import Bill, bill
+from everspot_core.job import JobSubmission
+from everspot_core.lease import pending
+from everspot_core.records import Event, InstanceRecord, JobRecord
+from everspot_store import Store
+
+from everspot_cli.session import Session
+from everspot_cli.views import events_of
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that the report knows. `as_of`: the market's time up to which everything counts."""
+
+    cluster: str
+    as_of: datetime
+    time_scale: float
+    catalogue: Catalogue
+    submissions: dict[str, JobSubmission]
+    records: dict[str, JobRecord]
+    instances: dict[str, InstanceRecord]
+    events: dict[str, list[Event]]
+    bill: Bill
+
+
+def gather(session: Session, as_of: datetime | None = None) -> Material:
+    """Read the whole cluster and compute its bill. Always all jobs: each pays for its own seconds only if the others'
+    are known."""
+    store, as_of = session.store, as_of or session.now
+    submissions = {job: doc.value for job, doc in sorted(store.jobs.scan().items())}
+    records = {job: doc.value for job, doc in store.records.scan().items()}
+    events = {job: [e for e in found if e.at <= as_of] for job, found in events_of(session, list(submissions)).items()}
+    computed = bill(
+        [doc.value for doc in store.launches.scan().values()],
+        [doc.value for doc in store.ends.scan().values()],
+        store.prices(),
+        events,
+        session.catalogue,
+        as_of,
+        _reported(store, events),
+    )
+    return Material(
+        cluster=session.manifest.cluster,
+        as_of=as_of,
+        time_scale=session.clock.scale,
+        catalogue=session.catalogue,
+        submissions=submissions,
+        records={job: records.get(job) or pending(job, s.submitted_at) for job, s in submissions.items()},
+        instances={i: doc.value for i, doc in store.instances.scan().items()},
+        events=events,
+        bill=computed,
+    )
+
+
+def _reported(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:
+    """The last step in the metrics of every attempt that ended without a word: its events may know less."""
+    found: dict[tuple[str, int], int] = {}
+    for job, own in events.items():
+        silent = {i.attempt.epoch for i in interruptions(attempts(own)) if not i.with_notice}
+        if not silent:
+            continue
+        for chunk in store.read_metrics(job):
+            if chunk.epoch in silent:
+                found[(job, chunk.epoch)] = max(found.get((job, chunk.epoch), 0), _last_step(chunk.data.splitlines()))
+    return found
+
+
+def _last_step(lines: Sequence[bytes]) -> int:
+    for line in reversed(lines):
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue  # a line that the kill cut off
+        if isinstance(said, dict) and isinstance(said.get("step"), int):
+            return int(said["step"])
+    return 0

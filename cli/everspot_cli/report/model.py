@@ -1,0 +1,233 @@
+"""The report as one document: what `report --json` answers, and what terminal and page are drawn from."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any
+
+from everspot_core.attempts import Interruption
+from everspot_core.catalogue import region_of
+from everspot_core.cost import JobBill, Usage, savings_percent
+from everspot_core.prices import HOUR, rounded, total
+from everspot_core.records import EventKind, Market, Role
+
+from everspot_cli.report.gather import Material
+
+ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
+DEFINITIONS = {
+    "cost_usd": "every second of every instance from launch to end (60 at least), at the price of its moment; a spot "
+    "instance that the cloud takes within its first hour is free",
+    "on_demand_cost_usd": "the same fleet and the same useful work on-demand without interruptions: the jobs' useful "
+    "seconds and the seconds of boot and idling at list price; seconds lost to interruptions are not in it",
+    "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
+    "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again",
+    "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from",
+    "notice_to_durable_seconds": "from the moment of the notice until the checkpoint was published, market time",
+    "accuracy": "the lowest final test accuracy of the jobs that report one",
+}
+
+
+def build(material: Material, today: date, only: str | None = None) -> dict[str, Any]:
+    """The whole report, or with `only` that of one job, whose money is then its own without boot and idling."""
+    bills = [b for b in material.bill.jobs if only is None or b.job_id == only]
+    usages = [u for u in material.bill.usages if only is None or u.job_id == only]
+    strokes = [_interruption(i) for b in bills for i in b.interruptions]
+    jobs = [_job(material, b) for b in bills]
+    return {
+        "cluster": material.cluster,
+        "scope": only or "cluster",
+        "as_of": _utc(material.as_of),
+        "time_scale": material.time_scale,
+        **_money(usages),
+        **_hours(usages),
+        "jobs": jobs,
+        "interruptions": sorted(strokes, key=lambda s: s["at"]),
+        "steps_redone_after_notice": sum(s["steps_redone"] or 0 for s in strokes if s["with_notice"]),
+        "steps_redone_total": sum(s["steps_redone"] or 0 for s in strokes),
+        "lost_seconds": sum(job["lost_seconds"] for job in jobs),
+        "notice_to_durable_seconds": [
+            s["notice_to_durable_seconds"] for s in strokes if s["notice_to_durable_seconds"] is not None
+        ],
+        "accuracy": min((job["accuracy"] for job in jobs if job["accuracy"] is not None), default=None),
+        "usage": _usage_rows(usages),
+        "instances": [] if only else [_instance(material, i) for i in material.bill.instances],
+        "list_prices": _list_prices(material, usages, today),
+        "notes": list(material.bill.notes),
+        "left_out": list(material.bill.left_out),
+        "definitions": DEFINITIONS,
+    }
+
+
+def usd(amount: Fraction) -> float:
+    """Dollars with six decimals: far below a cent, and the parts still add up to the cent."""
+    return float(rounded(amount, 6))
+
+
+def _utc(moment: datetime | None) -> str | None:
+    return moment.isoformat().replace("+00:00", "Z") if moment else None
+
+
+def _money(usages: Sequence[Usage]) -> dict[str, Any]:
+    def sums(chosen: Iterable[Usage]) -> tuple[Fraction, Fraction]:
+        parts = list(chosen)
+        return total(u.cost for u in parts), total(u.on_demand_cost for u in parts)
+
+    cost, listed = sums(usages)
+    job_cost, job_listed = sums(u for u in usages if u.job_id is not None)
+    idle_cost, idle_listed = sums(u for u in usages if u.job_id is None)
+    scheduler_cost, _ = sums(u for u in usages if u.launch.role is Role.SCHEDULER)
+    saved = savings_percent(cost, listed)
+    job_saved = savings_percent(job_cost, job_listed)
+    return {
+        "cost_usd": usd(cost),
+        "on_demand_cost_usd": usd(listed),
+        "savings_usd": usd(listed - cost),
+        "savings_percent": round(saved, 2) if saved is not None else None,
+        "jobs_cost_usd": usd(job_cost),
+        "jobs_on_demand_cost_usd": usd(job_listed),
+        "jobs_savings_percent": round(job_saved, 2) if job_saved is not None else None,
+        "idle_and_boot_cost_usd": usd(idle_cost),
+        "idle_and_boot_on_demand_cost_usd": usd(idle_listed),
+        "scheduler_cost_usd": usd(scheduler_cost),
+    }
+
+
+def _hours(usages: Sequence[Usage]) -> dict[str, float]:
+    def hours(market: Market) -> float:
+        return round(float(total(u.seconds for u in usages if u.launch.market is market) / HOUR), 4)
+
+    return {"spot_hours": hours(Market.SPOT), "on_demand_hours": hours(Market.ON_DEMAND)}
+
+
+def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:
+    pools: dict[tuple[str, str, str], list[Usage]] = defaultdict(list)
+    for usage in usages:
+        pools[(usage.launch.market.value, usage.launch.instance_type, usage.launch.zone)].append(usage)
+    return [
+        {
+            "market": market,
+            "instance_type": kind,
+            "zone": zone,
+            "instances": len({u.launch.instance_id for u in own}),
+            "hours": round(float(total(u.seconds for u in own) / HOUR), 4),
+            "cost_usd": usd(total(u.cost for u in own)),
+            "mean_usd_per_hour": _mean(own),
+        }
+        for (market, kind, zone), own in sorted(pools.items())
+    ]
+
+
+def _mean(usages: Sequence[Usage]) -> float | None:
+    seconds = total(u.seconds for u in usages)
+    return usd(total(u.cost for u in usages) * HOUR / seconds) if seconds else None
+
+
+def _job(material: Material, own: JobBill) -> dict[str, Any]:
+    submission, record = material.submissions[own.job_id], material.records[own.job_id]
+    until = min(record.changed_at, material.as_of) if record.state.final else material.as_of
+    finished = next((e for e in material.events[own.job_id] if e.kind is EventKind.FINISHED), None)
+    said = finished.data.get("metrics") if finished else None
+    metrics = {**record.progress.metrics, **(said if isinstance(said, dict) else {})}
+    strokes = [_interruption(i) for i in own.interruptions]
+    money = _money(own.usages)
+    deadline = submission.deadline_at
+    return {
+        "job_id": own.job_id,
+        "name": submission.spec.name,
+        "state": record.state.value,
+        "priority": submission.spec.priority.value,
+        "tags": dict(submission.spec.tags),
+        "submitted_at": _utc(submission.submitted_at),
+        "ended_at": _utc(record.changed_at) if record.state.final else None,
+        "deadline_at": _utc(deadline),
+        "deadline_met": None if deadline is None or not record.state.final else record.changed_at <= deadline,
+        "total_duration_seconds": (until - submission.submitted_at).total_seconds(),
+        "job_duration_seconds": float(total(u.seconds for u in own.usages)),
+        "useful_seconds": float(total(u.useful_seconds for u in own.usages)),
+        "lost_seconds": float(own.lost_seconds),
+        "steps": record.progress.step,
+        "total_steps": record.progress.total_steps,
+        "cost_usd": money["cost_usd"],
+        "on_demand_cost_usd": money["on_demand_cost_usd"],
+        "savings_percent": money["savings_percent"],
+        **_hours(own.usages),
+        "usage": _usage_rows(own.usages),
+        "attempts": len(own.attempts),
+        "interruptions": len(strokes),
+        "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),
+        "errors": record.errors,
+        "metrics": metrics,
+        "accuracy": _accuracy(metrics),
+        "detail": record.detail,
+    }
+
+
+def _accuracy(metrics: Mapping[str, Any]) -> float | None:
+    known = (metrics[name] for name in ACCURACY if isinstance(metrics.get(name), int | float))
+    return next((float(value) for value in known), None)
+
+
+def _interruption(stroke: Interruption) -> dict[str, Any]:
+    attempt = stroke.attempt
+    return {
+        "job_id": attempt.job_id,
+        "epoch": attempt.epoch,
+        "kind": stroke.kind,
+        "with_notice": stroke.with_notice,
+        "source": attempt.notice_source,
+        "instance_id": attempt.instance_id,
+        "at": _utc(attempt.notice_at or attempt.end),
+        "released_at": _utc(attempt.end),
+        "notice_to_durable_seconds": attempt.notice_to_durable_seconds,
+        "last_step": attempt.last_step,
+        "resumed_from": stroke.resumed_step,
+        "steps_redone": stroke.steps_redone,
+        "resumed_at": _utc(stroke.resumed_at),
+        "resumed_on": stroke.resumed_on,
+        "changeover_seconds": stroke.changeover_seconds,
+    }
+
+
+def _instance(material: Material, own: Any) -> dict[str, Any]:
+    launch = own.launch
+    return {
+        "instance_id": launch.instance_id,
+        "role": launch.role.value,
+        "instance_type": launch.instance_type,
+        "zone": launch.zone,
+        "market": launch.market.value,
+        "launched_at": _utc(launch.launched_at),
+        "ended_at": None if own.running else _utc(own.end),
+        "interrupted": own.interrupted,
+        "free": own.free,
+        "cost_usd": usd(own.cost),
+        "jobs": sorted({u.job_id for u in own.usages if u.job_id is not None}),
+        "jobs_cost_usd": usd(total(u.cost for u in own.usages if u.job_id is not None)),
+    }
+
+
+def _list_prices(material: Material, usages: Sequence[Usage], today: date) -> list[dict[str, Any]]:
+    found = []
+    for kind, region in sorted({(u.launch.instance_type, _region(u.launch.zone)) for u in usages}):
+        price = material.catalogue.on_demand(kind, region)
+        if price is not None:
+            found.append(
+                {
+                    "instance_type": kind,
+                    "region": region,
+                    "usd_per_hour": price.usd_per_hour,
+                    "as_of": str(price.as_of) if price.as_of else None,
+                    "age": price.age(today),
+                    "source": price.source,
+                    "note": price.note,
+                }
+            )
+    return found
+
+
+def _region(zone: str) -> str:
+    try:
+        return region_of(zone)
+    except ValueError:
+        return zone

@@ -1,0 +1,163 @@
+"""The timeline as SVG: a row for each instance, a bar for each job on it, and a mark for each thing that happened."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from html import escape
+
+from everspot_core.cost import InstanceBill, Usage
+from everspot_core.records import Event, EventKind, Role
+
+from everspot_cli.report.gather import Material
+from everspot_cli.tables import duration
+
+LABEL, WIDTH, RIGHT = 292, 1180, 16  # units of the drawing
+ROW, BAR, TOP = 30, 16, 34
+COLOURS = 8
+_STEPS = [timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)] + [
+    timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)
+]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Moments to places. A picture of a moment has the width of a minute."""
+
+    start: datetime
+    end: datetime
+
+    def x(self, moment: datetime) -> float:
+        """Where a moment lies, kept inside the drawing."""
+        share = (moment - self.start) / (self.end - self.start)
+        return round(LABEL + (WIDTH - LABEL - RIGHT) * min(max(share, 0.0), 1.0), 1)
+
+    def ticks(self) -> list[datetime]:
+        """At most twelve round moments."""
+        span = self.end - self.start
+        step = next((s for s in _STEPS if span / s <= 12), _STEPS[-1])
+        since = timedelta(seconds=self.start.timestamp() % step.total_seconds())
+        first = self.start - since + step
+        return [first + n * step for n in range(int((self.end - first) / step) + 1)] if first <= self.end else []
+
+
+def draw(material: Material, only: str | None = None) -> str:
+    """The drawing, `<svg>…</svg>`; a sentence instead if there is nothing to draw."""
+    chosen = [i for i in material.bill.instances if only is None or any(u.job_id == only for u in i.usages)]
+    if not chosen:
+        return "<p>No instance has been launched yet.</p>"
+    ordered = sorted(chosen, key=lambda i: (i.launch.role is Role.SCHEDULER, i.launch.instance_type, i.launch.zone,
+                                            i.launch.launched_at))  # fmt: skip
+    start = min(i.launch.launched_at for i in ordered)
+    end = max(i.end for i in ordered)
+    axis = Axis(start, max(end, start + timedelta(minutes=1)))
+    colour = {job: index % COLOURS for index, job in enumerate(material.submissions)}
+    height = TOP + ROW * len(ordered) + 8
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Timeline of instances and jobs">',
+        *_grid(axis, height),
+    ]
+    pool = None
+    for index, instance in enumerate(ordered):
+        top = TOP + index * ROW
+        here = (instance.launch.instance_type, instance.launch.zone)
+        if here != pool and index:
+            parts.append(f'<line class="pool" x1="0" x2="{WIDTH}" y1="{top - 1}" y2="{top - 1}"/>')
+        parts += _row(material, axis, instance, top, colour, only)
+        pool = here
+    return "\n".join([*parts, "</svg>"])
+
+
+def legend(material: Material, only: str | None = None) -> str:
+    """What the colours and marks mean."""
+    jobs = [
+        f'<span><i class="swatch j{index % COLOURS}"></i>{escape(job)}</span>'
+        for index, job in enumerate(material.submissions)
+        if only is None or job == only
+    ]
+    marks = [
+        '<span><i class="swatch idle"></i>boot and idling</span>',
+        '<span><b class="m-checkpoint">│</b> checkpoint</span>',
+        '<span><b class="m-notice">▼</b> notice</span>',
+        '<span><b class="m-lost">✕</b> lost without notice</span>',
+        '<span><b class="m-taken">■</b> taken by the cloud</span>',
+        '<span><b class="m-done">●</b> finished</span>',
+    ]
+    return f'<p class="legend">{"".join([*jobs, *marks])}</p>'
+
+
+def _grid(axis: Axis, height: int) -> Iterable[str]:
+    long = axis.end - axis.start > timedelta(days=1)
+    for tick in axis.ticks():
+        x = axis.x(tick)
+        label = f"{tick:%d %b %H:%M}" if long else f"{tick:%H:%M:%S}".removesuffix(":00")
+        yield f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP - 8}" y2="{height - 4}"/>'
+        yield f'<text class="tick" x="{x}" y="{TOP - 14}">{label}</text>'
+
+
+def _row(
+    material: Material, axis: Axis, instance: InstanceBill, top: int, colour: dict[str, int], only: str | None
+) -> list[str]:
+    launch, middle = instance.launch, top + ROW / 2
+    words = f"{launch.instance_type} {launch.zone}"
+    role = " scheduler" if launch.role is Role.SCHEDULER else ""
+    parts = [
+        f'<text class="name" x="4" y="{middle - 1}">{escape(words)}'
+        f'<tspan class="market {launch.market.value}"> {launch.market.value}{role}</tspan></text>',
+        f'<text class="id" x="4" y="{middle + 10}">{escape(launch.instance_id)}</text>',
+    ]
+    for usage in instance.usages:
+        parts.append(_bar(axis, usage, instance, top, colour, only))
+    for event in _marked(material, launch.instance_id, only):
+        parts.append(_mark(axis, event, middle))
+    if instance.interrupted:
+        x = axis.x(instance.end)
+        free = " (free: within its first hour)" if instance.free else ""
+        parts.append(
+            f'<rect class="taken" x="{x - 4}" y="{middle - 4}" width="8" height="8">'
+            f"<title>taken by the cloud {instance.end:%H:%M:%S}{free}</title></rect>"
+        )
+    return parts
+
+
+def _bar(axis: Axis, usage: Usage, instance: InstanceBill, top: int, colour: dict[str, int], only: str | None) -> str:
+    start, end = usage.paid[0].start, min(usage.paid[-1].end, instance.end)
+    x, width = axis.x(start), max(axis.x(end) - axis.x(start), 0.6)
+    shown = usage.job_id is not None and only in (None, usage.job_id)
+    kind = f"j{colour[usage.job_id]}" if shown and usage.job_id is not None else "idle"
+    height = BAR if shown else 6
+    what = usage.job_id or "boot and idling"
+    title = f"{what}: {start:%H:%M:%S} to {end:%H:%M:%S}, {duration(float(usage.seconds))}, ${float(usage.cost):.5f}"
+    return (
+        f'<rect class="{kind}" x="{x}" y="{top + (ROW - height) / 2}" width="{width:.1f}" height="{height}" rx="2">'
+        f"<title>{escape(title)}</title></rect>"
+    )
+
+
+def _marked(material: Material, instance: str, only: str | None) -> list[Event]:
+    drawn = {EventKind.CHECKPOINTED, EventKind.NOTICE, EventKind.LOST, EventKind.FINISHED}
+    found = []
+    for job, events in material.events.items():
+        owners = {e.epoch: e.instance_id for e in events if e.kind is EventKind.ASSIGNED}
+        for event in events:
+            # A scheduler's word about a lost owner is drawn at that owner.
+            where = event.instance_id or owners.get(event.epoch)
+            if event.kind in drawn and where == instance and only in (None, job):
+                found.append(event)
+    order = [EventKind.CHECKPOINTED, EventKind.FINISHED, EventKind.NOTICE, EventKind.LOST]
+    return sorted(found, key=lambda e: (order.index(e.kind), e.at))
+
+
+def _mark(axis: Axis, event: Event, middle: float) -> str:
+    x, y, data = axis.x(event.at), middle, event.data
+    if event.kind is EventKind.CHECKPOINTED:
+        shape = f'<line class="checkpoint" x1="{x}" x2="{x}" y1="{y - 8}" y2="{y + 8}">'
+        end, said = "</line>", f"checkpoint at step {data.get('step')} ({data.get('trigger')})"
+    elif event.kind is EventKind.NOTICE:
+        shape = f'<path class="notice" d="M{x - 5} {y - 13}h10l-5 9z">'
+        end, said = "</path>", f"notice ({data.get('source')})"
+    elif event.kind is EventKind.LOST:
+        shape = f'<path class="lost" d="M{x - 5} {y - 5}l10 10m0 -10l-10 10">'
+        end, said = "</path>", f"lost without notice ({data.get('cause')}), last step {data.get('step')}"
+    else:
+        shape, end, said = f'<circle class="done" cx="{x}" cy="{y}" r="4">', "</circle>", "finished"
+    return f"{shape}<title>{escape(event.job_id)}: {escape(said)}, {event.at:%H:%M:%S}</title>{end}"

@@ -1,0 +1,158 @@
+"""What the tables show: the store's documents, put together by job and by instance."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.attempts import attempts
+from everspot_core.job import JobSubmission
+from everspot_core.lease import pending
+from everspot_core.records import Event, InstanceRecord, JobRecord, JobState, LaunchRecord
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+
+READERS = 8
+SILENT_AFTER = 3  # beats
+
+MEANING_OF_STATUS = {
+    "PENDING": "waits for an instance",
+    "STARTING": "has an instance, which fetches code and starts the training process",
+    "RUNNING": "trains",
+    "RECOVERING": "lost its instance, or is tried again after an error, and waits for another",
+    "CANCELLING": "will stop at its next step",
+    "SUCCEEDED": "finished",
+    "FAILED": "will not be tried again: its own error, more often than `retries.errors`, or its budget",
+    "CANCELLED": "was cancelled",
+}
+
+
+def status_of(record: JobRecord, cancelling: bool = False) -> str:
+    """The word for people; `MEANING_OF_STATUS` explains each."""
+    if cancelling and not record.state.final:
+        return "CANCELLING"
+    if record.state is JobState.PENDING:
+        return "RECOVERING" if record.epoch else "PENDING"
+    return "STARTING" if record.state is JobState.ASSIGNED else record.state.value
+
+
+def find_job(session: Session, given: str) -> JobSubmission:
+    """The job of this id, or of the only id that begins with it.
+
+    Raises:
+        CliError: if there is none, or more than one.
+    """
+    found = session.store.jobs.get(given) if "/" not in given and given else None
+    if found is not None:
+        return found.value
+    known = {job: doc.value for job, doc in session.store.jobs.scan().items()}
+    alike = [job for job in sorted(known) if given and job.startswith(given)]
+    if len(alike) == 1:
+        return known[alike[0]]
+    if alike:
+        raise CliError(f"{given!r} is the beginning of several jobs: {', '.join(alike[:5])}", Exit.NOT_FOUND)
+    raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs` lists them")
+
+
+def events_of(session: Session, jobs: Sequence[str]) -> dict[str, list[Event]]:
+    """All events by job, read side by side."""
+    if not jobs:
+        return {}
+    with ThreadPoolExecutor(min(READERS, len(jobs))) as pool:
+        return dict(zip(jobs, pool.map(session.store.events, jobs), strict=True))
+
+
+def job_rows(session: Session) -> list[dict[str, Any]]:
+    """Every job, newest first."""
+    store = session.store
+    submissions = {job: doc.value for job, doc in store.jobs.scan().items()}
+    records = {job: doc.value for job, doc in store.records.scan().items()}
+    cancels, instances = set(store.cancels.scan()), {i: d.value for i, d in store.instances.scan().items()}
+    events = events_of(session, list(submissions))
+    rows = [
+        job_row(submission, records.get(job), events[job], session.now, job in cancels, instances)
+        for job, submission in submissions.items()
+    ]
+    return sorted(rows, key=lambda row: row["submitted_at"], reverse=True)
+
+
+def job_row(
+    submission: JobSubmission,
+    record: JobRecord | None,
+    events: Sequence[Event],
+    now: datetime,
+    cancelling: bool = False,
+    instances: Mapping[str, InstanceRecord] | None = None,
+) -> dict[str, Any]:
+    """One job as `jobs --json` answers it. Durations in market seconds: since submission, and with an instance."""
+    record = record or pending(submission.job_id, submission.submitted_at)
+    until = record.changed_at if record.state.final else now
+    held = sum((min(a.end or until, until) - a.start for a in attempts(events)), start=timedelta(0))
+    owner = (instances or {}).get(record.owner or "")
+    return {
+        "job_id": submission.job_id,
+        "name": submission.spec.name,
+        "status": status_of(record, cancelling),
+        "state": record.state.value,
+        "priority": submission.spec.priority.value,
+        "step": record.progress.step,
+        "total_steps": record.progress.total_steps,
+        "steps_per_second": record.progress.steps_per_second,
+        "metrics": record.progress.metrics,
+        "owner": record.owner,
+        "instance_type": owner.instance_type if owner else None,
+        "zone": owner.zone if owner else None,
+        "market": owner.market.value if owner else None,
+        "epoch": record.epoch,
+        "interruptions": record.preemptions,
+        "errors": record.errors,
+        "last_reason": record.last_reason.value if record.last_reason else None,
+        "detail": record.detail,
+        "exit_code": record.exit_code,
+        "submitted_at": submission.submitted_at,
+        "deadline_at": submission.deadline_at,
+        "changed_at": record.changed_at,
+        "total_duration_seconds": (until - submission.submitted_at).total_seconds(),
+        "job_duration_seconds": held.total_seconds(),
+    }
+
+
+def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any]]:
+    """Every instance that lives, oldest first; with those that ended, if `gone`."""
+    store, now = session.store, session.now
+    launches = {i: d.value for i, d in store.launches.scan().items()}
+    ends = {i: d.value for i, d in store.ends.scan().items()}
+    records = {i: d.value for i, d in store.instances.scan().items()}
+    limits = session.manifest.limits
+    rows = []
+    for instance in sorted({*launches, *records}):
+        launch, record, ended = launches.get(instance), records.get(instance), ends.get(instance)
+        left = ended is not None or (record is not None and record.state.value == "GONE")
+        if left and not gone:
+            continue
+        source: LaunchRecord | InstanceRecord | None = record or launch
+        assert source is not None  # noqa: S101 - by the union above
+        began = launch.launched_at if launch else record.booted_at if record else now
+        silent = session.clock.to_real(now - record.updated_at) if record else None
+        state = "ENDED" if ended else record.state.value if record else "BOOTING"
+        if not left and silent is not None and silent > limits.beat_every * SILENT_AFTER:
+            state = "SILENT"
+        rows.append(
+            {
+                "instance_id": instance,
+                "state": state,
+                "role": source.role.value,
+                "instance_type": source.instance_type,
+                "zone": source.zone,
+                "market": source.market.value,
+                "job_id": record.job_id if record and not left else None,
+                "notice": record.notice.model_dump(mode="json") if record and record.notice else None,
+                "launched_at": began,
+                "ended_at": ended.ended_at if ended else None,
+                "interrupted": ended.interrupted if ended else False,
+                "age_seconds": ((ended.ended_at if ended else now) - began).total_seconds(),
+                "silent_seconds": silent.total_seconds() if silent is not None else None,
+            }
+        )
+    return sorted(rows, key=lambda row: (row["launched_at"], row["instance_id"]))

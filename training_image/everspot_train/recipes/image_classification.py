@@ -1,0 +1,137 @@
+"""Recipe: a small ResNet on small grey images, by default Fashion-MNIST.
+
+Run by an agent for jobs with `recipe: image_classification`; by hand it takes parameters as `name=value`:
+
+    EVERSPOT_DATA=… python -m everspot_train.recipes.image_classification epochs=1 seed=3
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from everspot_train.recipes.images import BadDataset, Images, load_images
+from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
+from everspot_train.recipes.resnet import ResNet
+from everspot_train.rundir import Phase, RunContext, RunDir, Status
+from everspot_train.trainer import BatchOrder, Run, TensorLoader, TrainerError
+
+log = logging.getLogger("everspot.recipe")
+
+_TEST_BATCH = 500
+
+
+def train(p: ImageClassification) -> float:
+    """Train by the parameters, under the agent's eyes if there is one; the accuracy on the test images, 0 to 1.
+
+    Raises:
+        BadDataset: if the images cannot be had.
+        TrainerError: if the run cannot go on.
+    """
+    with Run.open(seed=p.seed, accumulation=p.accumulation, clip_norm=p.clip) as run:
+        images = load_images(p.data, p.limit_train)
+        net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=torch.channels_last)
+        model = run.prepare(net)
+        order = BatchOrder(len(images.x), p.batch_size, seed=p.seed)
+        total = max(1, int(p.epochs * len(order)) // p.accumulation)
+        optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=p.learning_rate,
+            momentum=p.momentum,
+            nesterov=p.momentum > 0,
+            weight_decay=p.weight_decay,
+        )
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, p.learning_rate, total_steps=total, pct_start=0.25, div_factor=10, final_div_factor=100
+        )
+        loader = TensorLoader((images.x, images.y), order)
+        run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
+        scale = Scale(images)
+        for x, y in run.batches(total):
+            x, y = scale(x.to(run.device)), y.to(run.device)
+            if p.flip:
+                mirrored = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
+                x = torch.where(mirrored, x.flip(3), x)
+            with run.autocast():
+                loss = cross_entropy(model(x), y, label_smoothing=p.label_smoothing)
+            run.step(loss)
+        accuracy = evaluate(net, images, scale, run)
+        run.log(test_accuracy=accuracy)
+        log.info("step %d: test accuracy %.4f", run.steps_done, accuracy)
+        return accuracy
+
+
+class Scale:
+    """Bytes as numbers around zero, by mean and deviation of the training images."""
+
+    def __init__(self, images: Images) -> None:
+        sample = images.x[:: max(1, len(images.x) // 5000)].float()
+        self.mean, self.deviation = float(sample.mean()), float(sample.std())
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Images as the net wants them."""
+        return ((x.float() - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
+
+
+def evaluate(net: torch.nn.Module, images: Images, scale: Scale, run: Run) -> float:
+    """Share of the test images that the net names rightly."""
+    net.eval()
+    right = 0
+    with torch.inference_mode(), run.autocast():
+        for x, y in zip(torch.split(images.test_x, _TEST_BATCH), torch.split(images.test_y, _TEST_BATCH), strict=True):
+            right += int((net(scale(x.to(run.device))).argmax(1).cpu() == y).sum())
+    net.train()
+    return right / len(images.test_y)
+
+
+def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as parameters; values are read as JSON where they are JSON, as text otherwise.
+
+    Raises:
+        BadParameters: if a word has no `=`.
+    """
+    given: dict[str, Any] = {}
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise BadParameters(f"{word!r} is not name=value")
+        try:
+            given[name] = json.loads(value)
+        except json.JSONDecodeError:
+            given[name] = value
+    return given
+
+
+def parameters_of_job() -> dict[str, Any]:
+    """The parameters in the spec of the job that this process was started for; none without an agent."""
+    rundir = RunDir.from_environment()
+    context = rundir.read(RunContext) if rundir else None
+    return dict(context.submission.spec.parameters) if context else {}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the recipe; 0, or 2 for bad parameters or data, or 1 if the run could not go on."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        train(read_parameters(ImageClassification, parameters_of_job() | parse_arguments(words)))
+    except BadParameters as error:
+        log.error("%s", error)
+        if rundir := RunDir.from_environment():  # the run was not even opened, so nobody has told the agent why
+            rundir.write(Status(phase=Phase.FAILED, message=str(error)))
+        return 2
+    except BadDataset as error:
+        log.error("%s", error)
+        return 2
+    except TrainerError as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

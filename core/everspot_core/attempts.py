@@ -136,12 +136,14 @@ def _attempt(events: list[Event], successor: Event | None, final: Event | None, 
     release = next((e for e in events if e.kind in _RELEASE), None)
     end, reason = (release.at, _reason(release)) if release else (None, None)
     if release is None and successor is not None:
-        end, reason = successor.at, Reason.LOST
+        # A job that was given back before it was started has not been interrupted.
+        end, reason = successor.at, Reason.LOST if _first(events, EventKind.STARTED, EventKind.TRAINING) else None
     elif release is None and final is not None:
         end, reason = final.at, _reason(final)
     inside = [e for e in events if end is None or e.at <= end]
     training = _first(inside, EventKind.TRAINING)
-    durable = [e for e in inside if e.kind is EventKind.CHECKPOINTED]
+    # Told without waiting, so perhaps after the release; a fenced owner cannot publish, so all of them are good.
+    durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
     notice = _first(inside, EventKind.NOTICE)
     steps = [_int(e.data.get("step")) for e in events] + [_int(training.data.get("from_step")) if training else None]
     known = [s for s in steps if s is not None]
@@ -159,7 +161,7 @@ def _attempt(events: list[Event], successor: Event | None, final: Event | None, 
         from_step=_int(training.data.get("from_step")) if training else None,
         last_step=max([reported, *known]) if known or reported else None,
         durable_at=durable[-1].at if durable else None,
-        notice_at=notice.at if notice else None,
+        notice_at=_seen_at(notice) if notice else None,
         notice_source=_text(notice.data.get("source")) if notice else None,
         notice_to_durable_seconds=_notice_to_durable(release, notice, durable),
     )
@@ -171,11 +173,17 @@ def _reason(event: Event) -> Reason:
 
 
 def _notice_to_durable(release: Event | None, notice: Event | None, durable: Sequence[Event]) -> float | None:
-    stated = release.data.get("notice_to_durable_seconds") if release else None
-    if isinstance(stated, int | float):
-        return float(stated)
-    after = [e for e in durable if notice and e.at >= notice.at and e.data.get("trigger") == "notice"]
-    return float(seconds_between(notice.at, after[0].at)) if notice and after else None
+    if release is not None and "notice_to_durable_seconds" in release.data:
+        stated = release.data["notice_to_durable_seconds"]
+        return float(stated) if isinstance(stated, int | float) else None
+    after = [e for e in durable if notice and e.at >= _seen_at(notice) and e.data.get("trigger") == "notice"]
+    return float(seconds_between(_seen_at(notice), after[0].at)) if notice and after else None
+
+
+def _seen_at(notice: Event) -> datetime:
+    """When the notice was learnt: the event that tells of it is a little younger."""
+    stated = notice.data.get("seen_at")
+    return datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
 
 
 def _int(value: Any) -> int | None:

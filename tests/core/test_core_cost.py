@@ -196,6 +196,50 @@ def test_a_late_word_of_the_old_owner_does_not_make_a_second_interruption():
     assert len(job.interruptions) == 1
 
 
+def test_a_job_given_back_before_it_started_was_not_interrupted():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.ASSIGNED, 30, epoch=2, iid="i-2"),
+        event(EventKind.STARTED, 31, epoch=2, iid="i-2"),
+        event(EventKind.ASSIGNED, 60, epoch=3, iid="i-3"),
+    ]
+    job = compute([launch(), launch("i-2"), launch("i-3")], [], [], {"job-1": events}, as_of=400).jobs[0]
+    assert [i.attempt.epoch for i in job.interruptions] == [2]
+    assert job.interruptions[0].kind == "lost"
+
+
+def test_the_notice_counts_from_when_it_was_learnt_and_its_checkpoint_even_if_told_late():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.TRAINING, 10, from_step=0),
+        event(EventKind.NOTICE, 102, source="imds", seen_at=at(100).isoformat()),
+        event(EventKind.INTERRUPTED, 110, reason="notice", step=9, durable_step=9),
+        event(EventKind.CHECKPOINTED, 111, step=9, trigger="notice"),
+        event(EventKind.ASSIGNED, 120, epoch=2, iid="i-2"),
+        event(EventKind.TRAINING, 150, epoch=2, iid="i-2", from_step=9),
+    ]
+    job = compute([launch(), launch("i-2")], [], [], {"job-1": events}, as_of=400).jobs[0]
+    assert job.lost_seconds == 50
+    assert job.interruptions[0].attempt.notice_to_durable_seconds == 11
+
+
+def test_a_notice_that_did_not_save_the_work_is_still_a_notice():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.TRAINING, 10, from_step=0),
+        event(EventKind.CHECKPOINTED, 50, step=40, trigger="interval"),
+        event(EventKind.NOTICE, 100, source="imds"),
+        event(EventKind.LOST, 220, step=90, cause="terminated"),
+        event(EventKind.ASSIGNED, 230, epoch=2, iid="i-2"),
+        event(EventKind.TRAINING, 250, epoch=2, iid="i-2", from_step=40),
+    ]
+    job = compute([launch(), launch("i-2")], [], [], {"job-1": events}, as_of=400).jobs[0]
+    (stroke,) = job.interruptions
+    assert (stroke.kind, stroke.with_notice, stroke.steps_redone) == ("notice", True, 50)
+    assert stroke.attempt.notice_to_durable_seconds is None
+    assert job.lost_seconds == 200
+
+
 def test_an_unfinished_changeover_has_no_redone_steps_yet():
     events = interrupted_job()["job-1"][:7]
     job = compute([launch()], [], [], {"job-1": events}, as_of=900).jobs[0]

@@ -104,8 +104,7 @@ class Table(Generic[D]):
             there = self.bucket.get(key)
             if there is not None and there.value == data:
                 return Versioned(doc, there.etag)
-            untouched = (there.etag if there is not None else None) == etag
-            if result.outcome is WriteOutcome.LOST or not untouched:
+            if (there.etag if there is not None else None) != etag:
                 return None
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
 

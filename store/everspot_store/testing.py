@@ -1,0 +1,262 @@
+"""Tools for tests of whatever stands on the store: a bucket in memory, and a script of faults in front of any backend.
+
+The script is deterministic and counted, so that a test can assert that its fault did strike:
+
+    faults = Faults().on("replace", key="records/*", nth=2, then=Fault.ANSWER_LOST)
+    bucket = Bucket("memory:///", FaultyBackend(MemoryBackend(), faults), clock)
+    …
+    assert faults.spent
+"""
+
+import fnmatch
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+from everspot_core.clock import Clock
+
+from everspot_store.backend import Backend, Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.bucket import Bucket
+from everspot_store.errors import KeyTaken, StoreDenied, StoreUnavailable
+from everspot_store.store import Store
+
+R = TypeVar("R")
+
+
+class Crash(BaseException):
+    """The process died at this call. Not an `Exception`, so that nothing recovers from it."""
+
+
+class Fault(Enum):
+    """What goes wrong with one call."""
+
+    LOST = "412, and nothing written"
+    CONFLICT = "409, and nothing written"
+    NEVER_ARRIVED = "no answer, and nothing written"
+    ANSWER_LOST = "no answer, but written"
+    ARRIVES_LATER = "no answer, and written only when the next call is made"
+    REFUSED_AFTER_DONE = "412 because a hidden retry met its own first attempt"
+    DENIED = "403"
+    CRASH_BEFORE = "the caller dies before the call"
+    CRASH_AFTER = "the caller dies after the call was carried out"
+
+
+@dataclass
+class _Line:
+    operation: str
+    key: str
+    nth: int
+    fault: Fault
+    seen: int = 0
+    fired: bool = False
+
+
+class Faults:
+    """A script: which call meets which fault. Each line strikes once."""
+
+    def __init__(self) -> None:
+        self._lines: list[_Line] = []
+        self._late: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    def on(self, operation: str = "*", *, key: str = "*", nth: int = 1, then: Fault) -> "Faults":
+        """The `nth` call of `operation` (a pattern over get, list, put, create, replace, delete, upload, download)
+        whose key matches the pattern `key`, counted from now, meets `then`."""
+        self._lines.append(_Line(operation, key, nth, then))
+        return self
+
+    def clear(self) -> None:
+        """Forget the lines that have not struck."""
+        self._lines.clear()
+
+    def delay(self, call: Callable[[], object]) -> None:
+        """Keep a call for later."""
+        self._late.append(call)
+
+    def arrive(self) -> None:
+        """Carry out the calls that were kept; happens by itself at the next call that is made."""
+        late, self._late = self._late, []
+        for call in late:
+            call()
+
+    @property
+    def spent(self) -> bool:
+        """Whether every line has struck."""
+        return all(line.fired for line in self._lines)
+
+    def next(self, operation: str, key: str) -> Fault | None:
+        """Count a call; the fault that it meets, if any."""
+        with self._lock:
+            struck = None
+            for line in self._lines:
+                if fnmatch.fnmatch(operation, line.operation) and fnmatch.fnmatch(key, line.key):
+                    line.seen += 1
+                    if line.seen == line.nth and struck is None:
+                        line.fired, struck = True, line.fault
+            return struck
+
+
+class FaultyBackend:
+    """A backend whose calls meet the faults of a script."""
+
+    def __init__(self, inner: Backend, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def get(self, key: str) -> Versioned[bytes] | None:
+        """See `Backend`."""
+        return self._plain("get", key, lambda: self._inner.get(key))
+
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Backend`."""
+        return self._plain("list", prefix, lambda: self._inner.list(prefix))
+
+    def put(self, key: str, data: bytes) -> str:
+        """See `Backend`."""
+        return self._plain("put", key, lambda: self._inner.put(key, data))
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """See `Backend`."""
+        return self._conditional("create", key, lambda: self._inner.create(key, data))
+
+    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+        """See `Backend`."""
+        return self._conditional("replace", key, lambda: self._inner.replace(key, data, etag))
+
+    def delete(self, key: str) -> None:
+        """See `Backend`."""
+        self._plain("delete", key, lambda: self._inner.delete(key))
+
+    def upload(self, key: str, path: Path) -> Uploaded:
+        """See `Backend`."""
+        return self._plain("upload", key, lambda: self._inner.upload(key, path))
+
+    def download(self, key: str, path: Path) -> str | None:
+        """See `Backend`."""
+        return self._plain("download", key, lambda: self._inner.download(key, path))
+
+    def _begin(self, operation: str, key: str) -> Fault | None:
+        self._faults.arrive()
+        fault = self._faults.next(operation, key)
+        if fault is Fault.CRASH_BEFORE:
+            raise Crash(f"before {operation} {key}")
+        if fault is Fault.DENIED:
+            raise StoreDenied(f"{operation} {key}: scripted")
+        return fault
+
+    def _plain(self, operation: str, key: str, call: Callable[[], R]) -> R:
+        """Calls without a condition know only two faults: not carried out, and carried out without an answer."""
+        fault = self._begin(operation, key)
+        if fault in (Fault.LOST, Fault.CONFLICT, Fault.NEVER_ARRIVED):
+            raise StoreUnavailable(f"{operation} {key}: scripted")
+        if fault is Fault.ARRIVES_LATER:
+            self._faults.delay(call)
+            raise StoreUnavailable(f"{operation} {key}: scripted")
+        result = call()
+        if fault is Fault.CRASH_AFTER:
+            raise Crash(f"after {operation} {key}")
+        if fault is not None:
+            raise StoreUnavailable(f"{operation} {key}: scripted")
+        return result
+
+    def _conditional(self, operation: str, key: str, call: Callable[[], WriteResult]) -> WriteResult:
+        fault = self._begin(operation, key)
+        if fault is Fault.LOST:
+            return WriteResult(WriteOutcome.LOST)
+        if fault is Fault.CONFLICT:
+            return WriteResult(WriteOutcome.CONFLICT)
+        if fault is Fault.NEVER_ARRIVED:
+            return WriteResult(WriteOutcome.UNKNOWN)
+        if fault is Fault.ARRIVES_LATER:
+            self._faults.delay(call)
+            return WriteResult(WriteOutcome.UNKNOWN)
+        result = call()
+        if fault is Fault.CRASH_AFTER:
+            raise Crash(f"after {operation} {key}")
+        if fault is Fault.REFUSED_AFTER_DONE:
+            return WriteResult(WriteOutcome.LOST)
+        return WriteResult(WriteOutcome.UNKNOWN) if fault is Fault.ANSWER_LOST else result
+
+
+class MemoryBackend:
+    """A bucket in memory. `watch` sees every change as (key, new bytes or None) before it is visible; what it raises
+    goes to the caller."""
+
+    def __init__(self, watch: Callable[[str, bytes | None], None] | None = None) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._tags: dict[str, str] = {}
+        self._count = 0
+        self._watch = watch or (lambda key, data: None)
+        self._lock = threading.RLock()
+
+    def get(self, key: str) -> Versioned[bytes] | None:
+        """See `Backend`."""
+        with self._lock:
+            return Versioned(self.objects[key], self._tags[key]) if key in self.objects else None
+
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Backend`."""
+        with self._lock:
+            return [
+                Entry(key, self._tags[key], len(data), datetime.fromtimestamp(0, UTC))
+                for key, data in sorted(self.objects.items())
+                if key.startswith(prefix)
+            ]
+
+    def put(self, key: str, data: bytes) -> str:
+        """See `Backend`."""
+        with self._lock:
+            self._watch(key, data)
+            self._count += 1
+            self.objects[key], self._tags[key] = data, f"v{self._count}"
+            return self._tags[key]
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """See `Backend`."""
+        with self._lock:
+            if key in self.objects:
+                return WriteResult(WriteOutcome.LOST)
+            return WriteResult(WriteOutcome.DONE, self.put(key, data))
+
+    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+        """See `Backend`."""
+        with self._lock:
+            if self._tags.get(key) != etag:
+                return WriteResult(WriteOutcome.LOST)
+            return WriteResult(WriteOutcome.DONE, self.put(key, data))
+
+    def delete(self, key: str) -> None:
+        """See `Backend`."""
+        with self._lock:
+            if key in self.objects:
+                self._watch(key, None)
+                del self.objects[key], self._tags[key]
+
+    def upload(self, key: str, path: Path) -> Uploaded:
+        """See `Backend`."""
+        data = path.read_bytes()
+        if self.create(key, data).outcome is not WriteOutcome.DONE:
+            raise KeyTaken(key)
+        return Uploaded(key, len(data), hashlib.sha256(data).hexdigest())
+
+    def download(self, key: str, path: Path) -> str | None:
+        """See `Backend`."""
+        found = self.get(key)
+        if found is None:
+            return None
+        path.write_bytes(found.value)
+        return hashlib.sha256(found.value).hexdigest()
+
+
+def faulty_store(control: Backend, data: Backend, clock: Clock, faults: Faults) -> Store:
+    """A store on two backends, with one script of faults in front of both."""
+    return Store(
+        Bucket("memory://control", FaultyBackend(control, faults), clock),
+        Bucket("memory://data", FaultyBackend(data, faults), clock),
+        clock,
+    )

@@ -1,0 +1,41 @@
+"""Fixtures of the trainer's tests. What they share is in trainer_post.py (the agent's side) and trainer_loop.py."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trainer_post import Post
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Callable[..., Post]:
+    """Makes posts, one per epoch, on a store of this test's own."""
+
+    def make(epoch: int = 1, **settings: object) -> Post:
+        settings.setdefault("store_root", tmp_path / "store")
+        return Post(root=tmp_path / f"run-{epoch}", epoch=epoch, **settings)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Losses (`.0`) and weights (`.weights`) of a run that nothing happened to: a process of its own."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    Post(root=folder / "run", store_root=folder / "store").run(folder / "losses")
+    return folder / "losses"
+
+
+@pytest.fixture(scope="session")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a run that was stopped at step 17, in the middle of an epoch, and its losses so far (`losses.0`)."""
+    folder = tmp_path_factory.mktemp("stopped")
+    post = Post(root=folder / "run", store_root=folder / "store")
+    post.run(folder / "losses", STOP_AT=17)
+    assert post.status.phase == "stopped"
+    assert post.status.step == post.status.durable_step == 17
+    return folder

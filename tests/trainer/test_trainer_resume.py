@@ -1,0 +1,89 @@
+"""A resumed run goes on as if nothing had happened, bit for bit; and the check that says so can fail."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trainer_loop
+from trainer_post import Post, read_losses
+
+pytestmark = pytest.mark.torch
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = torch.load(one), torch.load(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_stopped_at_an_arbitrary_step_resumes_bit_identically(
+    undisturbed: Path, stopped: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(stopped / "store", tmp_path / "copy")
+    second = Post(root=tmp_path / "second", store_root=tmp_path / "copy", epoch=2)
+    second.run(tmp_path / "losses")
+    assert read_losses(stopped / "losses.0", tmp_path / "losses.0") == read_losses(Path(f"{undisturbed}.0"))
+    assert same_weights(tmp_path / "losses.weights", Path(f"{undisturbed}.weights"))
+    assert (second.status.phase, second.status.resumed_from, second.status.durable_step) == ("finished", 17, 40)
+
+
+def test_a_killed_run_repeats_only_what_was_not_durable(
+    post: Callable[..., Post], undisturbed: Path, tmp_path: Path
+) -> None:
+    first = post(1)
+    process = first.start(tmp_path / "first", CHECKPOINT_AT=9, PAUSE=0.05)
+    wait_for(lambda: first.status.durable_step == 9 and first.status.step >= 12, first)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    second = post(2)
+    second.run(tmp_path / "second")
+    before, after = read_losses(tmp_path / "first.0"), read_losses(tmp_path / "second.0")
+    whole = read_losses(Path(f"{undisturbed}.0"))
+    assert before == whole[: len(before)]
+    assert after == whole[9:]
+    assert same_weights(tmp_path / "second.weights", Path(f"{undisturbed}.weights"))
+
+
+def wait_for(condition: Callable[[], bool], post: Post, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{post.status}\n{(post.root / 'stderr').read_text()[-3000:]}"
+        time.sleep(0.05)
+
+
+def resumed_in_this_process(folder: Path, store: Path, patch: pytest.MonkeyPatch, **settings: Any) -> list[str]:
+    """Losses of a run that goes on from a copy of `store`."""
+    shutil.copytree(store, folder / "store")
+    second = Post(root=folder / "run", store_root=folder / "store", epoch=2)
+    patch.setenv("EVERSPOT_RUN_DIR", str(second.root))
+    trainer_loop.train(trainer_loop.Settings(losses=folder / "losses", **settings))
+    assert second.status.resumed_from is not None
+    return read_losses(folder / "losses")
+
+
+def test_a_resume_in_another_process_on_the_same_machine_gives_the_same_losses(
+    undisturbed: Path, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = resumed_in_this_process(tmp_path, stopped / "store", monkeypatch)
+    assert losses == read_losses(Path(f"{undisturbed}.0"))[17:]
+
+
+@pytest.mark.parametrize("piece", ["randomness", "position", "precision", "scheduler"])
+def test_without_one_piece_of_the_state_the_losses_differ(
+    piece: str, undisturbed: Path, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = resumed_in_this_process(tmp_path, stopped / "store", monkeypatch, drop=piece)
+    assert len(losses) == 40 - 17
+    assert losses != read_losses(Path(f"{undisturbed}.0"))[17:]
+
+
+def test_the_scaler_of_the_test_loop_has_left_its_initial_scale(stopped: Path) -> None:
+    """Otherwise the test above would prove nothing about it."""
+    [path] = stopped.glob("store/data/jobs/*/checkpoints/*/000000000017/state.pt")
+    scaler = torch.load(path, weights_only=True)["pieces"]["precision"]["scaler"]
+    assert scaler["scale"] < 65536

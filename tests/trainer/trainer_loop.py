@@ -1,0 +1,109 @@
+"""The loop that the tests train: small, and drawing on every kind of state that a resume must bring back.
+
+python and numpy augment, torch drops out, fp16 overflows until the scaler has come down, the rate follows a schedule.
+Run as a script it takes its settings from the environment.
+"""
+
+import os
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from everspot_core.records import Reason
+from everspot_train.rundir import CheckpointRequest, RunDir, StopRequest
+from everspot_train.trainer import Run, resumable_loader
+from torch import nn
+
+TOTAL = 40
+
+
+@dataclass(frozen=True)
+class Settings:
+    losses: Path
+    total: int = TOTAL
+    precision: str = "fp16"
+    accumulation: int = 2
+    stop_at: int | None = None
+    checkpoint_at: int | None = None
+    drop: str | None = None
+    pause: float = 0.0
+    poison_at: int | None = None
+    workers: int = 0
+    samples: int = 100
+
+    @classmethod
+    def from_environment(cls) -> "Settings":
+        def number(name: str) -> int | None:
+            return int(os.environ[name]) if name in os.environ else None
+
+        return cls(
+            losses=Path(f"{os.environ['LOSSES']}.{os.environ.get('RANK', '0')}"),
+            stop_at=number("STOP_AT"),
+            checkpoint_at=number("CHECKPOINT_AT"),
+            pause=float(os.environ.get("PAUSE", "0")),
+            precision=os.environ.get("PRECISION", "fp16"),
+            workers=number("WORKERS") or 0,
+        )
+
+
+class Digits(torch.utils.data.Dataset):
+    def __init__(self, samples: int) -> None:
+        source = np.random.default_rng(7)
+        self.x = source.normal(size=(samples, 12)).astype(np.float32)
+        self.y = source.integers(0, 4, size=samples)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return self.x[index], int(self.y[index])
+
+
+def augment(x: torch.Tensor) -> torch.Tensor:
+    return x * random.uniform(0.9, 1.1) + torch.from_numpy(np.random.normal(scale=0.01, size=x.shape)).float()
+
+
+def train(settings: Settings) -> dict[str, torch.Tensor]:
+    """Train, append each step's loss as exact hexadecimal text, and return the final weights."""
+    torch.set_num_threads(1)
+    data = Digits(settings.samples)
+    with Run.open(seed=3, accumulation=settings.accumulation, clip_norm=1.0, precision=settings.precision) as run:
+        model = run.prepare(nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 4)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=settings.total)
+        loader = resumable_loader(data, 8 if run.world_size == 1 else 4, seed=5, num_workers=settings.workers)
+        run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
+        for pieces in (run.state.shared, run.state.local):
+            pieces.pop(settings.drop, None)
+        for x, y in run.batches(settings.total):
+            with run.autocast():
+                # Large enough that fp16 overflows at the scaler's first guesses.
+                loss = 100 * nn.functional.cross_entropy(model(augment(x)), y)
+            if settings.poison_at == run.steps_done:
+                loss = loss * float("nan")
+            if run.step(loss):
+                with settings.losses.open("a") as file:
+                    file.write(f"{run.steps_done} {run.last_loss.hex()}\n")
+                wish(settings, run)
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def wish(settings: Settings, run: Run) -> None:
+    """Be the agent at exactly this step."""
+    time.sleep(settings.pause)
+    rundir = RunDir.from_environment()
+    if rundir is None or run.rank != 0:
+        return
+    if run.steps_done == settings.stop_at:
+        rundir.write(StopRequest(reason=Reason.NOTICE))
+    if run.steps_done == settings.checkpoint_at:
+        rundir.write(CheckpointRequest(seq=1))
+
+
+if __name__ == "__main__":
+    weights = train(Settings.from_environment())
+    if int(os.environ.get("RANK", "0")) == 0:
+        torch.save(weights, os.environ["LOSSES"] + ".weights")

@@ -49,7 +49,7 @@ class MetadataServer:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
                 if self._fails():
-                    return
+                    return None
                 if self.path != "/latest/api/token" or not self.headers["X-aws-ec2-metadata-token-ttl-seconds"]:
                     return self._answer(400, "")
                 token = f"token-{len(outer.tokens)}"
@@ -58,7 +58,7 @@ class MetadataServer:
 
             def do_GET(self) -> None:
                 if self._fails():
-                    return
+                    return None
                 if self.headers["X-aws-ec2-metadata-token"] not in outer.tokens:
                     return self._answer(401, "")
                 page = outer.pages.get(self.path.lstrip("/"))

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # agent_kit is shared with tests/kills
 
-from agent_kit import FAST, Cluster  # noqa: E402
+from agent_kit import FAST, Cluster
 
 
 @pytest.fixture

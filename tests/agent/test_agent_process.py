@@ -12,7 +12,7 @@ from agent_kit import TOY, Cluster, eventually, market_in
 from everspot_core.records import EventKind, InstanceState, JobState, Market, Reason
 
 sys.path.insert(0, str(TOY))
-from toy_train import expected  # noqa: E402
+from toy_train import expected
 
 
 def test_a_job_is_taken_trained_and_finished(cluster: Cluster) -> None:

@@ -21,21 +21,22 @@ class Ending:
 def ending_of(asked: Reason | None, exit_code: int | None, status: Status | None) -> Ending:
     """The ending of a process that is over.
 
-    The trainer's last phase decides where it is final; the exit code decides where the program never used the trainer
-    library or died before its last word. A program that was told to stop and did not finish has been stopped, whatever
-    its exit code says: it may have been killed at the deadline. Only its own `failed` outweighs that.
+    The trainer's last phase decides where it is `fenced` or `finished`. Otherwise a program that was told to stop has
+    been stopped, however it ended: it may have been killed at the deadline, or have failed because the store did. If
+    the failure was its own, the next attempt will show it. Where nobody told it to stop, the exit code decides.
     """
     phase = status.phase if status else None
     if phase is Phase.FENCED:
         reason = Reason.FENCED
     elif phase is Phase.FINISHED:
         reason = Reason.FINISHED
-    elif phase is Phase.FAILED and asked is not Reason.CANCEL:
-        reason = Reason.ERROR
     elif asked is not None:
-        reason = Reason.FINISHED if exit_code == 0 and phase is None and asked is not Reason.CANCEL else asked
+        # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
+        reason = asked
     elif phase is Phase.STOPPED:
         reason = Reason.SHUTDOWN  # somebody else than this agent stopped it, and it saved its work
+    elif phase is Phase.FAILED:
+        reason = Reason.ERROR
     else:
         reason = Reason.FINISHED if exit_code == 0 else Reason.ERROR
     return Ending(

@@ -1,17 +1,13 @@
-"""What the training process says, on its way to the store: its output as chunks, its metrics as lines."""
+"""What the training process prints, on its way to the store. Metrics are sent by the trainer itself."""
 
-import json
-import math
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_store import KeyTaken, Store
+from everspot_store import KeyTaken, Store, StoreError
 
 from everspot_train.agent.decide import JobKey
 from everspot_train.agent.threads import Schedule
-from everspot_train.rundir import Status
 
 SPACING = timedelta(seconds=5)
 CHUNK_BYTES = 1024 * 1024
@@ -22,7 +18,7 @@ OUTPUT = "output.log"
 
 
 class LogShipper:
-    """Ships one ownership's output and metrics; its keys carry the epoch and are written once. Not thread-safe.
+    """Ships one ownership's output; its keys carry the epoch and are written once. Not thread-safe.
 
     What was not shipped because the store failed is shipped the next time: the file on disk is the buffer.
     """
@@ -34,32 +30,18 @@ class LogShipper:
         self._clock = clock
         self._schedule = Schedule(SPACING, clock)
         self._offset = 0
-        self._log_seq = 0
-        self._metric_lines: list[str] = []
-        self._metric_seq = 0
-        self._last_step: int | None = None
-
-    def note(self, status: Status | None) -> None:
-        """Remember the metrics of a step that is new."""
-        if status is None or status.step == self._last_step or not status.metrics:
-            return
-        self._last_step = status.step
-        finite = {name: value for name, value in status.metrics.items() if math.isfinite(value)}
-        line = {"at": self._clock.now().isoformat(), "step": status.step, **finite}
-        self._metric_lines.append(json.dumps(line))
+        self._seq = 0
 
     def ship_if_due(self) -> None:
-        """One chunk of each, if the last ones are long enough ago. Raises `StoreError`."""
+        """One chunk, if the last one is long enough ago. Raises `StoreError`."""
         if self._schedule.due():
             self._ship_chunk()
-            self._ship_metrics()
 
     def ship_rest(self) -> None:
         """All that is left, up to a bound. Raises `StoreError`."""
         for _ in range(FINAL_CHUNKS):
             if not self._ship_chunk():
                 break
-        self._ship_metrics()
 
     def tail(self, limit: int) -> str:
         """The last `limit` bytes of the output, as text."""
@@ -80,24 +62,20 @@ class LogShipper:
             return False
         if not data:
             return False
-        self._log_seq = self._append(self._store.append_log, self._log_seq, data)
+        self._append(data)
         self._offset += len(data)
         return True
 
-    def _ship_metrics(self) -> None:
-        if not self._metric_lines:
-            return
-        count = len(self._metric_lines)
-        data = "".join(line + "\n" for line in self._metric_lines[:count]).encode()
-        self._metric_seq = self._append(self._store.append_metrics, self._metric_seq, data)
-        del self._metric_lines[:count]
-
-    def _append(self, append: Callable[[str, int, int, bytes], None], seq: int, data: bytes) -> int:
-        """Write behind what an earlier agent of this ownership wrote; the next number."""
-        for number in range(seq, seq + MOST_CHUNKS):
+    def _append(self, data: bytes) -> None:
+        """Write behind what an earlier agent of this ownership wrote."""
+        for _ in range(MOST_CHUNKS):
+            self._seq += 1
             try:
-                append(self._job.job_id, self._job.epoch, number, data)
+                self._store.append_log(self._job.job_id, self._job.epoch, self._seq - 1, data)
             except KeyTaken:
                 continue
-            return number + 1
+            except StoreError:
+                self._seq -= 1  # the same chunk again: it may have been written
+                raise
+            return
         raise KeyTaken(f"logs of job {self._job.job_id}, epoch {self._job.epoch}")

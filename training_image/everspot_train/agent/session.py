@@ -126,12 +126,11 @@ class Session:
             self._outbox.append(_Pending(kind, data))
 
     def ship(self) -> None:
-        """Write the events in the outbox, then logs and metrics if they are due. Raises `StoreError`."""
+        """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
         with self._ship_lock:
             if self._over or self._releasing or self.lease_view() is LeaseView.LOST:
                 return
             self._write_events()
-            self._logs.note(self.status())
             self._logs.ship_if_due()
 
     def ask_to_stop(self, stop: Stop) -> None:

@@ -121,7 +121,13 @@ class Toy:
         if self.trace is not None:
             at = self.clock.monotonic().total_seconds()
             owner = self.context.instance_id
-            fact = {"epoch": self.context.epoch, "step": self.step, "at": at, "instance": owner}
+            fact = {
+                "epoch": self.context.epoch,
+                "step": self.step,
+                "at": at,
+                "instance": owner,
+                "job": self.context.job_id,
+            }
             with self.trace.open("a") as file:
                 file.write(json.dumps(fact) + "\n")
         self.step += 1

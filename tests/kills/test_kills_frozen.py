@@ -1,0 +1,64 @@
+"""An owner is held in the middle of a call to the store, past its lease, while its successor publishes. Then it wakes.
+
+This is SIGSTOP and SIGCONT at every place where they could matter, one place a seed. What was under way when the owner
+was held is carried out late, as a request that the kernel had already taken: it must do no harm either.
+"""
+
+from pathlib import Path
+
+import pytest
+from kill_kit import World
+
+STEPS = 30
+JOB = "job-a"
+
+
+@pytest.mark.parametrize("seed", range(200, 216))
+def test_an_owner_that_wakes_up_late_changes_nothing(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed, machines=2)
+    world.submit(JOB, TOY_STEPS=str(STEPS), TOY_EVERY="4")
+    world.run_until(lambda: any(machine.trainer for machine in world.machines))
+    owner = next(machine for machine in world.machines if machine.trainer)
+    epoch = world.record(JOB).epoch  # type: ignore[union-attr]
+    before: dict[str, str] = {}
+    late: list[str] = []
+    executed: list[int] = []
+
+    def successor_has_published() -> bool:
+        head = world.store.heads.get(JOB)
+        return head is not None and any(c.epoch > epoch for c in head.value.checkpoints)
+
+    def hold(key: str) -> None:
+        """The owner stands still here; the others go on until the successor has published."""
+        late.append(key)
+        world.frozen.add(owner.name)
+        world.run_until(successor_has_published)
+        before.update(world.keys())
+        executed.append(len(world.trace()))
+        world.frozen = {machine.name for machine in world.machines} - {owner.name}
+        world.scheduler_frozen = True
+
+    owner.knife.hold_at = owner.knife.calls + 1 + (seed - 200) * 3 + world.dice.randint(0, 2)
+    owner.knife.hold = hold
+    world.run_until(lambda: bool(before))
+
+    # Only the owner goes on now, and everything it changes is its own doing.
+    for _ in range(300):
+        owner.turn(world.dice)
+    after = world.keys()
+    mine = f"control/instances/{owner.name}.json"
+    in_flight = {f"control/{late[0]}", f"data/{late[0]}"}
+    overwritten = {key for key in before if key in after and after[key] != before[key]} - {mine}
+    deleted = set(before) - set(after)
+    added = set(after) - set(before)
+    assert overwritten == set()
+    assert deleted <= in_flight, "only a deletion that was under way already, of a part that no head names"
+    assert added <= in_flight, "only a write-once key of its own epoch that was under way already"
+    assert owner.trainer is not None
+    assert owner.trainer.exit_code() is not None, "its training process is over"
+    assert len(world.trace()) == executed[0], "it trained on"
+
+    world.frozen.clear()
+    world.scheduler_frozen = False
+    world.run_until(lambda: world.finished(JOB))
+    world.check_job(JOB, STEPS)

@@ -1,0 +1,220 @@
+"""A cluster in a test: its store, agents that do just what the contract asks of them, and a cloud that tests script."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.records import (
+    Event,
+    EventKind,
+    InstanceRecord,
+    InstanceState,
+    Market,
+    Order,
+    PricePoint,
+    Progress,
+    Reason,
+    Role,
+)
+from everspot_scheduler.cloud import CloudInstance, Message, MessageKind, Phase, Trouble
+from everspot_scheduler.loop import Scheduler
+from everspot_store import Lease, ManualClock, Store
+
+LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="1s")
+
+
+class FakeCloud:
+    """Answers what the test has put into it, and remembers what was settled."""
+
+    def __init__(self) -> None:
+        self.described: dict[str, CloudInstance] = {}
+        self.inbox: list[Message] = []
+        self.settled: list[Message] = []
+        self.prices: list[PricePoint] = []
+        self.asked = 0
+        self.error: Exception | None = None
+        self.kind = Trouble.TRANSIENT
+
+    def instances(self) -> list[CloudInstance]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return list(self.described.values())
+
+    def messages(self) -> list[Message]:
+        heard, self.inbox = self.inbox, []
+        return heard
+
+    def settle(self, messages: Iterable[Message]) -> None:
+        self.settled += messages
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        wanted = set(pools)
+        mine = [p for p in self.prices if (p.instance_type, p.zone) in wanted]
+        before = [p for p in mine if p.at <= since]
+        return before[-1:] + [p for p in mine if p.at > since]
+
+    def trouble(self, error: Exception) -> Trouble:
+        return self.kind
+
+    def close(self) -> None:
+        pass
+
+    def tell(self, kind: MessageKind, instance_id: str, at: datetime | None = None, **kw: object) -> Message:
+        message = Message(kind=kind, handle=f"h{id(self)}-{len(self.inbox)}", instance_id=instance_id, at=at, **kw)
+        self.inbox.append(message)
+        return message
+
+
+class Agent:
+    """An agent in process. It heartbeats, takes up its assignment, makes `speed` steps a turn, and obeys."""
+
+    def __init__(self, cluster: "Cluster", iid: str, market: Market, vcpus: int = 2, gpus: int = 0) -> None:
+        self.cluster, self.iid, self.lease = cluster, iid, None
+        self.reason = Reason.FINISHED
+        self.alive, self.steps, self.speed = True, 0, 1
+        self.record = InstanceRecord(
+            instance_id=iid,
+            cluster="test",
+            role=Role.AGENT,
+            instance_type="c6i.large",
+            zone="us-east-1a",
+            market=market,
+            vcpus=vcpus,
+            memory_gib=4,
+            gpus=gpus,
+            state=InstanceState.READY,
+            booted_at=cluster.clock.now(),
+            updated_at=cluster.clock.now(),
+        )
+
+    def turn(self) -> None:
+        """One round of the agent: beat, poll, work."""
+        if not self.alive:
+            return
+        store, lease = self.cluster.store, self.lease
+        if lease is not None:
+            self._work(lease)
+        else:
+            self._poll()
+        update = {
+            "state": InstanceState.BUSY if self.lease else InstanceState.READY,
+            "job_id": self.lease.job_id if self.lease else None,
+            "epoch": self.lease.epoch if self.lease else None,
+            "beat": self.record.beat + 1,
+            "updated_at": self.cluster.clock.now(),
+        }
+        self.record = self.record.model_copy(update=update)
+        store.instances.put(self.iid, self.record)
+
+    def _poll(self) -> None:
+        given = self.cluster.store.assignments.get(self.iid)
+        if given is not None and given.value.job_id is not None and given.value.order is Order.RUN:
+            self.lease = self.cluster.store.acquire(given.value.job_id, given.value.epoch, self.iid)
+            if self.lease is not None:
+                self.cluster.starts[self.lease.job_id].append((self.lease.epoch, self.iid))
+
+    def _work(self, lease: Lease) -> None:
+        given = self.cluster.store.assignments.get(self.iid)
+        if given is not None and given.value.order is Order.STOP and given.value.epoch == lease.epoch:
+            lease.release(given.value.reason or Reason.SHUTDOWN)
+            self.lease = None
+            return
+        done = lease.record.progress.step + self.speed
+        if done >= self.cluster.length:
+            lease.release(Reason.FINISHED)
+            self.lease = None
+        elif not lease.renew(Progress(step=done)):
+            self.lease = None
+
+
+class Cluster:
+    """One cluster: a store, a manifest, agents and schedulers, and a clock that moves only by `run`."""
+
+    def __init__(self, store: Store, clock: ManualClock, *, length: int = 4) -> None:
+        self.store, self.clock, self.length = store, clock, length
+        self.cloud = FakeCloud()
+        self.manifest = Manifest(
+            cluster="test",
+            cloud=Cloud.AWS,
+            region="us-east-1",
+            control_url=store.control.url,
+            data_url=store.data.url,
+            limits=LIMITS,
+        )
+        store.write_manifest(self.manifest)
+        self.agents: dict[str, Agent] = {}
+        self.starts: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        self.schedulers = [self.scheduler()]
+
+    def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
+        return Scheduler(store or self.store, self.manifest, self.cloud, name)
+
+    def agent(self, iid: str, market: Market = Market.SPOT, **kw: int) -> Agent:
+        agent = Agent(self, iid, market, **kw)
+        agent.turn()
+        self.agents[iid] = agent
+        self.cloud.described[iid] = CloudInstance(
+            instance_id=iid,
+            instance_type="c6i.large",
+            zone="us-east-1a",
+            market=market,
+            role=Role.AGENT,
+            launched_at=self.clock.now().replace(microsecond=0),
+        )
+        return agent
+
+    def end(self, iid: str, *, interrupted: bool, phase: Phase = Phase.ENDED, stated: bool = True) -> None:
+        """The cloud ends an instance: its processes are dead at once."""
+        self.agents[iid].alive = False
+        was = self.cloud.described[iid]
+        self.cloud.described[iid] = CloudInstance(
+            instance_id=iid,
+            instance_type=was.instance_type,
+            zone=was.zone,
+            market=was.market,
+            role=was.role,
+            launched_at=was.launched_at,
+            phase=phase,
+            ended_at=self.clock.now() if stated else None,
+            interrupted=interrupted,
+        )
+
+    def submit(self, name: str, **spec: object) -> JobSubmission:
+        settings = {"name": name, "recipe": "image_classification", **spec}
+        job = JobSubmission(job_id=name, spec=JobSpec.model_validate(settings), submitted_at=self.clock.now())
+        return self.store.submit(job)
+
+    def run(self, seconds: int) -> None:
+        """Let everybody have a turn each second."""
+        for _ in range(seconds):
+            for scheduler in self.schedulers:
+                scheduler.tick()
+            for agent in self.agents.values():
+                agent.turn()
+            self.check()
+            self.clock.advance(timedelta(seconds=1))
+
+    def check(self) -> None:
+        """No instance holds two jobs' leases, and no epoch of a job was ever started twice."""
+        owners = [r.value.owner for r in self.store.records.scan().values() if r.value.state.owned]
+        assert len(owners) == len(set(owners)), owners
+        for name, starts in self.starts.items():
+            epochs = [epoch for epoch, _ in starts]
+            assert len(epochs) == len(set(epochs)), (name, starts)
+
+    def state(self, name: str) -> str:
+        found = self.store.records.get(name)
+        return found.value.state.value if found is not None else "PENDING"
+
+    def told(self, name: str, kind: EventKind) -> list[Event]:
+        return [e for e in self.store.events(name) if e.kind is kind]
+
+
+def folder_store(root: Path, clock: ManualClock | None = None) -> Store:
+    for part in ("control", "data"):
+        (root / part).mkdir(parents=True, exist_ok=True)
+    return Store.open(*[(root / part).as_uri() for part in ("control", "data")], clock=clock)

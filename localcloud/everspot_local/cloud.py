@@ -57,6 +57,7 @@ class LocalCloud:
         self._server: BaseWSGIServer = make_server(
             HOST, port, self._application(), threaded=True, request_handler=QuietHandler
         )
+        self.world.endpoint = self.endpoint
         self._thread = threading.Thread(target=self._server.serve_forever, name="everspot-endpoint", daemon=True)
 
     @property
@@ -98,7 +99,7 @@ class LocalCloud:
         with self.world.lock:
             self.world.timeline.clear()
             self.world.machines.close()
-            self.world.metadata.close_all()
+            self.world.metadata.reset()
             self.world.lifecycle = Lifecycle(self.world)
             moto_parts.empty_moto()
             self.world.refill()

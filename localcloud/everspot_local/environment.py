@@ -13,11 +13,17 @@ from everspot_local.state import State
 PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everything
 
 
+def project_root(start: Path) -> Path:
+    """The folder of `Pulumi.yaml` at or above a folder, or that folder itself."""
+    return next((p for p in (start, *start.parents) if (p / "Pulumi.yaml").is_file()), start)
+
+
 def variables(state: State, state_dir: Path, root: Path) -> dict[str, str]:
     """The environment, PATH included. `root`: the project's folder, which holds `.everspot/`."""
     backend = state_dir / "pulumi"
     backend.mkdir(parents=True, exist_ok=True)
-    first = [root / ".everspot" / "toolchain" / "bin", Path(sys.executable).parent]
+    toolchain = root / ".everspot" / "toolchain"
+    first = [toolchain / "bin", toolchain / "plugins", Path(sys.executable).parent]
     kept = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
     return {
         "PATH": os.pathsep.join([*map(str, first), *kept]),

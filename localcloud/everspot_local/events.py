@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from moto.events.models import events_backends
 from moto.sqs.models import sqs_backends
 
+from everspot_local.policy_language import Call, Verdict, decide
 from everspot_local.world import ACCOUNT, World
 
 if TYPE_CHECKING:
@@ -69,38 +70,9 @@ def _may_send(world: World, rule_arn: str, target_arn: str) -> bool:
         log.warning("rule %s: there is no queue %s", rule_arn, target_arn)
         return False
     policy = json.loads(queue.policy) if queue.policy else {"Statement": []}
-    statements = policy["Statement"] if isinstance(policy["Statement"], list) else [policy["Statement"]]
-    if any(_allows(s, rule_arn, target_arn) for s in statements):
+    context = {"aws:sourcearn": (rule_arn,), "aws:sourceaccount": (ACCOUNT,), "aws:securetransport": ("true",)}
+    call = Call("sqs:SendMessage", target_arn, context)
+    if decide([policy], call, principal="events.amazonaws.com") is Verdict.ALLOW:
         return True
     log.warning("rule %s: the policy of %s does not let events.amazonaws.com send to it", rule_arn, target_arn)
     return False
-
-
-def _allows(statement: dict[str, Any], rule_arn: str, queue_arn: str) -> bool:
-    principal = statement.get("Principal", {})
-    services = principal.get("Service", []) if isinstance(principal, dict) else principal
-    if statement.get("Effect") != "Allow" or not {"events.amazonaws.com", "*"} & set(_as_list(services)):
-        return False
-    if not {"sqs:SendMessage", "SQS:SendMessage", "sqs:*", "*"} & set(_as_list(statement.get("Action", []))):
-        return False
-    if not {queue_arn, "*"} & set(_as_list(statement.get("Resource", []))):
-        return False
-    for operator, wanted in statement.get("Condition", {}).items():
-        if operator not in ("ArnEquals", "ArnLike", "StringEquals", "StringLike"):
-            return False
-        for key, values in wanted.items():
-            known = {"aws:sourcearn": rule_arn, "aws:sourceaccount": ACCOUNT}.get(key.lower())
-            if known is None or not any(_like(v, known) for v in _as_list(values)):
-                return False
-    return True
-
-
-def _like(pattern: str, text: str) -> bool:
-    head, star, tail = pattern.partition("*")
-    if not star:
-        return pattern == text
-    return text.startswith(head) and len(text) >= len(head) + len(tail) and text.endswith(tail.rsplit("*", 1)[-1])
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from everspot_local import daemon
-from everspot_local.environment import variables
+from everspot_local.environment import project_root, variables
 from everspot_local.script import BadScript, Script
 from everspot_local.state import NotRunning, Refused, State, alive
 
@@ -25,7 +25,9 @@ screen = Console()
 complaints = Console(stderr=True)
 START_SECONDS, STOP_SECONDS = 60.0, 30.0
 
-StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of logs and instances.", envvar="EVERSPOT_LOCAL_DIR")]
+StateDir = Annotated[
+    Path, typer.Option("--state-dir", help="Folder of logs and instances.", envvar="EVERSPOT_LOCAL_DIR")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 HERE = Path(".everspot/local")
 
@@ -78,7 +80,7 @@ def up(
 @app.command()
 def env(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     """Print what a shell needs: `eval "$(everspot-local env)"`."""
-    found = variables(_need(state_dir), state_dir.resolve(), Path.cwd())
+    found = variables(_need(state_dir), state_dir.resolve(), project_root(Path.cwd()))
     if as_json:
         _print(json.dumps(found, indent=2))
     else:
@@ -160,7 +162,7 @@ def _start(command: daemon.Command, state_dir: Path, *, quiet: bool) -> State:
     if process.poll() is None:
         process.kill()
     lines = (state_dir / "daemon.log").read_text().splitlines()[-5:]
-    _fail("the local cloud did not start; its last words:\n" + "\n".join(lines))
+    return _fail("the local cloud did not start; its last words:\n" + "\n".join(lines))
 
 
 class _Silence:

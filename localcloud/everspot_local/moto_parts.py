@@ -10,7 +10,7 @@ from moto.ec2.models import ec2_backends
 from moto.ec2.models import instances as moto_instances
 from moto.moto_api._internal.models import moto_api_backend
 
-from everspot_local import autoscaling
+from everspot_local import autoscaling, iam
 from everspot_local.ec2 import roles
 from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.models import LocalEC2Backend
@@ -29,6 +29,7 @@ def teach_moto() -> None:
         moto_instances.Instance = LocalInstance  # type: ignore[misc]
         roles.teach_moto()
         autoscaling.teach_moto()
+        iam.teach_moto()
 
 
 def empty_moto() -> None:

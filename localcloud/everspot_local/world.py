@@ -26,24 +26,19 @@ if TYPE_CHECKING:
 ACCOUNT = "123456789012"
 
 
-def seconds(number: float) -> timedelta:
-    """A span of market time."""
-    return timedelta(seconds=number)
-
-
 @dataclass(frozen=True)
 class Delays:
     """How long the cloud takes for what it does by itself. Market time."""
 
-    submit: timedelta = seconds(2)  # a fleet request until its first launches
-    pending: timedelta = seconds(8)  # launch until `running`
-    boot: timedelta = seconds(20)  # launch until the image's boot command starts
-    shutdown: timedelta = seconds(30)  # SIGTERM until SIGKILL, when a user terminates an instance
-    replace: timedelta = seconds(15)  # the end of a fleet's instance until its replacement is asked for
-    retry: timedelta = seconds(30)  # a fleet that lacks capacity, until it asks again
-    heal: timedelta = seconds(30)  # the end of a group's instance until its replacement
-    notice: timedelta = seconds(120)  # interruption notice until the instance is taken
-    walk: timedelta = seconds(600)  # from one price to the next
+    submit: timedelta = timedelta(seconds=2)  # a fleet request until its first launches
+    pending: timedelta = timedelta(seconds=8)  # launch until `running`
+    boot: timedelta = timedelta(seconds=20)  # launch until the image's boot command starts
+    shutdown: timedelta = timedelta(seconds=30)  # SIGTERM until SIGKILL, when a user terminates an instance
+    replace: timedelta = timedelta(seconds=15)  # the end of a fleet's instance until its replacement is asked for
+    retry: timedelta = timedelta(seconds=30)  # a fleet that lacks capacity, until it asks again
+    heal: timedelta = timedelta(seconds=30)  # the end of a group's instance until its replacement
+    notice: timedelta = timedelta(seconds=120)  # interruption notice until the instance is taken
+    walk: timedelta = timedelta(seconds=600)  # from one price to the next
 
 
 @dataclass(frozen=True)
@@ -70,6 +65,7 @@ class World:
     machines: "Machines"
     metadata: "MetadataServices"
     lifecycle: "Lifecycle"
+    endpoint: str
 
     def __init__(self, options: Options, catalogue: Catalogue, zone_ids: dict[str, str]) -> None:
         self.options = options

@@ -1,1 +1,1 @@
-"""moto's EC2 with a Spot market: fleets that heal, pools that run dry, instances that take their time to come and go."""
+"""moto's EC2 with a Spot market: fleets that heal, pools that run dry, instances that come and go in their time."""

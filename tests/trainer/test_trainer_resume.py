@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import trainer_loop
-from trainer_post import Post, read_losses
+from trainer_post import Post, read_losses, wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -47,13 +46,6 @@ def test_a_killed_run_repeats_only_what_was_not_durable(
     assert before == whole[: len(before)]
     assert after == whole[9:]
     assert same_weights(tmp_path / "second.weights", Path(f"{undisturbed}.weights"))
-
-
-def wait_for(condition: Callable[[], bool], post: Post, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{post.status}\n{(post.root / 'stderr').read_text()[-3000:]}"
-        time.sleep(0.05)
 
 
 def resumed_in_this_process(folder: Path, store: Path, patch: pytest.MonkeyPatch, **settings: Any) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,3 +90,11 @@ class Post:
 def read_losses(*paths: Path) -> list[str]:
     """Lines of step and exact loss, in order of the files."""
     return [line for path in paths for line in path.read_text().splitlines()]
+
+
+def wait_for(condition: Callable[[], bool], post: Post, seconds: float = 60) -> None:
+    """Wait until `condition` holds; a failure shows what the process said last."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{post.status}\n{(post.root / 'stderr').read_text()[-3000:]}"
+        time.sleep(0.05)

@@ -73,7 +73,7 @@ class Checkpoints:
         """Shut out every earlier owner by writing the own epoch into the head, before anything is read.
 
         Raises:
-            Fenced: if a later owner was here already.
+            Fenced: if a later owner was here already, or `guard` says no.
         """
         for _ in range(_ROUNDS):
             old = self._current()
@@ -112,7 +112,6 @@ class Checkpoints:
             old = self._fenced()
             kept = [earlier for earlier in old.value.checkpoints if not self._is_broken(earlier)]
             new = old.value.model_copy(update={"checkpoints": [checkpoint, *kept][:keep]})
-            self._check_guard()
             if self._write(old, new):
                 return checkpoint
             self._head = self._current()
@@ -183,6 +182,7 @@ class Checkpoints:
         return head
 
     def _write(self, old: Versioned[CheckpointHead] | None, new: CheckpointHead) -> bool:
+        self._check_guard()
         written = self._heads.create(self._job_id, new) if old is None else self._heads.replace(self._job_id, old, new)
         if written is not None:
             self._head = written
@@ -200,6 +200,7 @@ class Checkpoints:
         """Upload under a key that nobody has used. The plain key is taken only if an earlier try was cut off."""
         key = f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}/{name}"
         for attempt in range(_KEY_TRIES):
+            self._check_guard()
             try:
                 stored = self._data.upload(key if attempt == 0 else f"{key}~{secrets.token_hex(4)}", path)
             except KeyTaken:

@@ -1,0 +1,41 @@
+"""A process to be killed: counts up in one document and creates others, by conditional writes, until it dies.
+
+usage: hammer.py FOLDER NAME. Prints a line for every write that was answered, before the next one begins.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from everspot_core.records import Request
+from everspot_store import Bucket, Table
+
+
+def main() -> None:
+    folder, name = Path(sys.argv[1]), sys.argv[2]
+    table = Table(Bucket.open(folder.as_uri()), "cancels", Request)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    payload = folder.parent / f"payload-{name}"
+    payload.write_bytes(name.encode() * 50_000)
+    print("ready", flush=True)
+    number = 0
+    while True:
+        old = table.get("counter")
+        if old is None:
+            written = table.create("counter", Request(at=at, by=name, note="1"))
+        else:
+            written = table.replace("counter", old, Request(at=at, by=name, note=str(int(old.value.note) + 1)))
+        if written is not None:
+            print(f"counted {written.value.note}", flush=True)
+        number += 1
+        if table.create(f"{name}/{number}", Request(at=at, note="x" * 2000)) is not None:
+            print(f"created {number}", flush=True)
+        table.bucket.upload(f"parts/{name}/{number}", payload)
+        print(f"uploaded {number}", flush=True)
+        if number > 3:
+            table.delete(f"{name}/{number - 3}")
+            table.bucket.delete(f"parts/{name}/{number - 3}")
+        print(f"deleted {number - 3}", flush=True)
+
+
+main()

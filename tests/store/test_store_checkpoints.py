@@ -1,0 +1,146 @@
+"""Checkpoints: fallback, fence, retirement, cut-off uploads; on a folder and on S3."""
+
+from pathlib import Path
+
+import pytest
+from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, ManualClock, Store
+from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+
+
+def publish(checkpoints: Checkpoints, step: int, scratch: Path, *, keep: int = 2) -> list[str]:
+    files = {}
+    for name in ("model", "optimizer"):
+        files[name] = scratch / name
+        files[name].write_text(f"{name} at {step}")
+    return [part.key for part in checkpoints.publish(step, files, keep=keep).parts]
+
+
+def test_a_reader_falls_back_when_a_digest_is_wrong(store: Store, tmp_path: Path) -> None:
+    owner = store.checkpoints("j", 1)
+    publish(owner, 10, tmp_path)
+    newest = publish(owner, 20, tmp_path)
+    store.data.put(newest[0], b"rotten")
+    heir = store.checkpoints("j", 2)
+    found = heir.restore(tmp_path / "out")
+    assert found is not None and found.step == 10
+    assert (tmp_path / "out" / "model").read_text() == "model at 10"
+
+    publish(heir, 15, tmp_path)
+    head = heir.head()
+    assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == [15, 10]
+
+
+def test_a_reader_falls_back_when_a_part_is_missing(store: Store, tmp_path: Path) -> None:
+    owner = store.checkpoints("j", 1)
+    publish(owner, 10, tmp_path)
+    store.data.delete(publish(owner, 20, tmp_path)[1])
+    found = store.checkpoints("j").restore(tmp_path / "out")
+    assert found is not None and found.step == 10
+
+
+def test_it_is_an_error_when_no_checkpoint_is_whole(store: Store, tmp_path: Path) -> None:
+    owner = store.checkpoints("j", 1)
+    for step in (10, 20):
+        store.data.delete(publish(owner, step, tmp_path)[0])
+    with pytest.raises(CheckpointCorrupt, match="step 10"):
+        store.checkpoints("j", 2).restore(tmp_path / "out")
+
+
+def test_only_the_newest_are_kept_and_the_rest_is_retired(store: Store, tmp_path: Path) -> None:
+    owner = store.checkpoints("j", 1)
+    keys = [publish(owner, step, tmp_path) for step in (10, 20, 30)]
+    store.data.put("jobs/j/checkpoints/000001/000000000040/model", b"upload under way")
+    store.data.put("jobs/j/checkpoints/000002/000000000010/model", b"a successor's")
+    assert sorted(owner.retire()) == sorted(keys[0])
+    left = [entry.key for entry in store.data.list("jobs/j/checkpoints/")]
+    assert set(left) == {*keys[1], *keys[2], left[-1], left[-2]} and len(left) == 6
+    assert owner.retire() == []
+
+
+def test_publishing_a_step_again_changes_nothing(store: Store, tmp_path: Path) -> None:
+    owner = store.checkpoints("j", 1)
+    assert publish(owner, 10, tmp_path) == publish(owner, 10, tmp_path)
+    with pytest.raises(ValueError, match="behind"):
+        publish(owner, 9, tmp_path)
+    assert len(store.data.list("jobs/j/checkpoints/")) == 2
+
+
+def test_a_fenced_owner_writes_and_deletes_nothing(store: Store, tmp_path: Path) -> None:
+    stale = store.checkpoints("j", 1)
+    publish(stale, 10, tmp_path)
+    publish(stale, 20, tmp_path)
+    heir = store.checkpoints("j", 2)
+    heir.fence()
+    publish(heir, 30, tmp_path)
+    before = store.data.list("jobs/")
+    head = heir.head()
+    with pytest.raises(Fenced):
+        stale.retire()
+    with pytest.raises(Fenced):
+        stale.fence()
+    with pytest.raises(Fenced):
+        publish(store.checkpoints("j", 1), 40, tmp_path)
+    assert store.data.list("jobs/") == before
+    with pytest.raises(Fenced):
+        publish(stale, 40, tmp_path)  # had fenced long ago: it may upload under its own epoch, and no more
+    assert heir.head() == head
+    assert {entry.key for entry in before} <= {entry.key for entry in store.data.list("jobs/")}
+
+
+def test_a_guard_that_says_no_stops_everything(store: Store, tmp_path: Path) -> None:
+    valid = True
+    owner = store.checkpoints("j", 1, guard=lambda: valid)
+    for step in (10, 20, 30):
+        publish(owner, step, tmp_path)
+    before = store.data.list("jobs/")
+    with pytest.raises(Fenced):
+        owner.retire(guard=lambda: False)
+    valid = False
+    with pytest.raises(Fenced):
+        publish(owner, 40, tmp_path)
+    with pytest.raises(Fenced):
+        owner.retire()
+    assert store.data.list("jobs/") == before
+
+
+def test_a_lease_that_ends_during_the_upload_publishes_nothing(store: Store, tmp_path: Path) -> None:
+    answers = iter([True] * 4 + [False])  # fence, publish, two uploads; then the head
+    owner = store.checkpoints("j", 1, guard=lambda: next(answers))
+    owner.fence()
+    with pytest.raises(Fenced):
+        publish(owner, 10, tmp_path)
+    head = owner.head()
+    assert head is not None and head.checkpoints == []
+    assert len(store.data.list("jobs/")) == 2
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.ANSWER_LOST, Fault.NEVER_ARRIVED])
+def test_a_checkpoint_is_whole_or_not_there_wherever_publishing_stops(
+    clock: ManualClock, tmp_path: Path, nth: int, fault: Fault
+) -> None:
+    control, data, faults = MemoryBackend(), MemoryBackend(), Faults()
+    owner = faulty_store(control, data, clock, faults).checkpoints("j", 1)
+    publish(owner, 10, tmp_path)
+    faults.on(nth=nth, then=fault)
+    try:
+        publish(owner, 20, tmp_path)
+    except Crash:
+        owner = faulty_store(control, data, clock, Faults()).checkpoints("j", 1)
+    heir = faulty_store(control, data, clock, Faults()).checkpoints("j", 2)
+    found = heir.restore(tmp_path / "out")
+    assert found is not None and found.step in (10, 20)
+    assert (tmp_path / "out" / "model").read_text() == f"model at {found.step}"
+    publish(heir, 30, tmp_path)
+    heir.retire()
+    head = heir.head()
+    assert head is not None
+    named = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
+    assert {entry.key for entry in data.list("jobs/")} == named
+
+
+def test_reading_takes_no_epoch_and_writes_nothing(store: Store, tmp_path: Path) -> None:
+    reader = store.checkpoints("j")
+    assert reader.restore(tmp_path / "out") is None and reader.head() is None
+    with pytest.raises(ValueError, match="epoch"):
+        reader.fence()

@@ -1,0 +1,99 @@
+"""Real processes, killed and stopped at seeded moments, leave a consistent folder."""
+
+import hashlib
+import random
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from everspot_core.records import Request
+from everspot_store import Bucket, StoreError, Table
+
+HAMMER = Path(__file__).with_name("hammer.py")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def start(folder: Path, name: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, HAMMER, folder, name], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> list[list[str]]:
+    process.kill()
+    output, _ = process.communicate(timeout=20)
+    complete = output.rpartition("\n")[0]
+    return [line.split() for line in complete.splitlines()]
+
+
+def test_a_killed_writer_leaves_every_object_whole_and_every_answered_write_there(tmp_path: Path) -> None:
+    """24 kills, two processes at a time on the same keys, at moments drawn from a seed."""
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    draw = random.Random(20)
+    highest = 0
+    for round_ in range(12):
+        processes = {name: start(folder, name) for name in (f"a{round_}", f"b{round_}")}
+        time.sleep(draw.uniform(0.01, 0.25))
+        answers = {}
+        for name, process in processes.items():
+            time.sleep(draw.uniform(0, 0.01))
+            answers[name] = ended(process)
+        bucket = Bucket.open(folder.as_uri())
+        table = Table(bucket, "cancels", Request)
+
+        counted = [int(value) for lines in answers.values() for verb, value in lines if verb == "counted"]
+        assert len(counted) == len(set(counted)), "two writers were told that they wrote the same number"
+        counter = table.get("counter")
+        if counted:
+            assert counter is not None and int(counter.value.note) >= max(counted) > highest
+            assert int(counter.value.note) <= max(counted) + len(answers), "a write of which nobody knows"
+            highest = int(counter.value.note)
+
+        there = table.scan()
+        raw = [entry.key for entry in bucket.list("cancels/")]
+        assert sorted(table.key(id) for id in there) == raw, "an object is half written"
+        for name, lines in answers.items():
+            deleted = max([int(value) for verb, value in lines if verb == "deleted"], default=0)
+            for verb, value in lines:
+                if verb in ("created", "uploaded") and int(value) > deleted + 1:
+                    key = f"cancels/{name}/{value}.json" if verb == "created" else f"parts/{name}/{value}"
+                    assert bucket.get(key) is not None, f"{key} was answered and is gone"
+        for entry in bucket.list("parts/"):
+            name = entry.key.split("/")[1]
+            found = bucket.get(entry.key)
+            assert found is not None and found.value == name.encode() * 50_000, f"{entry.key} is half written"
+
+        written = table.replace("counter", counter, counter.value) if counter else None
+        assert counter is None or written is not None, "a dead process still holds a lock"
+    assert highest > 12
+
+
+def test_many_writers_count_without_losing_a_number(tmp_path: Path) -> None:
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    processes = [start(folder, name) for name in "abc"]
+    time.sleep(1.5)
+    counted = [int(value) for process in processes for verb, value in ended(process) if verb == "counted"]
+    assert len(counted) == len(set(counted))
+    assert set(range(1, max(counted) + 1)) - set(counted) <= set(range(max(counted) - 3, max(counted) + 1))
+
+
+def test_litter_of_the_dead_is_not_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    bucket = Bucket.open(folder.as_uri())
+    (folder / ".everspot-store" / "tmp" / "1-x").write_bytes(b"half")
+    bucket.put("a", b"1")
+    assert [entry.key for entry in bucket.list()] == ["a"]
+    digest = hashlib.sha256(b"1").hexdigest()
+    assert bucket.download("a", tmp_path / "a") == digest
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../x", "/x", "a//b", "", ".hidden", "a/.everspot-store"])
+def test_a_key_never_leads_out_of_the_folder(tmp_path: Path, key: str) -> None:
+    with pytest.raises(StoreError, match="key"):
+        Bucket.open(tmp_path.as_uri()).put(key, b"")

@@ -1,0 +1,115 @@
+"""The transitions of a job record, as tables."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core import lease
+from everspot_core.job import JobSpec, Retries
+from everspot_core.records import JobRecord, JobState, Progress, Reason
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+SPEC = JobSpec(name="x", recipe="r", retries=Retries(errors=2, backoff=timedelta(seconds=10)))
+
+
+def record(state: JobState = JobState.RUNNING, **fields: object) -> JobRecord:
+    owner = "i-1" if state.owned else None
+    return JobRecord.model_validate(
+        {"job_id": "j", "state": state, "epoch": 3, "owner": owner, "beat": 7, "changed_at": NOW, **fields}
+    )
+
+
+def test_the_first_assignment_makes_the_record() -> None:
+    made = lease.assign(None, "j", "i-1", NOW)
+    assert (made.state, made.epoch, made.owner, made.beat) == (JobState.ASSIGNED, 1, "i-1", 0)
+
+
+def test_every_assignment_raises_the_epoch_and_keeps_the_counts() -> None:
+    old = record(JobState.PENDING, preemptions=2, errors=1, not_before=NOW, last_owner="i-1")
+    made = lease.assign(old, "j", "i-2", LATER)
+    assert (made.epoch, made.owner, made.preemptions, made.errors) == (4, "i-2", 2, 1)
+    assert made.not_before is None and made.last_owner == "i-1" and made.changed_at == LATER
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.PENDING])
+def test_only_a_pending_job_is_assigned(state: JobState) -> None:
+    with pytest.raises(lease.IllegalTransition, match=state.value):
+        lease.assign(record(state), "j", "i-2", NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "owner", "starts"),
+    [
+        (JobState.ASSIGNED, 3, "i-1", True),
+        (JobState.ASSIGNED, 2, "i-1", False),
+        (JobState.ASSIGNED, 3, "i-2", False),
+        (JobState.RUNNING, 3, "i-1", False),
+        (JobState.PENDING, 3, "i-1", False),
+    ],
+)
+def test_only_the_assigned_instance_starts_its_own_epoch(state: JobState, epoch: int, owner: str, starts: bool) -> None:
+    started = lease.start(record(state), epoch, owner, LATER)
+    assert (started is not None) is starts
+    if started is not None:
+        assert (started.state, started.beat, started.epoch) == (JobState.RUNNING, 8, 3)
+
+
+def test_a_renewal_raises_the_beat_and_carries_progress() -> None:
+    made = lease.renew(record(), Progress(step=9), LATER)
+    assert (made.beat, made.progress.step, made.epoch, made.owner) == (8, 9, 3, "i-1")
+    with pytest.raises(lease.IllegalTransition):
+        lease.renew(record(JobState.PENDING), Progress(), NOW)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "preemptions", "errors"),
+    [
+        (Reason.FINISHED, JobState.SUCCEEDED, 0, 0),
+        (Reason.CANCEL, JobState.CANCELLED, 0, 0),
+        (Reason.BUDGET, JobState.FAILED, 0, 0),
+        (Reason.ERROR, JobState.PENDING, 0, 1),
+        *((reason, JobState.PENDING, 1, 0) for reason in Reason if reason.preemption),
+    ],
+)
+def test_a_release_ends_or_requeues_by_its_reason(
+    reason: Reason, state: JobState, preemptions: int, errors: int
+) -> None:
+    made = lease.release(record(), reason, LATER, SPEC, 1, "why")
+    assert (made.state, made.preemptions, made.errors) == (state, preemptions, errors)
+    assert (made.owner, made.last_owner, made.last_reason, made.epoch) == (None, "i-1", reason, 3)
+    assert (made.exit_code, made.detail, made.changed_at) == (1, "why", LATER)
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "wait"),
+    [(0, JobState.PENDING, 10), (1, JobState.PENDING, 20), (2, JobState.FAILED, None)],
+)
+def test_errors_back_off_and_then_fail(before: int, state: JobState, wait: int | None) -> None:
+    made = lease.release(record(errors=before), Reason.ERROR, NOW, SPEC)
+    assert made.state is state and made.errors == before + 1
+    assert made.not_before == (None if wait is None else NOW + timedelta(seconds=wait))
+
+
+@pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
+def test_a_dead_owner_loses_the_job_and_nothing_else(state: JobState) -> None:
+    made = lease.expire(record(state, errors=1, progress=Progress(step=4)), LATER, "silent")
+    assert (made.state, made.owner, made.last_owner, made.epoch) == (JobState.PENDING, None, "i-1", 3)
+    assert (made.last_reason, made.preemptions, made.errors, made.progress.step) == (Reason.LOST, 1, 1, 4)
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if not state.owned])
+def test_a_job_without_an_owner_is_neither_released_nor_expired(state: JobState) -> None:
+    with pytest.raises(lease.IllegalTransition):
+        lease.release(record(state), Reason.NOTICE, NOW, SPEC)
+    with pytest.raises(lease.IllegalTransition):
+        lease.expire(record(state), NOW)
+
+
+@pytest.mark.parametrize(("reason", "state"), [(Reason.CANCEL, JobState.CANCELLED), (Reason.BUDGET, JobState.FAILED)])
+def test_a_waiting_job_is_closed(reason: Reason, state: JobState) -> None:
+    assert lease.close(None, "j", reason, NOW).state is state
+    assert lease.close(record(JobState.PENDING), "j", reason, NOW).last_reason is reason
+    with pytest.raises(lease.IllegalTransition):
+        lease.close(record(), "j", reason, NOW)
+    with pytest.raises(ValueError, match="notice"):
+        lease.close(None, "j", Reason.NOTICE, NOW)

@@ -38,7 +38,7 @@ def open_cloud(manifest: Manifest, store: Store) -> Cloud:
 
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. Exit status 0; 2 if the manifest, the store or the cloud cannot be used."""
-    options = _parse(argv)
+    options, stop = _parse(argv), _stop_on_signals()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         manifest = Manifest.model_validate_json(options.manifest.read_bytes())
@@ -48,7 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, ValidationError, ValueError, StoreError) as error:
         _log.critical("the scheduler cannot start: %s", error)
         return 2
-    stop = _stop_on_signals()
     scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"
     _log.info("%s begins for cluster %s on %s", scheduler_id, manifest.cluster, manifest.control_url)
     try:

@@ -21,7 +21,7 @@ from everspot_core.records import (
 )
 from everspot_scheduler.cloud import CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_scheduler.loop import Scheduler
-from everspot_store import Lease, ManualClock, Store
+from everspot_store import Lease, ManualClock, Store, SystemClock
 
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="1s")
 
@@ -134,7 +134,7 @@ class Agent:
 class Cluster:
     """One cluster: a store, a manifest, agents and schedulers, and a clock that moves only by `run`."""
 
-    def __init__(self, store: Store, clock: ManualClock, *, length: int = 4) -> None:
+    def __init__(self, store: Store, clock: ManualClock | SystemClock, *, length: int = 4) -> None:
         self.store, self.clock, self.length = store, clock, length
         self.cloud = FakeCloud()
         self.manifest = Manifest(
@@ -214,7 +214,7 @@ class Cluster:
         return [e for e in self.store.events(name) if e.kind is kind]
 
 
-def folder_store(root: Path, clock: ManualClock | None = None) -> Store:
+def folder_store(root: Path, clock: ManualClock | SystemClock | None = None) -> Store:
     for part in ("control", "data"):
         (root / part).mkdir(parents=True, exist_ok=True)
     return Store.open(*[(root / part).as_uri() for part in ("control", "data")], clock=clock)

@@ -1,0 +1,133 @@
+"""The ledger: every launch, end and price exactly once, whoever writes and however often it starts."""
+
+from datetime import datetime, timedelta
+
+from everspot_core.records import Market, PricePoint, Role
+from everspot_scheduler.cloud import CloudInstance, MessageKind, Phase
+from everspot_scheduler.ledger import GRACE, settle_ledger
+from scheduler_kit import Cluster
+
+
+def seconds(n: float) -> timedelta:
+    return timedelta(seconds=n)
+
+
+def price(cluster: Cluster, at: datetime, usd: float, zone: str = "us-east-1a") -> PricePoint:
+    return PricePoint(instance_type="c6i.large", zone=zone, market=Market.SPOT, at=at, usd_per_hour=usd, source="test")
+
+
+def ledger_etags(cluster: Cluster) -> dict[str, str]:
+    return {e.key: e.etag for e in cluster.store.control.list("ledger/")}
+
+
+def test_launches_and_ends_are_written_once_with_the_clouds_own_times(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.agent("i-2", Market.ON_DEMAND)
+    cluster.cloud.described["i-s"] = CloudInstance(
+        instance_id="i-s",
+        instance_type="t3.small",
+        zone="us-east-1b",
+        market=Market.ON_DEMAND,
+        role=Role.SCHEDULER,
+        launched_at=cluster.clock.now(),
+    )
+    cluster.run(10)
+    launches = {n: d.value for n, d in cluster.store.launches.scan().items()}
+    assert {n: (launch.market, launch.role) for n, launch in launches.items()} == {
+        "i-1": (Market.SPOT, Role.AGENT),
+        "i-2": (Market.ON_DEMAND, Role.AGENT),
+        "i-s": (Market.ON_DEMAND, Role.SCHEDULER),
+    }
+    cluster.end("i-1", interrupted=True)
+    cluster.end("i-2", interrupted=False, phase=Phase.ENDING)
+    ended_at = cluster.clock.now()
+    cluster.run(12)
+    ends = {n: d.value for n, d in cluster.store.ends.scan().items()}
+    assert {n: (e.ended_at, e.interrupted, e.source) for n, e in ends.items()} == {
+        "i-1": (ended_at, True, "describe"),
+        "i-2": (ended_at, False, "describe"),
+    }
+    before = ledger_etags(cluster)
+    cluster.schedulers = [cluster.scheduler("s2"), cluster.scheduler("s3")]
+    cluster.run(20)
+    assert ledger_etags(cluster) == before
+
+
+def test_where_the_description_states_no_time_the_first_event_of_the_end_does(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.run(10)
+    began = cluster.clock.now()
+    cluster.end("i-1", interrupted=False, stated=False)
+    cluster.cloud.tell(MessageKind.ENDED, "i-1", began + seconds(7))
+    cluster.run(5)
+    cluster.schedulers = [cluster.scheduler("s2")]
+    cluster.cloud.tell(MessageKind.ENDING, "i-1", began)  # out of order: the later event was settled alone
+    cluster.run(5)
+    assert cluster.store.ends.get("i-1").value.ended_at == began + seconds(7)
+
+    cluster.agent("i-2")
+    cluster.run(10)
+    began = cluster.clock.now()
+    cluster.cloud.tell(MessageKind.ENDED, "i-2", began + seconds(7))
+    cluster.cloud.tell(MessageKind.ENDING, "i-2", began)
+    cluster.end("i-2", interrupted=False, stated=False)
+    cluster.run(5)
+    end = cluster.store.ends.get("i-2").value
+    assert (end.ended_at, end.source) == (began, "event")
+    assert cluster.cloud.inbox == []
+    assert {m.instance_id for m in cluster.cloud.settled} == {"i-1", "i-2"}
+
+
+def test_without_any_stated_time_the_moment_of_the_first_look_stands_in_after_a_grace(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.run(10)
+    cluster.end("i-1", interrupted=False, stated=False)
+    began = cluster.clock.now()
+    cluster.run(60)
+    assert cluster.store.ends.get("i-1") is None
+    cluster.run(int(GRACE.total_seconds()))
+    end = cluster.store.ends.get("i-1").value
+    assert end.source == "observed"
+    assert began <= end.ended_at <= began + seconds(10)
+
+
+def test_an_instance_that_the_cloud_has_forgotten_ended_with_its_last_heartbeat(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.agent("i-2")
+    cluster.run(10)
+    beat = cluster.store.instances.get("i-1").value.updated_at
+    cluster.agents["i-1"].alive = False
+    del cluster.cloud.described["i-1"]
+    cluster.run(110)
+    end = cluster.store.ends.get("i-1").value
+    assert (end.ended_at, end.source, end.interrupted) == (beat, "observed", False)
+
+
+def test_prices_cover_each_instance_from_its_launch_and_are_noted_once(cluster: Cluster) -> None:
+    start = cluster.clock.now()
+    cluster.cloud.prices = [price(cluster, start + seconds(n), 0.03 + n / 10_000) for n in (-7200, -600, 20, 50)]
+    cluster.cloud.prices += [price(cluster, start, 0.9, "us-west-2a")]
+    cluster.agent("i-1")
+    cluster.run(30)
+    cluster.run(60)
+    spot = [p for p in cluster.store.prices() if p.market is Market.SPOT]
+    assert [p.at - start for p in spot] == [seconds(n) for n in (-600, 20, 50)]
+    (on_demand,) = [p for p in cluster.store.prices() if p.market is Market.ON_DEMAND]
+    assert on_demand.zone == "us-east-1a"
+    assert on_demand.at <= start
+    assert on_demand.source
+    before = ledger_etags(cluster)
+    cluster.schedulers = [cluster.scheduler("s2")]
+    cluster.run(60)
+    assert ledger_etags(cluster) == before
+
+
+def test_the_ledger_can_be_settled_when_no_scheduler_is_left(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.run(5)
+    cluster.cloud.prices = [price(cluster, cluster.clock.now(), 0.05)]
+    cluster.end("i-1", interrupted=True)
+    ledger = settle_ledger(cluster.store, cluster.manifest, cluster.cloud)
+    assert cluster.store.ends.get("i-1").value.interrupted
+    assert ledger.ends.keys() == {"i-1"}
+    assert [p.usd_per_hour for p in cluster.store.prices() if p.market is Market.SPOT] == [0.05]

@@ -36,7 +36,9 @@ def history(events: Sequence[Event]) -> Table:
 
 def words(event: Event) -> str:
     """The data of an event, on one line."""
-    return ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in event.data.items() if value != "")
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_value(value)}" for name, value in event.data.items() if value not in ("", None)
+    )
 
 
 def _value(value: Any) -> str:

@@ -23,11 +23,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Basis(StrEnum):
-    """Where a price was taken from; everything but STATED is named in the bill's notes."""
+    """Where a price was taken from; everything but the first two is named in the bill's notes."""
 
     STATED = "stated by the cloud"
+    LISTED = "the catalogue's list price"
     BEFORE_FIRST = "the first price stated by the cloud, taken for the time before it too"
-    CATALOGUE = "the catalogue: the cloud stated none"
+    LISTED_FOR_SPOT = "the catalogue's list price: the cloud stated none"
     CATALOGUE_SPOT = "the catalogue's highest spot price of the region: the cloud stated none"
     NONE = "none found: counted as 0"
 
@@ -95,7 +96,9 @@ class PriceBook:
         if market is Market.SPOT and spot is not None:
             return exact(spot[1].usd_per_hour), Basis.CATALOGUE_SPOT
         price = self._catalogue.on_demand(instance_type, region)
-        return (exact(price.usd_per_hour), Basis.CATALOGUE) if price else (Fraction(0), Basis.NONE)
+        if price is None:
+            return Fraction(0), Basis.NONE
+        return exact(price.usd_per_hour), Basis.LISTED if market is Market.ON_DEMAND else Basis.LISTED_FOR_SPOT
 
 
 def is_free(launch: LaunchRecord, taken_at: datetime) -> bool:
@@ -127,5 +130,5 @@ def rounded(amount: Fraction, places: int = 2) -> Decimal:
 
 def notes(stretches: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
     """What was assumed, once per pool and kind, for the reader of a bill. Input: (pool name, its stretches)."""
-    found = {(pool, s.basis) for pool, cut in stretches for s in cut if s.basis is not Basis.STATED}
+    found = {(pool, s.basis) for pool, cut in stretches for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)}
     return [f"{pool}: price is {basis.value}" for pool, basis in sorted(found)]

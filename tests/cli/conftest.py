@@ -1,0 +1,243 @@
+"""A small cluster on a folder, with a past: built through the store's own doors, asked through the command's."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_core import lease
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, Manifest
+from everspot_core.records import (
+    EndRecord,
+    EventKind,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    LaunchRecord,
+    Market,
+    PricePoint,
+    Progress,
+    Reason,
+    Role,
+)
+from everspot_store import ManualClock, SchedulerBeat, Store
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AS_OF = "2026-03-01T15:00:00Z"
+POOLS = {
+    "i-base": ("m6i.large", "us-east-1a", Market.ON_DEMAND, Role.AGENT),
+    "i-brain": ("t3.small", "us-east-1a", Market.ON_DEMAND, Role.SCHEDULER),
+    "i-spot1": ("c6i.large", "us-east-1b", Market.SPOT, Role.AGENT),
+    "i-spot2": ("m7i.large", "us-east-1c", Market.SPOT, Role.AGENT),
+    "i-spot3": ("c6i.large", "us-east-1a", Market.SPOT, Role.AGENT),
+}
+
+
+@dataclass
+class Answer:
+    """What a run of the command gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class World:
+    """The cluster. Times are seconds after T0."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "control").mkdir()
+        (root / "data").mkdir()
+        self.clock = ManualClock(T0)
+        self.url = (root / "control").as_uri()
+        self.store = Store.open(self.url, (root / "data").as_uri(), clock=self.clock)
+        self.store.write_manifest(
+            Manifest(
+                cluster="test",
+                cloud=Cloud.FOLDER,
+                region="us-east-1",
+                control_url=self.url,
+                data_url=(root / "data").as_uri(),
+            )
+        )
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None) -> Answer:
+        """`everspot --store … arguments` as a process of its own."""
+        done = subprocess.run(
+            [sys.executable, "-m", "everspot_cli.main", "--store", self.url, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **(env or {})},
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def to(self, seconds: float) -> datetime:
+        """Turn the clock on to a moment."""
+        self.clock.advance(T0 + timedelta(seconds=seconds) - self.clock.now())
+        return self.clock.now()
+
+    def launch(self, iid: str, seconds: float) -> None:
+        kind, zone, market, role = POOLS[iid]
+        at = T0 + timedelta(seconds=seconds)
+        self.store.launches.create(
+            iid,
+            LaunchRecord(instance_id=iid, instance_type=kind, zone=zone, market=market, role=role, launched_at=at),
+        )
+        if market is Market.SPOT:
+            self.price(iid, 0, 0.04)
+
+    def end(self, iid: str, seconds: float, interrupted: bool = False) -> None:
+        at = T0 + timedelta(seconds=seconds)
+        self.store.ends.create(iid, EndRecord(instance_id=iid, ended_at=at, interrupted=interrupted))
+
+    def price(self, iid: str, seconds: float, usd: float) -> None:
+        kind, zone, market, _ = POOLS[iid]
+        at = T0 + timedelta(seconds=seconds)
+        self.store.add_price(
+            PricePoint(instance_type=kind, zone=zone, market=market, at=at, usd_per_hour=usd, source="test")
+        )
+
+    def beat(self, iid: str, job: str | None = None, state: InstanceState | None = None) -> None:
+        kind, zone, market, role = POOLS[iid]
+        now = self.clock.now()
+        self.store.instances.put(
+            iid,
+            InstanceRecord(
+                instance_id=iid, cluster="test", role=role, instance_type=kind, zone=zone, market=market, vcpus=2,
+                memory_gib=8, state=state or (InstanceState.BUSY if job else InstanceState.READY), job_id=job,
+                booted_at=now, updated_at=now,
+            ),
+        )  # fmt: skip
+
+    def scheduler_beat(self) -> None:
+        now = self.clock.now()
+        self.store.schedulers.put("s-1", SchedulerBeat(scheduler_id="s-1", started_at=now, updated_at=now))
+
+    def submit(self, job: str, seconds: float = 0, **spec: Any) -> None:
+        at = self.to(seconds)
+        settings = {"name": job, "recipe": "image-classification", **spec}
+        submission = JobSubmission(job_id=job, spec=JobSpec.model_validate(settings), submitted_at=at)
+        self.store.submit(submission)
+        self.store.event_writer(job, 0, "cli").emit(EventKind.SUBMITTED)
+
+    def record(self, job: str) -> JobRecord | None:
+        found = self.store.records.get(job)
+        return found.value if found else None
+
+    def save(self, record: JobRecord) -> JobRecord:
+        self.store.records.put(record.job_id, record)
+        return record
+
+    def assign(self, job: str, iid: str, seconds: float) -> JobRecord:
+        now = self.to(seconds)
+        record = lease.assign(self.record(job), job, iid, now)
+        kind, zone, market, _ = POOLS[iid]
+        self.tell(job, EventKind.ASSIGNED, instance_type=kind, zone=zone, market=market.value, record=record)
+        return self.save(record)
+
+    def start(self, job: str, seconds: float, from_step: int = 0) -> None:
+        now = self.to(seconds)
+        record = self.record(job)
+        started = lease.start(record, record.epoch, record.owner, now)
+        self.save(started)
+        self.tell(job, EventKind.TRAINING, from_step=from_step, restored=from_step > 0, seconds=4.0)
+
+    def tell(self, job: str, kind: EventKind, record: JobRecord | None = None, **data: Any) -> None:
+        record = record or self.record(job)
+        writer = self.store.event_writer(job, record.epoch, record.owner or "scheduler", record.owner)
+        writer.emit(kind, **data)
+
+    def checkpoint(self, job: str, seconds: float, step: int, trigger: str = "interval") -> None:
+        self.to(seconds)
+        self.tell(job, EventKind.CHECKPOINTED, step=step, bytes=1000, seconds=0.5, trigger=trigger)
+
+    def leave(self, job: str, seconds: float, reason: Reason, **kwargs: Any) -> None:
+        now = self.to(seconds)
+        record = self.record(job)
+        spec = self.store.jobs.get(job).value.spec
+        self.save(lease.release(record, reason, now, spec, **kwargs))
+
+    def lose(self, job: str, seconds: float, step: int) -> None:
+        now = self.to(seconds)
+        record = self.record(job)
+        self.tell(job, EventKind.LOST, cause="expired", step=step)
+        self.save(lease.expire(record, now))
+
+    def finish(self, job: str, seconds: float, step: int, accuracy: float) -> None:
+        record = self.record(job)
+        progress = Progress(step=step, total_steps=step, metrics={"loss": 0.3, "test_accuracy": accuracy})
+        self.save(record.model_copy(update={"progress": progress}))
+        self.to(seconds)
+        self.tell(job, EventKind.FINISHED, step=step, metrics={"test_accuracy": accuracy})
+        self.leave(job, seconds, Reason.FINISHED)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty cluster."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def past(world: World) -> World:
+    """Two jobs with a full life: `steady` on-demand; `moved` interrupted with notice, then lost, then finished."""
+    tell_past(world)
+    return world
+
+
+def tell_past(world: World) -> None:
+    for iid, seconds in (("i-brain", 0), ("i-base", 0), ("i-spot1", 0), ("i-spot2", 60), ("i-spot3", 60)):
+        world.launch(iid, seconds)
+    world.price("i-spot1", 1800, 0.05)
+    world.submit("steady", 30, priority="critical")
+    world.submit("moved", 40, tags={"Team": "research"})
+    world.assign("steady", "i-base", 120)
+    world.start("steady", 130)
+    world.assign("moved", "i-spot1", 200)
+    world.start("moved", 220)
+    world.checkpoint("moved", 1200, 500)
+    now = world.to(4000)
+    world.tell("moved", EventKind.NOTICE, source="imds", action_at=None, seen_at=now.isoformat())
+    world.checkpoint("moved", 4010, 2000, "notice")
+    world.to(4020)
+    world.tell("moved", EventKind.INTERRUPTED, reason="notice", step=2000, durable_step=2000,
+               notice_to_durable_seconds=10.0)  # fmt: skip
+    world.leave("moved", 4020, Reason.NOTICE)
+    world.end("i-spot1", 4120, interrupted=True)
+    world.assign("moved", "i-spot2", 4030)
+    world.start("moved", 4060, 2000)
+    world.checkpoint("moved", 5000, 2500)
+    world.store.append_metrics("moved", 2, 0, b'{"step": 2400, "metrics": {}}\n{"step": 2540, "metrics": {}}\n{"st')
+    world.lose("moved", 5300, 2530)
+    world.end("i-spot2", 5250)
+    world.assign("moved", "i-spot3", 5310)
+    world.start("moved", 5340, 2500)
+    world.finish("moved", 8000, 4000, 0.89)
+    world.end("i-spot3", 8200)
+    world.finish("steady", 9000, 5000, 0.91)
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a job file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "job.yaml"
+        path.write_text(text)
+        return path
+
+    return write

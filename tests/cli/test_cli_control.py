@@ -1,0 +1,165 @@
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from everspot_cli.checks.cloud import kind_of
+from everspot_core.records import EventKind, Reason
+
+
+def test_interrupt_writes_a_drill_into_the_store(world):
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    answer = world.run("--json", "interrupt", "a", "--note", "fire drill")
+    assert answer.code == 0, answer.err
+    (drill,) = world.store.drills.scan()
+    assert drill == f"a/{answer.json['drill']}"
+    assert world.store.drills.get(drill).value.note == "fire drill"
+    assert world.store.events("a")[-1].kind is EventKind.DRILL
+
+
+def test_a_job_without_an_instance_cannot_be_drilled(world):
+    world.submit("a")
+    answer = world.run("interrupt", "a")
+    assert answer.code == 1
+    assert "no instance" in answer.err
+    assert world.store.drills.scan() == {}
+
+
+def test_cancel_is_asked_once_and_asking_again_is_no_error(world):
+    world.submit("a")
+    assert world.run("--json", "cancel", "a").json["cancel"] == "requested"
+    assert world.run("--json", "cancel", "a").json["cancel"] == "already requested"
+    assert list(world.store.cancels.scan()) == ["a"]
+
+
+@pytest.mark.parametrize("command", ["cancel", "interrupt"])
+def test_what_has_ended_stays_ended(past, command):
+    answer = past.run(command, "moved")
+    assert answer.code == 1
+    assert "already ended: SUCCEEDED" in answer.err
+
+
+def test_drain_waits_until_no_job_has_an_instance_and_can_be_undone(world):
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    late = world.run("drain", "--wait", "--timeout", "1s")
+    assert late.code == 1
+    assert "a still run" in late.err
+    assert world.store.drain_request() is not None
+    world.leave("a", 30, Reason.DRAIN)
+    assert world.run("--json", "drain", "--wait").json == {"draining": True, "running": []}
+    assert world.run("drain", "--undo").code == 0
+    assert world.store.drain_request() is None
+
+
+def test_instances_tell_who_lives_and_who_ended(past):
+    past.clock.advance(datetime.now(UTC) - past.clock.now())
+    past.beat("i-base", job="x")
+    rows = {row["instance_id"]: row for row in past.run("--json", "instances").json}
+    assert set(rows) == {"i-base", "i-brain"}
+    assert rows["i-base"]["state"] == "BUSY" and rows["i-base"]["job_id"] == "x"
+    assert rows["i-brain"]["state"] == "BOOTING"
+    every = {row["instance_id"]: row for row in past.run("--json", "instances", "--all").json}
+    assert every["i-spot1"]["interrupted"] and every["i-spot1"]["state"] == "ENDED"
+    assert "taken by the cloud" in past.run("instances", "-a").out
+
+
+def test_an_instance_that_has_not_beaten_for_long_is_silent(past):
+    past.beat("i-base")  # stamped with the past
+    rows = {row["instance_id"]: row for row in past.run("--json", "instances").json}
+    assert rows["i-base"]["state"] == "SILENT"
+
+
+def test_doctor_is_content_with_a_living_cluster(world):
+    world.clock.advance(datetime.now(UTC) - world.clock.now())
+    world.scheduler_beat()
+    world.beat("i-base")
+    answer = world.run("--json", "doctor")
+    assert answer.code == 0, answer.out
+    assert answer.json["cluster"] == "test" and answer.json["ok"]
+    assert {c["name"]: c["verdict"] for c in answer.json["checks"]} == {
+        "store named": "ok",
+        "cluster.json": "ok",
+        "conditional writes": "ok",
+        "scheduler": "ok",
+        "instances": "ok",
+        "queue": "ok",
+    }
+    assert world.store.control.list("doctor/") == []
+
+
+def test_doctor_finds_a_silent_scheduler(world):
+    world.scheduler_beat()
+    answer = world.run("doctor")
+    assert answer.code == 1
+    assert "silent" in answer.out
+
+
+def test_doctor_and_everything_else_end_with_4_without_a_store(world, tmp_path):
+    world.url = (tmp_path / "nowhere").as_uri()
+    assert world.run("doctor").code == 4
+    answer = world.run("jobs")
+    assert answer.code == 4
+    assert answer.err.startswith("error: the store")
+
+
+def test_a_folder_that_is_no_control_bucket_is_named(world, tmp_path):
+    (tmp_path / "empty").mkdir()
+    world.url = str(tmp_path / "empty")  # a plain path is taken too
+    answer = world.run("jobs")
+    assert answer.code == 1
+    assert "no cluster.json" in answer.err
+    assert world.run("doctor").code == 4
+
+
+def test_without_store_and_pulumi_the_three_ways_are_named(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "jobs"],
+        capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path, env={"PATH": "/nowhere"},
+    )  # fmt: skip
+    assert done.returncode == 4
+    for way in ("--store", "EVERSPOT_STORE", "pulumi stack output controlUrl"):
+        assert way in done.stderr
+
+
+def test_the_store_may_come_from_the_environment_or_from_pulumi(past, tmp_path):
+    tool = tmp_path / "bin" / "pulumi"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\n[ "$1 $2 $3" = "stack output controlUrl" ] && echo {past.url}\n')
+    tool.chmod(0o755)
+    for env in ({"EVERSPOT_STORE": past.url}, {"PATH": f"{tool.parent}:{os.environ['PATH']}"}):
+        done = subprocess.run(
+            [sys.executable, "-m", "everspot_cli.main", "--json", "jobs"],
+            capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **env},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert '"moved"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("submit",), ("jobs", "--nonsense"), ("report", "--as-of", "noon")]
+)
+def test_usage_errors_end_with_2(world, arguments):
+    assert world.run(*arguments).code == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InsufficientInstanceCapacity", "capacity"),
+        ("UnfulfillableCapacity", "capacity"),
+        ("MaxSpotInstanceCountExceeded", "quota"),
+        ("VcpuLimitExceeded", "quota"),
+        ("spotInstanceCountLimitExceeded", "quota"),
+        ("UnauthorizedOperation", "credentials"),
+        ("Client.AuthFailure", "credentials"),
+        ("ExpiredToken", "credentials"),
+        ("InvalidParameterValue", "user"),
+    ],
+)
+def test_capacity_quota_credentials_and_user_errors_are_told_apart(code, kind):
+    assert kind_of(code) == kind

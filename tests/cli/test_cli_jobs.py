@@ -1,0 +1,223 @@
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from everspot_core.records import JobState, Progress, Reason
+
+GOOD = """
+name: fashion
+recipe: image-classification
+deadline: 6h
+resources: {vcpus: 2, memory_gib: 4}
+"""
+
+
+def test_submit_creates_the_job_and_says_what_next_with_its_id(world, spec_file):
+    answer = world.run("submit", str(spec_file(GOOD)))
+    assert answer.code == 0, answer.err
+    (job,) = world.store.jobs.scan()
+    assert job.startswith("fashion-")
+    assert "What next" in answer.out
+    for command in ("logs -f", "job", "interrupt", "report", "cancel"):
+        assert f"everspot {command} {job}" in answer.out
+    submission = world.store.jobs.get(job).value
+    assert submission.deadline_at - submission.submitted_at == timedelta(hours=6)
+    assert [e.kind.value for e in world.store.events(job)] == ["submitted"]
+
+
+def test_submit_answers_json_with_the_flag_at_either_place(world, spec_file):
+    path = str(spec_file(GOOD))
+    for arguments in (("--json", "submit", path), ("submit", path, "--json")):
+        answer = world.run(*arguments)
+        assert answer.json["job_id"] in world.store.jobs.scan()
+
+
+def test_submit_uploads_the_code_folder_relative_to_the_file(world, spec_file, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print('hello')\n")
+    path = spec_file("name: own\nentrypoint: [train.py, --fast]\ncode: src\n")
+    answer = world.run("--json", "submit", str(path))
+    assert answer.code == 0, answer.err
+    world.store.fetch_code(answer.json["code_digest"], tmp_path / "there")
+    assert (tmp_path / "there" / "train.py").read_text() == "print('hello')\n"
+
+
+def test_every_bad_field_is_named_at_once_with_what_is_allowed(world, spec_file):
+    path = spec_file(
+        """
+name: Bad Name
+recipe: image-clasification
+priority: urgent
+deadline: soon
+resource: {vcpus: 1}
+resources: {vcpus: 0, gpus: two}
+checkpoint: {every: 1s}
+"""
+    )
+    answer = world.run("submit", str(path))
+    assert answer.code == 1
+    for words in (
+        "name: 1 to 40 small letters",
+        "recipe: 'image-clasification' is no recipe; allowed: image-classification",
+        "priority: must be 'critical' or 'normal', not 'urgent'",
+        "deadline:",
+        "resource: unknown field, did you mean resources?",
+        "resources.vcpus:",
+        "resources.gpus:",
+        "checkpoint: checkpoint.every must be at least 5s",
+    ):
+        assert words in answer.err
+    assert world.store.jobs.scan() == {}
+
+
+def test_errors_are_json_too(world, spec_file):
+    answer = world.run("--json", "submit", str(spec_file("name: x\n")))
+    assert answer.code == 1
+    import json
+
+    said = json.loads(answer.err)
+    assert said["exit_code"] == 1
+    assert "exactly one of recipe and entrypoint" in said["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("- a\n- b\n", "mapping"), ("a: [", "not YAML"), ("name: x\nentrypoint: [t.py]\ncode: nowhere\n", "not a folder")],
+)
+def test_a_file_that_is_no_job_is_refused(world, spec_file, text, words):
+    answer = world.run("submit", str(spec_file(text)))
+    assert answer.code == 1
+    assert words in answer.err
+
+
+def test_a_deadline_in_the_past_is_refused(world, spec_file):
+    answer = world.run(
+        "submit", str(spec_file("name: x\nrecipe: image-classification\ndeadline: 2020-01-01T00:00:00Z\n"))
+    )
+    assert answer.code == 1
+    assert "passed already" in answer.err
+
+
+def test_dry_run_prices_the_candidates_and_submits_nothing(world, spec_file):
+    path = spec_file(GOOD + "expected_duration: 2h\n")
+    world.beat("i-spot2")
+    table = world.run("submit", str(path), "--dry-run")
+    assert table.code == 0, table.err
+    assert "m7i.large *" in table.out
+    assert "Nothing was submitted" in table.out
+    assert "months old" in table.out or "years old" in table.out
+    answer = world.run("--json", "submit", str(path), "--dry-run").json
+    found = {c["name"]: c for c in answer["candidates"]}
+    assert found["m7i.large"]["in_cluster"]
+    assert {c["region"] for c in answer["candidates"]} == {"us-east-1"}
+    assert all(c["price_source"] and c["price_as_of"] for c in answer["candidates"])
+    assert found["m6i.large"]["expected_on_demand_usd"] == pytest.approx(0.192)
+    assert world.store.jobs.scan() == {}
+
+
+def test_dry_run_needs_no_store(spec_file, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "--json", "submit", str(spec_file(GOOD)), "--dry-run"],
+        capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path, env={"PATH": "/nowhere"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"us-central1"' in done.stdout
+
+
+def test_a_job_that_nothing_can_hold_is_refused_with_the_nearest_types(world, spec_file):
+    answer = world.run("submit", str(spec_file(GOOD.replace("vcpus: 2", "gpus: 99"))), "--dry-run")
+    assert answer.code == 1
+    assert "GPUs 8 of 99" in answer.err
+
+
+def test_jobs_shows_state_words_both_durations_and_interruptions(past):
+    past.submit("waiting", 9100)
+    rows = {row["job_id"]: row for row in past.run("--json", "jobs").json}
+    assert rows["moved"]["state"] == "SUCCEEDED"
+    assert rows["moved"]["interruptions"] == 2
+    assert rows["moved"]["total_duration_seconds"] == 7960
+    assert rows["moved"]["job_duration_seconds"] == 3820 + 1270 + 2690
+    assert rows["waiting"]["status"] == "PENDING"
+    table = past.run("jobs").out
+    assert "#INTERRUPTIONS" in table and "TOT. DURATION" in table and "JOB DURATION" in table
+
+
+def test_state_words_tell_where_a_job_is(world):
+    world.submit("a")
+    words = []
+
+    def word():
+        words.append(world.run("--json", "jobs").json[0]["status"])
+
+    world.assign("a", "i-base", 10)
+    word()
+    world.start("a", 20)
+    record = world.record("a")
+    world.save(record.model_copy(update={"progress": Progress(step=30, total_steps=120)}))
+    word()
+    assert "30/120 25%" in world.run("jobs").out
+    world.leave("a", 30, Reason.NOTICE)
+    word()
+    assert world.run("cancel", "a").code == 0
+    word()
+    assert words == ["STARTING", "RUNNING", "RECOVERING", "CANCELLING"]
+
+
+def test_active_hides_what_has_ended(past):
+    past.submit("waiting", 9100)
+    assert [row["job_id"] for row in past.run("--json", "jobs", "--active").json] == ["waiting"]
+
+
+def test_job_tells_its_history(past):
+    answer = past.run("--json", "job", "moved").json
+    assert [e["kind"] for e in answer["events"]][:3] == ["submitted", "assigned", "training"]
+    assert answer["spec"]["tags"] == {"Team": "research"}
+    text = past.run("job", "mov").out  # the beginning is enough
+    assert "interrupted" in text and "lost" in text
+
+
+def test_an_unknown_job_is_not_found_and_an_ambiguous_one_says_so(past):
+    past.submit("moved-too", 9100)
+    assert past.run("job", "nothing").code == 3
+    answer = past.run("job", "mo")
+    assert answer.code == 3
+    assert "moved, moved-too" in answer.err
+
+
+def test_wait_ends_with_5_when_the_job_failed_and_0_when_it_succeeded(past):
+    assert past.run("job", "moved", "--wait").code == 0
+    past.submit("bad", 9100)
+    past.assign("bad", "i-base", 9110)
+    past.start("bad", 9120)
+    past.leave("bad", 9130, Reason.BUDGET, detail="budget spent")
+    assert past.record("bad").state is JobState.FAILED
+    answer = past.run("job", "bad", "--wait")
+    assert answer.code == 5
+    assert "budget spent" in answer.out
+
+
+def test_wait_is_bounded(past):
+    past.submit("waiting", 9100)
+    answer = past.run("job", "waiting", "--wait", "--timeout", "1s")
+    assert answer.code == 1
+    assert "has not ended within 1s" in answer.err
+
+
+def test_logs_join_all_attempts(past):
+    past.store.append_log("moved", 1, 0, b"first\n")
+    past.store.append_log("moved", 2, 0, b"second\n")
+    assert past.run("logs", "moved").out == "first\nsecond\n"
+    assert past.run("logs", "-f", "moved").out == "first\nsecond\n"
+    lines = past.run("--json", "logs", "moved").out.splitlines()
+    assert len(lines) == 2 and '"epoch": 2' in lines[1]
+
+
+def test_following_a_job_that_failed_ends_with_5(past):
+    past.submit("gone", 9100)
+    past.assign("gone", "i-base", 9110)
+    past.start("gone", 9115)
+    past.leave("gone", 9120, Reason.CANCEL)
+    answer = past.run("logs", "--follow", "gone")
+    assert answer.code == 5
+    assert "has printed nothing yet" in answer.err

@@ -5,7 +5,6 @@ It does not scale by itself, nor launch Spot or mixed instances.
 
 from typing import Any
 
-from moto.autoscaling import models
 from moto.autoscaling.exceptions import ValidationError
 from moto.autoscaling.models import ASG_NAME_TAG, FakeAutoScalingGroup, InstanceState, autoscaling_backends
 from moto.autoscaling.responses import AutoScalingResponse
@@ -76,12 +75,7 @@ def member_ended(here: World, instance_id: str) -> None:
             here.timeline.after(here.delays.heal, group.heal)
 
 
-def teach_moto() -> None:
-    """Let moto's Auto Scaling make our groups, and take the market's lock for every call."""
-    models.FakeAutoScalingGroup = LocalGroup  # type: ignore[misc]
-
-    def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
-        with world.current().lock:
-            return _call_action(self)
-
-    AutoScalingResponse.call_action = call_action  # type: ignore[method-assign]
+def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
+    """One call at a time: the market's thread changes the same groups."""
+    with world.current().lock:
+        return _call_action(self)

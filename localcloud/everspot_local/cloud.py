@@ -42,8 +42,7 @@ class LocalCloud:
     """
 
     def __init__(self, options: Options, *, port: int = 0, catalogue: Catalogue | None = None) -> None:
-        moto_parts.teach_moto()
-        moto_parts.empty_moto()
+        moto_parts.take_moto()
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self.options = options
         self.world = World(options, catalogue or builtin(), moto_parts.zone_ids(options.region))
@@ -91,7 +90,7 @@ class LocalCloud:
         self._server.server_close()
         self.world.log.close()
         self.world.calls.close()
-        moto_parts.empty_moto()
+        moto_parts.give_moto_back()
         world.enter(None)
 
     def reset(self) -> None:

@@ -9,7 +9,6 @@ import json
 import logging
 from typing import Any
 
-from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.exceptions import ServiceException
 from moto.core.responses import TYPE_RESPONSE, ActionResult, BaseResponse
 from moto.iam.access_control import AssumedRoleAccessKey, CreateAccessKeyFailure, PermissionResult
@@ -33,31 +32,28 @@ class Refused(ServiceException):
     """A role's policies do not allow a call."""
 
 
-def teach_moto() -> None:
-    """Put our check where moto has its own, for S3 and for all other services; and read bucket policies rightly."""
-
-    def normal(self: Any, resource: str = "*") -> None:
-        _enter(self, None)
-
-    def s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
-        path = f"{bucket_name or '*'}/{key_name}" if key_name else (bucket_name or "*")
-        _enter(self, f"arn:aws:s3:::{path}")
-
-    def call_action(self: BaseResponse) -> TYPE_RESPONSE:
-        try:
-            return _call_action(self)
-        except Refused as error:  # moto would render it for the query protocol only
-            status, headers, body = self.serialized(ActionResult(error))
-            return 403 if status < 500 else status, headers, body
-
-    BaseResponse.call_action = call_action  # type: ignore[method-assign]
-    ActionAuthenticatorMixin._authenticate_and_authorize_normal_action = normal  # type: ignore[method-assign]
-    ActionAuthenticatorMixin._authenticate_and_authorize_s3_action = s3  # type: ignore[method-assign]
-    FakeBucket.get_permission = _bucket_permission  # type: ignore[method-assign]
+def call_action(self: BaseResponse) -> TYPE_RESPONSE:
+    """moto's, with our refusals in the service's own protocol; moto would use the query protocol's for all."""
+    try:
+        return _call_action(self)
+    except Refused as error:
+        _, headers, body = self.serialized(ActionResult(error))
+        return 403, headers, body
 
 
-def _bucket_permission(self: FakeBucket, action: str, resource: str) -> PermissionResult:
-    """Bucket policies, with the loopback connection taken for a TLS one."""
+def enter_normal(self: Any, resource: str = "*") -> None:
+    """The door of every service but S3."""
+    _enter(self, None)
+
+
+def enter_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
+    """The door of S3."""
+    path = f"{bucket_name or '*'}/{key_name}" if key_name else (bucket_name or "*")
+    _enter(self, f"arn:aws:s3:::{path}")
+
+
+def bucket_permission(self: FakeBucket, action: str, resource: str) -> PermissionResult:
+    """Bucket policies, read rightly, with the loopback connection taken for a TLS one."""
     if self.policy is None:
         return PermissionResult.NEUTRAL
     call = Call(action, resource, {"aws:securetransport": ("true",)})

@@ -205,7 +205,7 @@ def _say_up(state: State, as_json: bool, what: str) -> None:
     if as_json:
         _print(json.dumps(asdict(state)))
     else:
-        _print(f"the local cloud {what} at {state.endpoint}, time × {state.time_scale:g} (process {state.pid})")
+        _print(f"the local cloud {what} at {state.endpoint} (process {state.pid}); its time runs {state.time_scale:g}-fold")
         _print('next: eval "$(everspot-local env)"')
 
 

@@ -1,14 +1,18 @@
-"""Stands in for AWS's other services: says which of moto's parts are ours, and empties them all.
+"""Stands in for AWS's other services: says which of moto's parts are ours, and puts moto's own back afterwards.
 
 Everything that is not named here is moto as it comes: S3, SQS, EventBridge, IAM, STS, SSM, Logs, CloudWatch and more.
 """
 
-import threading
-
+from moto.autoscaling import models as autoscaling_models
+from moto.autoscaling.responses import AutoScalingResponse
+from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.base_backend import BackendDict
-from moto.ec2.models import ec2_backends
+from moto.core.responses import BaseResponse
+from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.models import instances as moto_instances
+from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.moto_api._internal.models import moto_api_backend
+from moto.s3.models import FakeBucket
 
 from everspot_local import autoscaling, iam
 from everspot_local.ec2 import roles
@@ -16,29 +20,49 @@ from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.models import LocalEC2Backend
 from everspot_local.world import ACCOUNT
 
-_lock = threading.Lock()
+_REPLACED: list[tuple[object, str, object]] = [
+    (moto_instances, "Instance", LocalInstance),
+    (autoscaling_models, "FakeAutoScalingGroup", autoscaling.LocalGroup),
+    (AutoScalingResponse, "call_action", autoscaling.call_action),
+    (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
+    (BaseResponse, "call_action", iam.call_action),
+    (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),
+    (ActionAuthenticatorMixin, "_authenticate_and_authorize_s3_action", iam.enter_s3),
+    (FakeBucket, "get_permission", iam.bucket_permission),
+]
+_originals = [(place, name, getattr(place, name)) for place, name, _ in _REPLACED]
 
 
-def teach_moto() -> None:
-    """Put our classes where moto makes its own. Doing it twice changes nothing."""
-    with _lock:
-        if ec2_backends.backend is not LocalEC2Backend:
-            BackendDict.reset()
-            ec2_backends.backend = LocalEC2Backend
-            ec2_backends.clear()
-        moto_instances.Instance = LocalInstance  # type: ignore[misc]
-        roles.teach_moto()
-        autoscaling.teach_moto()
-        iam.teach_moto()
+def take_moto() -> None:
+    """Put our classes where moto makes its own, in an account with nothing in it."""
+    for place, name, ours in _REPLACED:
+        setattr(place, name, ours)
+    SERVICE_NAME_CONVERSION.update(roles.NAMES)
+    _use_backend(LocalEC2Backend)
+
+
+def give_moto_back() -> None:
+    """moto as it comes, with nothing in it."""
+    for place, name, original in _originals:
+        setattr(place, name, original)
+    for name in roles.NAMES:
+        SERVICE_NAME_CONVERSION.pop(name, None)
+    _use_backend(EC2Backend)
 
 
 def empty_moto() -> None:
     """An account with nothing in it, in every service."""
-    with _lock:
-        moto_api_backend.reset()
+    moto_api_backend.reset()
 
 
 def zone_ids(region: str) -> dict[str, str]:
     """Zone ids by zone name."""
     zones = ec2_backends[ACCOUNT][region].describe_availability_zones()
     return {zone.name: zone.zone_id for zone in zones}
+
+
+def _use_backend(kind: type[EC2Backend]) -> None:
+    BackendDict.reset()
+    ec2_backends.backend = kind
+    ec2_backends.clear()
+    empty_moto()

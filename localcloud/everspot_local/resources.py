@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
 from everspot_local.policy_language import Call, Context
 from everspot_local.world import ACCOUNT
 
 # Actions whose permission has another name than the call.
-S3_ACTIONS = {"HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListBucketMultipartUploads": "ListBucketMultipartUploads"}  # fmt: skip
+S3_ACTIONS = {"HeadBucket": "ListBucket", "HeadObject": "GetObject"}
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",
     "DeleteMessageBatch": "DeleteMessage",
@@ -107,8 +108,6 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
 
 
 def _roles_of(profile_arn: str | None) -> list[str]:
-    from moto.iam.models import iam_backends
-
     profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if profile_arn else []
     return [p.role.arn for p in profiles if p.arn == profile_arn and p.role is not None]
 

@@ -4,10 +4,11 @@ It does not create them by itself, as AWS would for a console user: whoever want
 """
 
 from moto.core.exceptions import ServiceException
-from moto.iam import models as iam
-from moto.iam.models import Role, iam_backends
+from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend, Role, iam_backends
 
 from everspot_local.world import ACCOUNT
+
+_create = IAMBackend.create_service_linked_role
 
 # moto would call them AWSServiceRoleForec2fleet and AWSServiceRoleForspot.
 NAMES = {"ec2fleet": "EC2Fleet", "spot": "EC2Spot", "spotfleet": "EC2SpotFleet"}
@@ -26,18 +27,10 @@ def service_linked_role_exists(name: str) -> bool:
     return any(role.name == name and role.path.startswith("/aws-service-role/") for role in roles)
 
 
-def teach_moto() -> None:
-    """Give moto's IAM the real names of EC2's service-linked roles, and the real refusal of a second one."""
-    iam.SERVICE_NAME_CONVERSION.update(NAMES)
-    original = iam.IAMBackend.create_service_linked_role
-    if getattr(original, "__module__", "") == __name__:
-        return
-
-    def create_service_linked_role(self: iam.IAMBackend, service_name: str, description: str, suffix: str) -> Role:
-        prefix = service_name.split(".")[0]
-        name = f"AWSServiceRoleFor{iam.SERVICE_NAME_CONVERSION.get(prefix, prefix)}" + (f"_{suffix}" if suffix else "")
-        if service_linked_role_exists(name):
-            raise RoleNameTaken(name=name)
-        return original(self, service_name, description, suffix)
-
-    iam.IAMBackend.create_service_linked_role = create_service_linked_role  # type: ignore[method-assign]
+def create_service_linked_role(self: IAMBackend, service_name: str, description: str, suffix: str) -> Role:
+    """moto's, with AWS's refusal of a second one."""
+    prefix = service_name.split(".")[0]
+    name = f"AWSServiceRoleFor{SERVICE_NAME_CONVERSION.get(prefix, prefix)}" + (f"_{suffix}" if suffix else "")
+    if service_linked_role_exists(name):
+        raise RoleNameTaken(name=name)
+    return _create(self, service_name, description, suffix)

@@ -212,10 +212,13 @@ class Cluster:
             **env,
         }
         command = [sys.executable, "-m", "everspot_train.agent.main", *options]
+        return self._spawn(command, home, log, whole)
+
+    def _spawn(self, command: list[str], home: Path, log: Path, env: dict[str, str]) -> Proc:
         with log.open("wb") as output:
             popen = subprocess.Popen(
                 command,
-                env=whole,
+                env=env,
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -225,6 +228,14 @@ class Cluster:
         proc = Proc(popen, home, log)
         self.agents.append(proc)
         return proc
+
+    def start_scheduler(self) -> Proc:
+        """The real scheduler, on the folder."""
+        home = self.root / f"scheduler-{len(self.agents)}"
+        home.mkdir()
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "EVERSPOT_HOME": str(home)}
+        command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(self.manifest_file)]
+        return self._spawn(command, home, home / "scheduler.log", env)
 
     def submit(self, job_id: str, code: Path = TOY, **spec: Any) -> JobSubmission:
         defaults: dict[str, Any] = {"name": "toy", "entrypoint": ["toy_train.py"], "code": str(code)}

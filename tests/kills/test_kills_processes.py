@@ -1,0 +1,182 @@
+"""Real processes, really killed: agents, training processes, whole machines, the scheduler."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from agent_kit import Cluster, Proc, eventually
+from everspot_core.manifest import Limits
+from everspot_core.records import EventKind, JobState
+from kill_kit import check_single_owner, expected
+
+STEPS = 120
+EVERY = 10
+TOY_ENV = {"TOY_STEPS": str(STEPS), "TOY_EVERY": str(EVERY), "TOY_STEP_SECONDS": "0.04"}
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits.model_validate(
+        {"lease_ttl": "8s", "beat_every": "5s", "poll_every": "0.2s", "tick_every": "0.5s", "notice_poll": "1s"}
+    )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, limits: Limits):  # type: ignore[no-untyped-def]
+    cluster = Cluster(tmp_path, limits)
+    yield cluster
+    cluster.close()
+
+
+def trainer_of(agent: Proc) -> int:
+    """The first process of the training tree."""
+    children = Path(f"/proc/{agent.popen.pid}/task/{agent.popen.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+def owner_of(cluster: Cluster, job_id: str) -> str:
+    record = cluster.wait_state(job_id, JobState.RUNNING)
+    assert record.owner is not None
+    return record.owner
+
+
+def check(cluster: Cluster, job_id: str, steps: int = STEPS) -> None:
+    assert cluster.final_state(job_id) == {"step": steps, "weight": expected(steps)}
+    check_single_owner([fact for fact in cluster.trace() if fact["job"] == job_id], steps)
+
+
+@pytest.mark.parametrize("after", [15, 47])
+def test_an_agent_killed_alone_takes_its_trainer_along_and_the_job_goes_on(cluster: Cluster, after: int) -> None:
+    agents = {name: cluster.start_agent(name) for name in ("i-1", "i-2")}
+    cluster.start_scheduler()
+    cluster.submit("job-1", env=TOY_ENV)
+    cluster.wait_steps(after)
+    victim = agents[owner_of(cluster, "job-1")]
+
+    victim.popen.kill()
+    eventually("its trainer is dead too", lambda: not victim.tree(), 5)
+    executed = len(cluster.trace())
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED)
+
+    check(cluster, "job-1")
+    assert (record.epoch, record.preemptions, record.errors) == (2, 1, 0)
+    assert cluster.events("job-1", EventKind.LOST)
+    assert len(cluster.trace()) - STEPS <= EVERY
+    assert executed >= after
+
+
+def test_a_training_process_killed_alone_is_an_error_that_is_tried_again(cluster: Cluster) -> None:
+    agent = cluster.start_agent("i-1")
+    cluster.start_scheduler()
+    cluster.submit("job-1", env=TOY_ENV, retries={"errors": 1, "backoff": "1s"})
+    cluster.wait_steps(25)
+
+    os.kill(trainer_of(agent), signal.SIGKILL)
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED)
+
+    check(cluster, "job-1")
+    assert (record.epoch, record.errors, record.preemptions) == (2, 1, 0)
+    assert cluster.events("job-1", EventKind.ERROR)[0].data["exit_code"] == -signal.SIGKILL
+
+
+def test_a_whole_machine_killed_loses_at_most_one_checkpoint_interval(cluster: Cluster) -> None:
+    agents = {name: cluster.start_agent(name) for name in ("i-1", "i-2")}
+    cluster.start_scheduler()
+    for job in ("job-1", "job-2"):
+        cluster.submit(job, env=TOY_ENV)
+    cluster.wait_steps(60)
+
+    agents[owner_of(cluster, "job-1")].signal_tree(signal.SIGKILL)
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    cluster.wait_state("job-2", JobState.SUCCEEDED)
+
+    for job in ("job-1", "job-2"):
+        check(cluster, job)
+    assert len(cluster.trace()) - 2 * STEPS <= EVERY
+
+
+def test_a_scheduler_killed_over_and_over_disturbs_no_running_job(cluster: Cluster) -> None:
+    for name in ("i-1", "i-2"):
+        cluster.start_agent(name)
+    for job in ("job-1", "job-2", "job-3"):
+        cluster.submit(job, env=TOY_ENV)
+    for _ in range(4):
+        scheduler = cluster.start_scheduler()
+        time.sleep(1.5)
+        scheduler.popen.kill()
+    cluster.start_scheduler()
+
+    for job in ("job-1", "job-2", "job-3"):
+        record = cluster.wait_state(job, JobState.SUCCEEDED)
+        check(cluster, job)
+        assert (record.epoch, record.preemptions, record.errors) == (1, 0, 0)
+    assert len(cluster.trace()) == 3 * STEPS
+
+
+def test_everything_killed_at_once_goes_on_from_the_store(cluster: Cluster) -> None:
+    procs = [cluster.start_agent("i-1"), cluster.start_agent("i-2"), cluster.start_scheduler()]
+    for job in ("job-1", "job-2", "job-3"):
+        cluster.submit(job, env=TOY_ENV)
+    cluster.wait_steps(50)
+    for proc in procs:
+        proc.signal_tree(signal.SIGKILL)
+
+    for name in ("i-3", "i-4"):
+        cluster.start_agent(name)
+    cluster.start_scheduler()
+
+    for job in ("job-1", "job-2", "job-3"):
+        cluster.wait_state(job, JobState.SUCCEEDED, seconds=60)
+        check(cluster, job)
+
+
+def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster: Cluster) -> None:
+    agents = {name: cluster.start_agent(name) for name in ("i-1", "i-2")}
+    scheduler = cluster.start_scheduler()
+    cluster.submit("job-1", env={**TOY_ENV, "TOY_STEPS": "400"})
+    cluster.wait_steps(30)
+    name = owner_of(cluster, "job-1")
+    victim = agents[name]
+
+    victim.signal_tree(signal.SIGSTOP)
+    last = cluster.trace()[-1]["epoch"]
+    eventually(
+        "the successor published",
+        lambda: any(c.epoch > last for c in cluster.store.heads.get("job-1").value.checkpoints),
+    )
+    # Hold the others too, so that every change from here on is the sleeper's.
+    other = agents["i-2" if name == "i-1" else "i-1"]
+    other.signal_tree(signal.SIGSTOP)
+    scheduler.signal_tree(signal.SIGSTOP)
+    before, executed = cluster.keys(), len(cluster.trace())
+    victim.signal_tree(signal.SIGCONT)
+    eventually("its training process is over", lambda: victim.tree() == [victim.popen.pid])
+    eventually("the agent is well", lambda: cluster.keys()[f"control/instances/{name}.json"] != before[mine(name)])
+    after = cluster.keys()
+
+    assert {key for key in before if after.get(key) != before[key]} == {mine(name)}
+    assert set(after) == set(before)
+    assert len(cluster.trace()) == executed
+    other.signal_tree(signal.SIGCONT)
+    scheduler.signal_tree(signal.SIGCONT)
+    cluster.wait_state("job-1", JobState.SUCCEEDED, seconds=60)
+    check(cluster, "job-1", 400)
+
+
+def mine(name: str) -> str:
+    return f"control/instances/{name}.json"
+
+
+def test_what_was_killed_leaves_no_process_behind(cluster: Cluster) -> None:
+    agent = cluster.start_agent("i-1")
+    cluster.submit("job-1", env=TOY_ENV)
+    cluster.assign("job-1", "i-1")
+    cluster.wait_steps(5)
+    agent.popen.kill()
+    eventually("nothing is left", lambda: not agent.tree(), 5)
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(agent.home) not in listed

@@ -1,0 +1,121 @@
+"""Data order is a function of seed and epoch, and the position is what the loop was given."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from everspot_train.trainer import BatchOrder, Run, TensorLoader, resumable_loader
+from everspot_train.trainer.data import as_feed
+from torch import nn
+
+pytestmark = pytest.mark.torch
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def epoch(loader: Any) -> list[list[int]]:
+    return [batch.tolist() for batch in as_feed(loader)]
+
+
+def test_epochs_differ_and_seeds_differ_and_the_same_ones_do_not() -> None:
+    loader = resumable_loader(Numbers(), 8, seed=1)
+    first, second = epoch(loader), epoch(loader)
+    assert first != second
+    assert epoch(resumable_loader(Numbers(), 8, seed=1)) == first
+    assert epoch(resumable_loader(Numbers(), 8, seed=2)) != first
+    assert sorted(index for batch in first for index in batch) == list(range(40))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_position_is_what_was_handed_out_and_not_what_was_read_ahead(workers: int) -> None:
+    whole = epoch(resumable_loader(Numbers(), 8, seed=1))
+    loader = resumable_loader(Numbers(), 8, seed=1, num_workers=workers)
+    feed = as_feed(loader)
+    batches = iter(feed)
+    assert [next(batches).tolist() for _ in range(2)] == whole[:2]
+    state = feed.state_dict()
+    other = resumable_loader(Numbers(), 8, seed=1, num_workers=workers)
+    as_feed(other).load_state_dict(state)
+    assert epoch(other) == whole[2:]
+
+
+def test_iterating_a_loader_draws_nothing_from_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    epoch(resumable_loader(Numbers(), 8))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_last_small_batch_is_kept_where_that_is_wished() -> None:
+    order = BatchOrder(10, 4, shuffle=False, drop_last=False)
+    assert list(order) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(order) == 3
+
+
+def test_tensors_are_batched_in_the_same_order_as_a_data_set() -> None:
+    loader = TensorLoader((torch.arange(40),), BatchOrder(40, 8, seed=1))
+    assert [batch.tolist() for (batch,) in as_feed(loader)] == epoch(resumable_loader(Numbers(), 8, seed=1))
+    assert len(loader) == 5
+
+
+def test_a_position_in_another_order_is_refused() -> None:
+    with pytest.raises(ValueError, match="seed was 1 and is 2"):
+        BatchOrder(10, 2, seed=2).load_state_dict(BatchOrder(10, 2, seed=1).state_dict())
+    with pytest.raises(ValueError, match="length was 12 and is 10"):
+        BatchOrder(10, 2).load_state_dict(BatchOrder(12, 2).state_dict())
+
+
+def test_a_loader_without_a_position_is_refused_with_a_way_out() -> None:
+    with pytest.raises(TypeError, match="resumable_loader"):
+        as_feed(torch.utils.data.DataLoader(Numbers(), batch_size=8, shuffle=True))
+
+
+class Counter:
+    """A loader that keeps its own position, as torchdata's does."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.at < 3:
+            self.at += 1
+            yield torch.full((2, 3), float(self.at))
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def test_a_loader_with_a_state_of_its_own_is_taken_as_it_is() -> None:
+    with Run.open(precision="fp32") as run:
+        model = nn.Linear(3, 1)
+        run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loader=Counter())
+        seen = []
+        for batch in run.batches(5):
+            seen.append(batch[0, 0].item())
+            run.step(model(batch).sum())
+    assert seen == [1, 2, 3, 1, 2]
+
+
+def test_accumulated_batches_give_the_gradient_of_one_large_batch() -> None:
+    x, y = torch.from_numpy(np.random.default_rng(0).normal(size=(16, 3))).float(), torch.zeros(16, 1)
+    weights = []
+    for size, accumulation in ((16, 1), (4, 4)):
+        with Run.open(precision="fp32", seed=0, accumulation=accumulation, clip_norm=0.5) as run:
+            model = nn.Linear(3, 1)
+            loader = TensorLoader((x, y), BatchOrder(16, size))
+            run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loader=loader)
+            for a, b in run.batches(10):
+                run.step(nn.functional.mse_loss(model(a), b))
+            weights.append(model.weight.detach().clone())
+    assert torch.allclose(*weights, atol=1e-6)

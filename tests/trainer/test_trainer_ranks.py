@@ -1,0 +1,67 @@
+"""Several ranks on one machine: one model, each rank with random numbers and a share of the data of its own."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from everspot_train.trainer import BatchOrder
+from trainer_post import Post, read_losses
+
+pytestmark = pytest.mark.torch
+
+
+def test_two_ranks_under_torchrun_resume_bit_identically(post: Callable[..., Post], tmp_path: Path) -> None:
+    Post(root=tmp_path / "whole", store_root=tmp_path / "other").run(
+        tmp_path / "whole-losses", ranks=2, PRECISION="fp32"
+    )
+    first, second = post(1), post(2)
+    first.run(tmp_path / "first", ranks=2, PRECISION="fp32", STOP_AT=17)
+    assert (first.status.phase, first.status.durable_step) == ("stopped", 17)
+    second.run(tmp_path / "second", ranks=2, PRECISION="fp32")
+    for rank in (0, 1):
+        parts = [tmp_path / f"{name}.{rank}" for name in ("first", "second")]
+        assert read_losses(*parts) == read_losses(tmp_path / f"whole-losses.{rank}")
+    assert read_losses(tmp_path / "first.0") != read_losses(tmp_path / "first.1")
+    one, other = (torch.load(tmp_path / f"{name}.weights") for name in ("second", "whole-losses"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_checkpoint_of_one_rank_is_taken_up_by_two(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped / "store", tmp_path / "store")
+    second = Post(root=tmp_path / "second", store_root=tmp_path / "store", epoch=2)
+    second.run(tmp_path / "losses", ranks=2)
+    assert (second.status.phase, second.status.resumed_from, second.status.step) == ("finished", 17, 40)
+    said = (second.root / "stderr").read_text()
+    assert "world_size was 1 and is 2 now" in said
+    assert "rank 1 took no part in the checkpoint" in said
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_share_an_epoch_without_overlap(ranks: int) -> None:
+    orders = [BatchOrder(50, 4, seed=1, rank=rank, world_size=ranks) for rank in range(ranks)]
+    batches = [list(order) for order in orders]
+    assert {len(mine) for mine in batches} == {len(orders[0])} == {50 // (4 * ranks)}
+    seen = [index for mine in batches for batch in mine for index in batch]
+    assert len(seen) == len(set(seen)) == len(orders[0]) * 4 * ranks
+
+
+def test_a_position_left_by_other_ranks_goes_on_behind_what_they_consumed() -> None:
+    one = BatchOrder(50, 4, seed=1, rank=0, world_size=1)
+    for _ in range(3):
+        one.advance()
+    two = [BatchOrder(50, 4, seed=1, rank=rank, world_size=2) for rank in (0, 1)]
+    for order in two:
+        order.load_state_dict(one.state_dict())
+    whole = [index for batch in BatchOrder(50, 4, seed=1, rank=0, world_size=1) for index in batch]
+    rest = [index for pair in zip(*two, strict=True) for batch in pair for index in batch]
+    assert rest == whole[12 : 12 + len(rest)]
+    assert len(rest) == 32
+
+
+def test_ranks_of_different_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="drop_last"):
+        BatchOrder(50, 4, rank=0, world_size=2, drop_last=False)
+    with pytest.raises(ValueError, match="no batch"):
+        BatchOrder(7, 4, rank=0, world_size=2)

@@ -114,9 +114,7 @@ class Checkpoints:
             new = old.value.model_copy(update={"checkpoints": [checkpoint, *kept][:keep]})
             if self._write(old, new):
                 return checkpoint
-            self._head = self._current()
-            if self._head is None or self._head.value.epoch != self.epoch:
-                raise Fenced(self._job_id, self.epoch, "the head is no longer its own")
+            self._head = self._own()
         raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be published")
 
     def restore(self, folder: Path) -> Checkpoint | None:
@@ -151,9 +149,7 @@ class Checkpoints:
         Raises:
             Fenced: if a later owner has taken over, or the guard says no; what is left is the successor's to delete.
         """
-        head = self._current()
-        if head is None or head.value.epoch != self.epoch:
-            raise Fenced(self._job_id, self.epoch, "the head is no longer its own")
+        head = self._own()
         named = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
         newest = max((checkpoint.step for checkpoint in head.value.checkpoints), default=-1)
         deleted = []
@@ -161,12 +157,20 @@ class Checkpoints:
             epoch, step = _place(entry.key)
             if entry.key in named or epoch > self.epoch or (epoch == self.epoch and step > newest):
                 continue
+            self._own()  # between two deletes the owner may have slept for as long as it likes
             self._check_guard()
             if guard is not None and not guard():
                 raise Fenced(self._job_id, self.epoch, "its lease has ended")
             self._data.delete(entry.key)
             deleted.append(entry.key)
         return deleted
+
+    def _own(self) -> Versioned[CheckpointHead]:
+        """The head as it is now, if it is under the own epoch."""
+        head = self._current()
+        if head is None or head.value.epoch != self.epoch:
+            raise Fenced(self._job_id, self.epoch, "the head is not its own")
+        return head
 
     def _fenced(self) -> Versioned[CheckpointHead]:
         """The head under the own epoch, as last read or written."""

@@ -1,0 +1,45 @@
+"""An owner to be stopped: holds a lease, publishes a checkpoint and retires old ones, again and again.
+
+usage: sleeper.py CONTROL_URL DATA_URL JOB EPOCH OWNER TTL_SECONDS SCRATCH GUARDED. Prints what it does. GUARDED 0: it
+ignores its own lease, as a program would that was stopped just behind the question, so that the fence alone protects.
+"""
+
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.records import Progress
+from everspot_store import Fenced, Store
+
+
+def main() -> None:
+    control, data, job, epoch, owner, ttl, scratch, guarded = sys.argv[1:]
+    store = Store.open(control, data)
+    lease = store.acquire(job, int(epoch), owner, ttl=timedelta(seconds=float(ttl)))
+    assert lease is not None
+    checkpoints = store.checkpoints(job, int(epoch), guard=lease.valid if guarded == "1" else None)
+    restored = checkpoints.restore(Path(scratch, "restored"))
+    step = restored.step if restored else 0
+
+    def beat() -> None:
+        while lease.renew(Progress(step=step)):
+            time.sleep(float(ttl) / 5)
+        print("lost", flush=True)
+
+    threading.Thread(target=beat, daemon=True).start()
+    part = Path(scratch, "part")
+    print("ready", flush=True)
+    try:
+        while True:
+            step += 1
+            part.write_bytes(f"{owner} {step}".encode() * 20_000)
+            checkpoints.publish(step, {"model": part, "optimizer": part})
+            print(f"published {step}", flush=True)
+            checkpoints.retire()
+    except Fenced as error:
+        print(f"fenced {error}", flush=True)
+
+
+main()

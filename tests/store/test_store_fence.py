@@ -1,0 +1,113 @@
+"""A real owner is stopped (SIGSTOP) past its lease, its successor publishes, and it is woken (SIGCONT)."""
+
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from everspot_core import lease as transitions
+from everspot_core.job import JobSubmission
+from everspot_core.records import JobState
+from everspot_store import Store
+
+SLEEPER = Path(__file__).with_name("sleeper.py")
+TTL = 1.0
+
+
+def read(process: subprocess.Popen[str], word: str, seconds: float = 20) -> str:
+    """The next line that begins with `word`."""
+    assert process.stdout is not None
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if select.select([process.stdout], [], [], 0.05)[0]:
+            line = process.stdout.readline()
+            assert line, f"ended before it said {word!r}"
+            if line.startswith(word):
+                return line
+    raise AssertionError(f"never said {word!r}")
+
+
+def assign(store: Store, job_id: str, instance: str) -> int:
+    old = store.records.get(job_id)
+    new = transitions.assign(old.value if old else None, job_id, instance, datetime.now(UTC))
+    written = store.records.create(job_id, new) if old is None else store.records.replace(job_id, old, new)
+    assert written is not None
+    return new.epoch
+
+
+def expire_when_it_stands_still(store: Store, job_id: str) -> None:
+    """What a scheduler does: by its own clock, and by nothing but the unchanged ETag."""
+    end = time.monotonic() + 20
+    seen, since = "", time.monotonic()
+    while time.monotonic() < end:
+        record = store.records.get(job_id)
+        assert record is not None
+        if record.etag != seen:
+            seen, since = record.etag, time.monotonic()
+        elif time.monotonic() - since >= TTL:
+            assert store.records.replace(job_id, record, transitions.expire(record.value, datetime.now(UTC)))
+            return
+        time.sleep(0.05)
+    raise AssertionError("the owner never stood still")
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.parametrize(("guarded", "seed"), [("1", 1), ("1", 2), ("0", 3), ("0", 4), ("0", 5)])
+def test_an_owner_that_overslept_its_lease_harms_nothing(
+    request: pytest.FixtureRequest,
+    kind: str,
+    guarded: str,
+    seed: int,
+    submission: Callable[..., JobSubmission],
+    tmp_path: Path,
+) -> None:
+    store: Store = request.getfixturevalue(f"{kind}_store")
+    store.submit(submission())
+    epoch = assign(store, "job-1", "i-1")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    arguments = [store.control.url, store.data.url, "job-1", str(epoch), "i-1", str(TTL), str(scratch), guarded]
+    owner = subprocess.Popen([sys.executable, SLEEPER, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        read(owner, "published")
+        time.sleep(random.Random(seed).uniform(0, 0.3))
+        owner.send_signal(signal.SIGSTOP)
+
+        expire_when_it_stands_still(store, "job-1")
+        heir_epoch = assign(store, "job-1", "i-2")
+        lease = store.acquire("job-1", heir_epoch, "i-2")
+        assert lease is not None and heir_epoch == epoch + 1
+        heir = store.checkpoints("job-1", heir_epoch)
+        restored = heir.restore(tmp_path / "restored")
+        assert restored is not None
+        (tmp_path / "part").write_bytes(b"heir")
+        heir.publish(restored.step + 1, {"model": tmp_path / "part"}, keep=3)
+        head, record = store.heads.get("job-1"), store.records.get("job-1")
+        assert head is not None and record is not None and record.value.state is JobState.RUNNING
+        named = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
+        before = {entry.key: entry.etag for entry in store.data.list("jobs/")}
+
+        owner.send_signal(signal.SIGCONT)
+        said = read(owner, "fenced")
+        assert "epoch 1" in said
+        owner.wait(10)
+        assert store.heads.get("job-1") == head, "it published"
+        assert store.records.get("job-1") == record, "it renewed or released"
+        after = {entry.key: entry.etag for entry in store.data.list("jobs/")}
+        assert {key: after.get(key) for key in named} == {key: before[key] for key in named}, "it destroyed a part"
+        changed = {key for key in before if after.get(key) != before[key]}
+        assert all("/000001/" in key for key in changed) and len(changed) <= 1, "it deleted or overwrote"
+        assert all("/000001/" in key for key in after.keys() - before.keys()), "it wrote where it may not"
+        if guarded == "1":
+            assert len(after.keys() - before.keys()) <= 2, "with its lease over it began another upload"
+        again = store.checkpoints("job-1").restore(tmp_path / "again")
+        assert again is not None and again.step == restored.step + 1
+    finally:
+        owner.kill()
+        owner.communicate()

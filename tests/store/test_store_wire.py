@@ -1,0 +1,279 @@
+"""The store against a real S3 protocol, with what the wire and a busy S3 do to requests."""
+
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+import boto3
+import pytest
+from everspot_core.job import JobSubmission
+from everspot_core.records import Request
+from everspot_store import (
+    Bucket,
+    KeyTaken,
+    ManualClock,
+    Store,
+    StoreDenied,
+    StoreError,
+    StoreMissing,
+    StoreUnavailable,
+    Table,
+    WriteOutcome,
+)
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _wire_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("everspot_test_wire", Path(__file__).with_name("wire.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def wire(aws: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with _wire_module().Wire(aws) as wire:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", wire.url)
+        yield wire
+
+
+@pytest.fixture
+def bucket(aws: str, wire: Any, clock: ManualClock) -> Bucket:
+    name = f"everspot-{uuid4().hex[:12]}"
+    boto3.client("s3", endpoint_url=aws).create_bucket(Bucket=name)
+    return Bucket.open(f"s3://{name}", clock=clock)
+
+
+@pytest.fixture
+def table(bucket: Bucket) -> Table[Request]:
+    return Table(bucket, "cancels", Request)
+
+
+def test_the_four_outcomes_on_the_wire(bucket: Bucket, wire: Any) -> None:
+    done = bucket.create("k", b"1")
+    assert done.outcome is WriteOutcome.DONE and done.etag is not None
+    assert bucket.create("k", b"2").outcome is WriteOutcome.LOST
+    assert bucket.replace("k", b"2", '"other"').outcome is WriteOutcome.LOST
+    assert bucket.replace("absent", b"2", done.etag).outcome is WriteOutcome.LOST
+    wire.on("PUT", "/k", (409, "ConditionalRequestConflict"), times=2)
+    assert bucket.create("k2", b"1").outcome is WriteOutcome.CONFLICT
+    assert bucket.replace("k", b"2", done.etag).outcome is WriteOutcome.CONFLICT
+    wire.on("PUT", "/k", "cut")
+    assert bucket.replace("k", b"2", done.etag).outcome is WriteOutcome.UNKNOWN
+    there = bucket.get("k")
+    assert there is not None and there.value == b"2"
+    wire.on("PUT", "/k", "drop")
+    assert bucket.replace("k", b"3", there.etag).outcome is WriteOutcome.UNKNOWN
+    assert bucket.get("k") == there
+    wire.on("PUT", "/k", (503, "SlowDown"))
+    assert bucket.replace("k", b"3", there.etag).outcome is WriteOutcome.UNKNOWN
+    assert wire.spent
+
+
+def test_one_attempt_is_one_request(bucket: Bucket, wire: Any) -> None:
+    """A hidden retry of a conditional write would answer 412 to its own success."""
+    wire.on("PUT", "/k", "cut")
+    bucket.create("k", b"1")
+    assert [method for method, path in wire.requests if path.endswith("/k")] == ["PUT"]
+
+
+@pytest.mark.parametrize("what", [(409, "ConditionalRequestConflict"), "cut", "drop", (503, "SlowDown"), (500, "X")])
+def test_a_document_is_written_once_through_every_disturbance(table: Table[Request], wire: Any, what: Any) -> None:
+    wire.on("PUT", "/cancels/", what)
+    first = table.create("j", Request(at=AT))
+    assert first is not None
+    wire.on("PUT", "/cancels/", what)
+    second = table.replace("j", first, Request(at=AT, by="us"))
+    assert second is not None and table.get("j") == second
+    assert table.replace("j", first, Request(at=AT, by="late")) is None
+    assert wire.spent
+
+
+def test_a_submission_is_created_through_every_disturbance(
+    aws: str, wire: Any, clock: ManualClock, submission: Callable[..., JobSubmission]
+) -> None:
+    name = f"everspot-{uuid4().hex[:12]}"
+    boto3.client("s3", endpoint_url=aws).create_bucket(Bucket=name)
+    store = Store.open(f"s3://{name}", f"s3://{name}", clock=clock)
+    for number, what in enumerate(["cut", "drop", (409, "ConditionalRequestConflict"), (503, "SlowDown")]):
+        wire.on("PUT", "/jobs/", what)
+        store.submit(submission(f"job-{number}"))
+    assert len(store.jobs.scan()) == 4 and wire.spent
+
+
+@pytest.mark.parametrize("what", ["drop", "cut", (503, "SlowDown"), (500, "InternalError")])
+def test_reads_writes_and_uploads_are_retried(bucket: Bucket, wire: Any, tmp_path: Path, what: Any) -> None:
+    wire.on("PUT", "/k", what, times=2).on("GET", "/k", what, times=2).on("GET", "list-type", what)
+    wire.on("DELETE", "/k", what)
+    bucket.put("k", b"1")
+    assert [entry.key for entry in bucket.list()] == ["k"]
+    found = bucket.get("k")
+    assert found is not None and found.value == b"1"
+    bucket.delete("k")
+    (tmp_path / "small").write_bytes(b"small")
+    wire.on("PUT", "/small", what)
+    bucket.upload("small", tmp_path / "small")
+    (tmp_path / "large").write_bytes(b"x" * (40 << 20))
+    wire.on("PUT", "/large", what).on("POST", "/large", what).on("GET", "/large", what)
+    stored = bucket.upload("large", tmp_path / "large")
+    assert bucket.download("large", tmp_path / "back", stored.sha256) == stored.sha256
+    assert wire.spent
+    with pytest.raises(KeyTaken):
+        bucket.upload("large", tmp_path / "large")
+    with pytest.raises(KeyTaken):
+        bucket.upload("small", tmp_path / "large")
+
+
+def test_errors_are_told_apart(bucket: Bucket, wire: Any, clock: ManualClock) -> None:
+    missing = Bucket.open("s3://everspot-none", clock=clock)
+    for call in (
+        lambda: missing.get("k"),
+        lambda: missing.list(),
+        lambda: missing.put("k", b""),
+        lambda: missing.create("k", b""),
+        lambda: missing.delete("k"),
+    ):
+        with pytest.raises(StoreMissing, match="everspot-none"):
+            call()
+    for status, code in ((403, "AccessDenied"), (400, "ExpiredToken"), (403, "InvalidAccessKeyId")):
+        wire.on("GET", "/k", (status, code)).on("PUT", "/k", (status, code))
+        with pytest.raises(StoreDenied, match=code):
+            bucket.get("k")
+        with pytest.raises(StoreDenied, match=code):
+            bucket.create("k", b"")
+    assert clock.slept == [], "a refusal is not retried"
+    wire.on("GET", "/k", "drop", times=4)
+    with pytest.raises(StoreUnavailable):
+        bucket.get("k")
+    assert wire.spent and len(clock.slept) == 3
+
+
+@pytest.mark.parametrize("url", ["/tmp/x", "s4://x", "ftp://x/y", "file://host/x", "s3://"])
+def test_a_url_that_is_no_store_is_refused(url: str) -> None:
+    with pytest.raises(StoreError):
+        Bucket.open(url)
+
+
+def test_a_plain_endpoint_is_used_only_where_the_environment_names_one(
+    aws: str, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    """The product never sends data unencrypted by itself: without the variable an http metadata answer changes
+    nothing."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.replace("http://", "https://"))
+    with pytest.raises(StoreUnavailable):
+        Bucket.open("s3://everspot-none", clock=clock).get("k")
+
+
+class Metadata:
+    """The instance metadata service, version 2, with role credentials that change at every question."""
+
+    def __init__(self, lifetime: timedelta) -> None:
+        self.handed_out = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                self.answer(b"token" if self.path == "/latest/api/token" else None)
+
+            def do_GET(self) -> None:
+                if self.headers.get("X-aws-ec2-metadata-token") != "token":
+                    self.send_error(401)
+                    return
+                path = self.path.rstrip("/")
+                if path.endswith("/security-credentials"):
+                    self.answer(b"everspot-agent")
+                elif path.endswith("/security-credentials/everspot-agent"):
+                    outer.handed_out += 1
+                    expires = datetime.now(UTC) + lifetime
+                    self.answer(
+                        json.dumps(
+                            {
+                                "Code": "Success",
+                                "LastUpdated": "2026-01-01T00:00:00Z",
+                                "Type": "AWS-HMAC",
+                                "AccessKeyId": f"ROLE{outer.handed_out}",
+                                "SecretAccessKey": "secret",
+                                "Token": "session",
+                                "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                            }
+                        ).encode()
+                    )
+                else:
+                    self.answer(None)
+
+            def answer(self, data: bytes | None) -> None:
+                self.send_response(404 if data is None else 200)
+                self.send_header("Content-Length", str(len(data or b"")))
+                self.end_headers()
+                self.wfile.write(data or b"")
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.mark.parametrize(("lifetime", "refreshed"), [(timedelta(hours=6), False), (timedelta(minutes=2), True)])
+def test_the_role_of_the_instance_is_used_and_refreshed_before_it_expires(
+    bucket: Bucket, wire: Any, monkeypatch: pytest.MonkeyPatch, lifetime: timedelta, refreshed: bool
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    metadata = Metadata(lifetime)
+    with metadata as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
+        mine = Bucket.open(bucket.url)
+        mine.put("k", b"1")
+        for _ in range(3):
+            mine.get("k")
+    signed = [text.split("Credential=")[1].split("/")[0] for text in wire.authorizations[-4:]]
+    assert signed[0].startswith("ROLE")
+    assert (len(set(signed)) > 1) is refreshed
+    assert (metadata.handed_out > 1) is refreshed
+
+
+def test_a_silent_metadata_service_is_not_taken_for_a_refusal(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with Metadata(timedelta(hours=1)) as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+    with pytest.raises(StoreUnavailable):
+        Bucket.open(bucket.url, clock=clock).get("k")
+
+
+def test_a_caller_may_bring_its_own_credentials(bucket: Bucket, wire: Any) -> None:
+    mine = Bucket.open(
+        bucket.url,
+        credentials=lambda: {
+            "access_key_id": "PROFILE",
+            "secret_access_key": "secret",
+            "token": None,
+            "expires_at": None,
+        },
+    )
+    mine.put("k", b"1")
+    assert "Credential=PROFILE/" in wire.authorizations[-1]

@@ -1,0 +1,98 @@
+"""A scripted man in the middle: real S3 requests on the wire, and what a network and a busy S3 can do to them."""
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+ERROR = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>scripted</Message></Error>'
+
+
+class Wire:
+    """Passes requests on to `target` unless a line of the script says otherwise. Each line strikes once.
+
+    A line is (method, part of the path, what): an HTTP status with its S3 code; "cut" (passed on, answer never sent),
+    or "drop" (not passed on, connection closed).
+    """
+
+    def __init__(self, target: str) -> None:
+        self._target = urlsplit(target).netloc
+        self._script: list[tuple[str, str, tuple[int, str] | str]] = []
+        self.requests: list[tuple[str, str]] = []
+        self.authorizations: list[str] = []
+        wire = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one(self) -> None:
+                wire.handle(self)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> "Wire":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def on(self, method: str, path: str, what: tuple[int, str] | str, times: int = 1) -> "Wire":
+        self._script += [(method, path, what)] * times
+        return self
+
+    @property
+    def spent(self) -> bool:
+        return not self._script
+
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        self.requests.append((request.command, request.path))
+        self.authorizations.append(request.headers.get("Authorization", ""))
+        what = self._next(request.command, request.path)
+        if what == "drop":
+            request.close_connection = True
+            return
+        if isinstance(what, tuple):
+            self._answer(request, what[0], {"Content-Type": "application/xml"}, ERROR.format(code=what[1]).encode())
+            return
+        connection = http.client.HTTPConnection(self._target)
+        connection.request(request.command, request.path, body, dict(request.headers))
+        answer = connection.getresponse()
+        data, headers = answer.read(), dict(answer.getheaders())
+        connection.close()
+        if what == "cut":
+            request.close_connection = True
+            return
+        self._answer(request, answer.status, headers, data)
+
+    def _answer(self, request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], data: bytes) -> None:
+        request.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "connection", "transfer-encoding", "server", "date"):
+                request.send_header(name, value)
+        length = headers.get("Content-Length", headers.get("content-length")) if request.command == "HEAD" else None
+        request.send_header("Content-Length", length or str(len(data)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(data)
+
+    def _next(self, method: str, path: str) -> tuple[int, str] | str | None:
+        for line in self._script:
+            if line[0] == method and line[1] in path:
+                self._script.remove(line)
+                return line[2]
+        return None

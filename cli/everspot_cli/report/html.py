@@ -14,7 +14,7 @@ from everspot_cli.tables import duration
 def document(report: dict[str, Any], material: Material, only: str | None = None) -> str:
     """The page."""
     style = (resources.files("everspot_cli") / "report" / "page.css").read_text()
-    name = report["cluster"] if only is None else only
+    name = f"Cluster {report['cluster']}" if only is None else f"Job {only}"
     scale = report["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
     sections = [
@@ -70,7 +70,13 @@ def _cards(report: dict[str, Any]) -> str:
         _card(str(redone), "steps redone after notices", f"{silent} in total", "good" if redone == 0 else "bad"),
     ]
     if waits:
-        cards.append(_card(f"{max(waits):.1f} s", "notice to durable, longest", f"{len(waits)} notices"))
+        cards.append(
+            _card(
+                f"{max(waits):.1f} s",
+                "notice to durable, longest",
+                f"over {len(waits)} notice{'s' if len(waits) > 1 else ''}",
+            )
+        )
     if accuracy is not None:
         cards.append(_card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
     return f'<div class="cards">{"".join(cards)}</div>'
@@ -111,8 +117,8 @@ def _jobs(report: dict[str, Any]) -> str:
                 accuracy,
             ]
         )
-    names = ("job", "state", "priority", "total duration", "job duration", "spot / on-demand h", "interruptions",
-             "time lost", "steps redone", "cost", "on-demand", "saved", "accuracy")  # fmt: skip
+    names = ("job", "state", "priority", "total duration", "job duration", "spot / on-demand h", "interrupted",
+             "time lost", "redone", "cost", "on-demand", "saved", "accuracy")  # fmt: skip
     return _table(names, rows, 3)
 
 

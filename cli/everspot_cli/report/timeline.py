@@ -11,7 +11,7 @@ from everspot_core.records import Event, EventKind, Role
 from everspot_cli.report.gather import Material
 from everspot_cli.tables import duration
 
-LABEL, WIDTH, RIGHT = 292, 1180, 16  # units of the drawing
+LABEL, WIDTH, RIGHT = 272, 1180, 28  # units of the drawing
 ROW, BAR, TOP = 30, 16, 34
 COLOURS = 8
 _STEPS = [timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)] + [

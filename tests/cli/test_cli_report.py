@@ -1,0 +1,221 @@
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+AS_OF = "2026-03-01T15:00:00Z"
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LISTED = {"m6i.large": 0.096, "c6i.large": 0.085, "m7i.large": 0.1008, "t3.small": 0.0208}
+
+
+def report_of(world, *arguments):
+    answer = world.run("--json", "report", "--as-of", AS_OF, *arguments)
+    assert answer.code == 0, answer.err
+    return answer.json
+
+
+def dollars(*parts):
+    """Sum of (seconds, dollars an hour)."""
+    return pytest.approx(sum(seconds * usd for seconds, usd in parts) / 3600, abs=1e-6)
+
+
+def test_the_report_has_what_is_promised_of_it(past):
+    report = report_of(past)
+    assert {
+        "jobs", "interruptions", "steps_redone_after_notice", "steps_redone_total", "cost_usd", "on_demand_cost_usd",
+        "savings_percent", "accuracy", "notice_to_durable_seconds", "time_scale", "as_of",
+    } <= set(report)  # fmt: skip
+    assert [(j["job_id"], j["state"]) for j in report["jobs"]] == [("moved", "SUCCEEDED"), ("steady", "SUCCEEDED")]
+    assert (report["as_of"], report["time_scale"], report["cluster"]) == (AS_OF, 1, "test")
+    assert report["accuracy"] == 0.89
+    assert report["notice_to_durable_seconds"] == [10.0]
+    assert (report["steps_redone_after_notice"], report["steps_redone_total"]) == (0, 40)
+
+
+def test_the_report_of_a_known_past_is_known_to_the_last_figure(past):
+    """A change here is a change of what users read: look at it, then write the file anew."""
+    report = report_of(past)
+    for price in report["list_prices"]:
+        price.pop("age")  # it grows by itself
+    golden = Path(__file__).with_name("report.golden.json")
+    assert report == json.loads(golden.read_text())
+
+
+def test_the_dollars_of_the_report_by_hand(past):
+    report = report_of(past)
+    assert report["cost_usd"] == dollars(
+        (10800, LISTED["m6i.large"]), (10800, LISTED["t3.small"]),
+        (1800, 0.04), (4120 - 1800, 0.05), (5250 - 60, 0.04), (8200 - 60, 0.04),
+    )  # fmt: skip
+    moved = next(j for j in report["jobs"] if j["job_id"] == "moved")
+    assert moved["cost_usd"] == dollars((1600, 0.04), (4020 - 1800, 0.05), (5250 - 4030, 0.04), (8000 - 5310, 0.04))
+    # Lost: from the notice at 4000 to training at 4060, from the checkpoint at 5000 to training at 5340.
+    assert moved["lost_seconds"] == 60 + 340
+    assert moved["on_demand_cost_usd"] == dollars(
+        (4000 - 200, LISTED["c6i.large"]), (5000 - 4060, LISTED["m7i.large"]), (8000 - 5340, LISTED["c6i.large"])
+    )
+    assert report["jobs_cost_usd"] + report["idle_and_boot_cost_usd"] == pytest.approx(report["cost_usd"], abs=2e-6)
+    assert sum(i["cost_usd"] for i in report["instances"]) == pytest.approx(report["cost_usd"], abs=1e-5)
+    assert sum(u["cost_usd"] for u in report["usage"]) == pytest.approx(report["cost_usd"], abs=1e-5)
+    assert report["scheduler_cost_usd"] == dollars((10800, LISTED["t3.small"]))
+
+
+def test_every_interruption_is_told_with_what_it_cost(past):
+    first, second = report_of(past)["interruptions"]
+    assert (first["kind"], first["source"], first["instance_id"], first["resumed_on"]) == (
+        "notice", "imds", "i-spot1", "i-spot2",
+    )  # fmt: skip
+    assert (first["steps_redone"], first["resumed_from"], first["changeover_seconds"]) == (0, 2000, 40)
+    assert (second["kind"], second["notice_to_durable_seconds"]) == ("lost", None)
+    # Metrics had come to step 2540, events only to 2530.
+    assert (second["last_step"], second["resumed_from"], second["steps_redone"]) == (2540, 2500, 40)
+
+
+def test_what_is_left_out_and_how_old_prices_are_is_said(past):
+    report = report_of(past)
+    assert any("EBS" in name for name in report["left_out"])
+    assert all(p["source"] and p["age"] for p in report["list_prices"])
+    assert {p["instance_type"] for p in report["list_prices"]} == set(LISTED)
+    text = past.run("report", "--as-of", AS_OF).out
+    assert "Not in these figures" in text and "skypilot-catalog" in text
+
+
+def test_the_report_of_one_job_has_its_own_money_only(past):
+    report = report_of(past, "moved")
+    assert report["scope"] == "moved"
+    assert report["cost_usd"] == report["jobs"][0]["cost_usd"] == report["jobs_cost_usd"]
+    assert report["idle_and_boot_cost_usd"] == 0
+    assert len(report["jobs"]) == 1
+
+
+def test_an_empty_cluster_has_an_empty_report(world):
+    report = report_of(world)
+    assert (report["cost_usd"], report["savings_percent"], report["accuracy"], report["jobs"]) == (0, None, None, [])
+    answer = world.run("report", "--html", str(world.root / "r.html"))
+    assert answer.code == 0, answer.err
+
+
+def test_a_loss_is_shown_as_negative_savings(world):
+    world.launch("i-spot1", 0)
+    world.price("i-spot1", 0, 0.04)
+    world.price("i-spot1", 1, 0.5)
+    report = report_of(world)
+    assert report["savings_percent"] < -400
+    assert report["savings_usd"] < 0
+
+
+def test_compare_puts_spot_beside_on_demand(past):
+    sides = past.run("--json", "compare", "moved").json["sides"]
+    assert [s["interruptions"] for s in sides] == [2, 0]
+    assert sides[0]["cost_usd"] < sides[1]["cost_usd"]
+    assert sides[0]["job_duration_seconds"] - sides[1]["job_duration_seconds"] == 20 + 30 + 250 + 30
+    assert "costs 48.5 % less" in past.run("compare", "moved").out
+    others = past.run("--json", "compare", "moved", "steady").json["sides"]
+    assert others[1]["side"] == "steady as it ran"
+
+
+class Outside(HTMLParser):
+    """Collects what a page would ask of the network, and that its tags are closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.open = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.asked += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "action")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.asked += [tag] if tag in ("script", "link", "iframe", "img") else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_asks_nothing_of_the_network_and_draws_everything(past, tmp_path):
+    path = tmp_path / "deep" / "report.html"
+    assert past.run("report", "--as-of", AS_OF, "--html", str(path)).code == 0
+    page = path.read_text()
+    parser = Outside()
+    parser.feed(page)
+    assert (parser.asked, parser.open) == ([], [])
+    assert "url(" not in page and "@import" not in page and "http" not in page.replace("http-equiv", "")
+    assert "prefers-color-scheme: dark" in page
+    drawing = page[page.index("<svg") : page.index("</svg>")]
+    for iid in ("i-base", "i-brain", "i-spot1", "i-spot2", "i-spot3"):
+        assert iid in drawing
+    marks = {name: len(re.findall(f'class="{name}"', drawing)) for name in ("notice", "lost", "taken", "done")}
+    assert marks == {"notice": 1, "lost": 1, "taken": 1, "done": 2}
+    assert drawing.count('class="checkpoint"') == 3
+    assert "step 2000 (notice)" in drawing
+
+
+def test_names_of_users_cannot_break_the_page(past, tmp_path):
+    past.submit("evil", 9100, tags={"Team": "<script>"})
+    past.assign("evil", "i-base", 9110)
+    path = tmp_path / "report.html"
+    past.run("report", "--html", str(path))
+    assert "<script" not in path.read_text()
+
+
+def market_log(past, path: Path) -> Path:
+    """The market's own log of the same past."""
+    lines = []
+    for launch in (doc.value for doc in past.store.launches.scan().values()):
+        listed = {} if launch.market.value == "spot" else {"usd_per_hour": LISTED[launch.instance_type]}
+        lines.append({"event": "launch", "at": launch.launched_at.isoformat(), "id": launch.instance_id,
+                      "type": launch.instance_type, "zone": launch.zone, "market": launch.market.value,
+                      **listed})  # fmt: skip
+    for end in (doc.value for doc in past.store.ends.scan().values()):
+        lines.append({"event": "end", "at": end.ended_at.isoformat(), "id": end.instance_id,
+                      "interrupted": end.interrupted})  # fmt: skip
+    for point in past.store.prices():
+        if point.market.value == "spot":
+            lines.append({"event": "price", "at": point.at.isoformat(), "type": point.instance_type,
+                          "zone": point.zone, "usd": point.usd_per_hour})  # fmt: skip
+    lines.sort(key=lambda line: line["at"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def audit(log: Path, until: str) -> float:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/audit_bill.py", log, "--until", until, "--json"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["total_usd"]
+
+
+@pytest.mark.parametrize("minutes", [0.5, 30, 100, 180])
+def test_the_independent_bill_is_equal_at_any_moment(past, tmp_path, minutes):
+    until = (T0 + timedelta(minutes=minutes)).isoformat()
+    report = past.run("--json", "report", "--as-of", until).json
+    assert report["cost_usd"] == audit(market_log(past, tmp_path / "market.jsonl"), until)
+    assert report["cost_usd"] > 0
+
+
+def test_the_independent_bill_shares_no_code():
+    text = (ROOT / "tools/audit_bill.py").read_text()
+    imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
+    assert imported <= {"argparse", "json", "sys", "datetime", "decimal", "fractions", "pathlib"}
+
+
+def test_the_independent_bill_knows_the_free_first_hour_and_the_minimum(tmp_path):
+    log = tmp_path / "market.jsonl"
+    lines = [
+        {"event": "price", "at": "2026-01-01T00:00:00Z", "type": "t", "zone": "z", "usd": 0.36},
+        *({"event": "launch", "at": "2026-01-01T00:00:00Z", "id": i, "type": "t", "zone": "z", "market": "spot"}
+          for i in ("free", "paid", "short", "full")),
+        {"event": "end", "at": "2026-01-01T00:00:10Z", "id": "short", "interrupted": False},
+        {"event": "end", "at": "2026-01-01T00:59:59Z", "id": "free", "interrupted": True},
+        {"event": "end", "at": "2026-01-01T00:59:59Z", "id": "paid", "interrupted": False},
+        {"event": "end", "at": "2026-01-01T01:00:00Z", "id": "full", "interrupted": True},
+    ]  # fmt: skip
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "la')
+    assert audit(log, "2026-01-01T02:00:00Z") == pytest.approx((60 + 3599 + 3600) * 0.36 / 3600, abs=1e-6)

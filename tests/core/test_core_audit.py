@@ -1,0 +1,71 @@
+"""The bill against the script that shares no code with it, over random markets."""
+
+import importlib.util
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+
+from everspot_core.catalogue import builtin
+from everspot_core.cost import bill
+from everspot_core.prices import exact
+from everspot_core.records import EndRecord, LaunchRecord, Market, PricePoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+T0 = datetime(2026, 3, 1, tzinfo=UTC)
+ZONES = ("us-east-1a", "us-east-1b")
+TYPES = {"m6i.large": 0.096, "c6i.large": 0.085}
+
+
+def _tool() -> ModuleType:
+    path = Path(__file__).parents[2] / "tools/audit_bill.py"
+    spec = importlib.util.spec_from_file_location("audit_bill", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+audit_bill = _tool()
+seconds = st.one_of(st.integers(0, 9000), st.sampled_from([59, 60, 61, 3599, 3600, 3601]))
+
+
+@st.composite
+def markets(draw):
+    points = {(k, z, 0): draw(st.integers(1, 999)) / 10_000 for k in TYPES for z in ZONES}
+    for _ in range(draw(st.integers(0, 8))):
+        moved = (draw(st.sampled_from(list(TYPES))), draw(st.sampled_from(ZONES)), draw(seconds))
+        points[moved] = draw(st.integers(1, 999)) / 10_000
+    launches, ends = [], []
+    for number in range(draw(st.integers(1, 6))):
+        start, market = draw(seconds), draw(st.sampled_from(list(Market)))
+        place = draw(st.sampled_from(list(TYPES))), draw(st.sampled_from(ZONES))
+        launches.append((f"i-{number}", *place, market, start))
+        if draw(st.booleans()):
+            ends.append((f"i-{number}", start + draw(seconds), draw(st.booleans())))
+    return points, launches, ends
+
+
+def at(second: int) -> datetime:
+    return T0 + timedelta(seconds=second)
+
+
+@settings(max_examples=200, deadline=None)
+@given(markets(), seconds)
+def test_bill_and_independent_sum_are_exactly_equal(market, until):
+    points, launches, ends = market
+    ours = bill(
+        [LaunchRecord(instance_id=i, instance_type=k, zone=z, market=m, launched_at=at(s)) for i, k, z, m, s in launches],
+        [EndRecord(instance_id=i, ended_at=at(s), interrupted=taken) for i, s, taken in ends],
+        [PricePoint(instance_type=k, zone=z, market=Market.SPOT, at=at(s), usd_per_hour=usd, source="t")
+         for (k, z, s), usd in points.items()],
+        {}, builtin(), at(until),
+    )  # fmt: skip
+    lines = [{"event": "price", "at": at(s).isoformat(), "type": k, "zone": z, "usd": exact(usd)}
+             for (k, z, s), usd in points.items()]  # fmt: skip
+    for i, k, z, m, s in launches:
+        listed = {"usd_per_hour": exact(TYPES[k])} if m is Market.ON_DEMAND else {}
+        lines.append({"event": "launch", "at": at(s).isoformat(), "id": i, "type": k, "zone": z, "market": m.value,
+                      **listed})  # fmt: skip
+    lines += [{"event": "end", "at": at(s).isoformat(), "id": i, "interrupted": taken} for i, s, taken in ends]
+    theirs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, at(until))}
+    assert {i.launch.instance_id: i.cost for i in ours.instances} == theirs

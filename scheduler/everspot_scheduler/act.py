@@ -23,7 +23,7 @@ from everspot_core.schedule import (
     say,
 )
 from everspot_core.schedule.words import UNSCHEDULABLE, because
-from everspot_store import Store
+from everspot_store import Store, StoreDenied
 
 from everspot_scheduler.history import History
 from everspot_scheduler.observe import Observation
@@ -44,6 +44,13 @@ class Actor:
 
     def __init__(self, store: Store, history: History) -> None:
         self._store, self._history = store, history
+        self._dropped: set[str] = set()
+
+    def forget_dropped(self, seen: Observation) -> None:
+        """Take no notice of drills that have been carried out."""
+        self._dropped &= set(seen.drills)
+        for name in self._dropped:
+            del seen.drills[name]
 
     def carry_out(self, action: Action, seen: Observation) -> Outcome:
         """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
@@ -150,9 +157,14 @@ class Actor:
         return _outcome(self._write_record(record, seen))
 
     def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> Outcome:
-        for drill_id in drills:
-            self._store.drills.delete(f"{job_id}/{drill_id}")
-            seen.drills.pop(f"{job_id}/{drill_id}", None)
+        """Take fulfilled requests away. Should that be refused, this scheduler at least never repeats them."""
+        for name in (f"{job_id}/{drill_id}" for drill_id in drills):
+            self._dropped.add(name)
+            seen.drills.pop(name, None)
+            try:
+                self._store.drills.delete(name)
+            except StoreDenied as error:
+                _log.critical("drill %s cannot be taken away: this role must be allowed to: %s", name, error)
         return Outcome.DONE if drills else Outcome.IDLE
 
     def _hold(self, action: Hold, seen: Observation) -> Outcome:

@@ -82,6 +82,7 @@ class Scheduler:
         self._ledger.load()
         self._listen()
         seen = self._observer.look()
+        self._actor.forget_dropped(seen)
 
         def known(name: str) -> bool:
             return name in self._facts.described or name in seen.instances or name in self._ledger.launches

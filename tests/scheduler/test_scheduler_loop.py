@@ -7,7 +7,7 @@ import pytest
 from everspot_core.records import EventKind, InstanceState, JobState, Market, NoticeKind, Order, Reason, Request
 from everspot_core.records import Notice as CloudNotice
 from everspot_scheduler.cloud import MessageKind, Phase, Trouble
-from everspot_store import StoreUnavailable
+from everspot_store import StoreDenied, StoreUnavailable
 from scheduler_kit import Cluster
 
 
@@ -168,6 +168,24 @@ def test_a_drill_interrupts_once_and_its_request_is_gone(cluster: Cluster) -> No
     record = cluster.store.records.get("j").value
     assert record.preemptions == 1
     assert [iid for _, iid in cluster.starts["j"]] == ["i-1", "i-2"]
+
+
+def test_a_drill_whose_request_may_not_be_taken_away_is_still_carried_out_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(_: str) -> None:
+        raise StoreDenied("injected")
+
+    monkeypatch.setattr(cluster.store.drills, "delete", denied)
+    cluster.length = 40
+    for n in range(2):
+        cluster.agent(f"i-{n}")
+    cluster.submit("j")
+    cluster.run(5)
+    cluster.store.drills.create("j/d1", request(cluster))
+    cluster.run(30)
+    assert cluster.store.records.get("j").value.preemptions == 1
+    assert len([r for r in caplog.records if r.levelname == "CRITICAL"]) == 1
 
 
 def test_a_cancelled_job_is_stopped_and_a_waiting_one_ended(cluster: Cluster) -> None:

@@ -66,6 +66,8 @@ def scheduler_policy(
         _read_control(control_arn),
         _list("ListControl", control_arn),
         _allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
+        # A drill is a request that is taken away once it has been carried out, so that it happens once.
+        _allow("ForgetDrills", ["s3:DeleteObject"], _under(control_arn, ("drills/",))),
         _allow(
             # Describe calls of EC2 take no resource (Service Authorization Reference, "Actions defined by Amazon EC2").
             "SeeInstancesAndPrices",

@@ -54,7 +54,8 @@ def at(second: int) -> datetime:
 def test_bill_and_independent_sum_are_exactly_equal(market, until):
     points, launches, ends = market
     ours = bill(
-        [LaunchRecord(instance_id=i, instance_type=k, zone=z, market=m, launched_at=at(s)) for i, k, z, m, s in launches],
+        [LaunchRecord(instance_id=i, instance_type=k, zone=z, market=m, launched_at=at(s))
+         for i, k, z, m, s in launches],
         [EndRecord(instance_id=i, ended_at=at(s), interrupted=taken) for i, s, taken in ends],
         [PricePoint(instance_type=k, zone=z, market=Market.SPOT, at=at(s), usd_per_hour=usd, source="t")
          for (k, z, s), usd in points.items()],

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Write docs/reference-cli.md and docs/reference-spec.md from the code.
+
+reference.py            write them
+reference.py --check    exit with 1 if they are not up to date
+"""
+
+import argparse
+import re
+import sys
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import typer
+from everspot_cli.errors import MEANING
+from everspot_cli.main import HELP, app
+from everspot_cli.specs import RECIPES
+from everspot_cli.views import MEANING_OF_STATUS
+from everspot_core.documents import format_duration
+from everspot_core.job import JobSpec
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MADE = "<!-- Written by tools/reference.py from the code; change that, not this. -->\n"
+
+EXAMPLE = """```yaml
+name: fashion
+recipe: image-classification      # or: entrypoint: [train.py, --epochs, "3"]  with  code: src
+resources: {vcpus: 4, memory_gib: 16, gpus: 1, gpu: T4}
+priority: normal
+deadline: 6h
+expected_duration: 2h
+checkpoint: {every: 5m, steps: 500}
+budget: {dollars: 5}
+tags: {Project: vision, Team: research, Environment: dev, ModelVersion: v1}
+```"""
+
+
+def cli() -> str:
+    """The command's reference."""
+    group = typer.main.get_command(app)
+    parts = ["# The `everspot` command", MADE, HELP, ""]
+    parts += ["`everspot [--store URL | --stack NAME] [--json] COMMAND …`", "", _parameters(group, "everspot")]
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        given = [p for p in command.params if p.param_type_name == "argument"]
+        words = [f"{_named(p)}" if p.required else f"[{_named(p)}]" for p in given]
+        parts += [f"## everspot {name} {' '.join(words)}".rstrip(), "", _paragraphs(command.help), ""]
+        parts += [_parameters(command, name)]
+    parts += ["## States of a job", "", "| word | meaning |", "| --- | --- |"]
+    parts += [f"| `{word}` | {meaning} |" for word, meaning in MEANING_OF_STATUS.items()]
+    parts += [
+        "",
+        "`--json` also has `state`, the stored one: PENDING, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELLED.",
+    ]
+    parts += ["", "## Exit codes", "", "| code | meaning |", "| --- | --- |"]
+    parts += [f"| {int(code)} | {meaning} |" for code, meaning in MEANING.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _paragraphs(text: str | None) -> str:
+    blocks = re.split(r"\n\s*\n", (text or "").strip())
+    return "\n\n".join(" ".join(block.split()) for block in blocks)
+
+
+def _named(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _parameters(command: Any, name: str) -> str:
+    rows = []
+    for parameter in command.params:
+        if parameter.name in ("install_completion", "show_completion", "help"):
+            continue
+        if parameter.param_type_name == "argument":
+            shown = f"`{_named(parameter)}`"
+        else:
+            value = "" if parameter.is_flag else f" {_named(parameter)}"
+            shown = ", ".join(f"`{option}{value}`" for option in (*parameter.opts, *parameter.secondary_opts))
+        said, default = parameter.help or "", parameter.default
+        if isinstance(default, str) and default and "Default" not in said:
+            said += f" Default: {default}."
+        rows.append(f"| {shown} | {said} |")
+    return "\n".join(["| argument | meaning |", "| --- | --- |", *rows, ""]) if rows else f"`{name}` takes nothing.\n"
+
+
+def spec() -> str:
+    """The job file's reference."""
+    parts = ["# The job file", MADE, _paragraphs(JobSpec.__doc__), "", EXAMPLE, "",
+             "Durations are written `45s`, `10m`, `1h30m`, `2d`; moments with their zone, `2026-01-31T12:00:00Z`. "
+             f"Recipes: {', '.join(f'`{r}`' for r in RECIPES)}.", ""]  # fmt: skip
+    waiting: list[tuple[str, type[BaseModel]]] = [("", JobSpec)]
+    while waiting:
+        path, model = waiting.pop(0)
+        if path:
+            parts += [f"## {path}", "", _paragraphs(model.__doc__), ""]
+        parts += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+        for name, field in model.model_fields.items():
+            inner = field.annotation
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                waiting.append((f"{path}.{name}".lstrip("."), inner))
+            parts.append(f"| `{name}` | {_type(inner, field)} | {_default(field)} | {_meaning(field)} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _type(annotation: Any, field: FieldInfo | None = None) -> str:
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join(_type(a) for a in get_args(annotation) if a is not NoneType)
+    if get_origin(annotation) is list:
+        return f"list of {_type(get_args(annotation)[0])}"
+    if get_origin(annotation) is dict:
+        return f"mapping of {_type(get_args(annotation)[0])} to {_type(get_args(annotation)[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{member.value}`" for member in annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "see below"
+    names = {timedelta: "duration", datetime: "moment", str: "text", int: "integer", float: "number", bool: "yes or no"}
+    bounds = [f"{sign} {getattr(m, attribute):g}" for m in (field.metadata if field else [])
+              for attribute, sign in (("ge", "≥"), ("gt", ">")) if hasattr(m, attribute)]  # fmt: skip
+    return " ".join([names.get(annotation, "any value"), *bounds])
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined or value is None or value in ({}, []) or isinstance(value, BaseModel):
+        return _default_model(value) if isinstance(value, BaseModel) else "—"
+    if isinstance(value, timedelta):
+        return f"`{format_duration(value)}`"
+    return f"`{value.value if isinstance(value, Enum) else value}`"
+
+
+def _default_model(value: BaseModel) -> str:
+    given = {name: getattr(value, name) for name in value.model_fields_set}
+    shown = [f"{n}: {format_duration(v) if isinstance(v, timedelta) else v}" for n, v in given.items()]
+    return f"`{{{', '.join(shown)}}}`" if shown else "—"
+
+
+def _meaning(field: FieldInfo) -> str:
+    if field.description:
+        return field.description
+    kind = field.annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel | Enum):
+        return _paragraphs(kind.__doc__)
+    if any(getattr(m, "pattern", None) for m in field.metadata):
+        return "1 to 40 small letters, digits and hyphens, with neither end a hyphen."
+    return ""
+
+
+def main() -> None:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description="Write the references from the code.")
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    check = parser.parse_args().check
+    stale = []
+    for name, text in (("reference-cli.md", cli()), ("reference-spec.md", spec())):
+        path = DOCS / name
+        if check and (not path.exists() or path.read_text() != text):
+            stale.append(name)
+        elif not check:
+            path.write_text(text)
+    if stale:
+        sys.exit(f"not up to date: {', '.join(stale)}; run tools/reference.py")
+
+
+if __name__ == "__main__":
+    main()

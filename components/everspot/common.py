@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 
 import pulumi
-from everspot_core.problems import BadInputs, Problems
+from everspot_core.problems import BadInputs as BadInputs
+from everspot_core.problems import Problems as Problems
+from everspot_core.problems import near as near
 
 PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""

@@ -137,7 +137,7 @@ def test_everything_killed_at_once_goes_on_from_the_store(cluster: Cluster) -> N
 def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster: Cluster) -> None:
     agents = {name: cluster.start_agent(name) for name in ("i-1", "i-2")}
     scheduler = cluster.start_scheduler()
-    cluster.submit("job-1", env={**TOY_ENV, "TOY_STEPS": "400"})
+    cluster.submit("job-1", env={**TOY_ENV, "TOY_STEPS": "260"})
     cluster.wait_steps(30)
     name = owner_of(cluster, "job-1")
     victim = agents[name]
@@ -164,7 +164,7 @@ def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster:
     other.signal_tree(signal.SIGCONT)
     scheduler.signal_tree(signal.SIGCONT)
     cluster.wait_state("job-1", JobState.SUCCEEDED, seconds=60)
-    check(cluster, "job-1", 400)
+    check(cluster, "job-1", 260)
 
 
 def mine(name: str) -> str:

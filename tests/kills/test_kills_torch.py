@@ -1,0 +1,99 @@
+"""The real thing: torchrun, torch and the trainer library under real agents, interrupted and killed."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from agent_kit import Cluster, Proc, eventually, market_in
+from everspot_core.manifest import Limits
+from everspot_core.records import EventKind, JobState, Reason
+
+PROGRAM = Path(__file__).parents[1] / "agent" / "programs" / "torchtoy"
+STEPS = 120
+SLOW = 180.0
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def cluster(tmp_path: Path):  # type: ignore[no-untyped-def]
+    limits = Limits.model_validate(
+        {"lease_ttl": "8s", "beat_every": "5s", "poll_every": "0.2s", "tick_every": "0.5s", "notice_poll": "0.2s"}
+    )
+    cluster = Cluster(tmp_path, limits)
+    yield cluster
+    cluster.close()
+
+
+def start(cluster: Cluster, name: str) -> Proc:
+    return cluster.start_agent(name, EVERSPOT_LAUNCHER="")  # torchrun
+
+
+def submit(cluster: Cluster, job_id: str) -> Path:
+    out = cluster.root / f"{job_id}.sha256"
+    env = {"FIT_STEPS": str(STEPS), "FIT_STEP_SECONDS": "0.1", "FIT_OUT": str(out)}
+    cluster.submit(job_id, PROGRAM, entrypoint=["fit.py"], env=env, checkpoint={"every": "5s"})
+    return out
+
+
+def step_of(cluster: Cluster, job_id: str) -> int:
+    """The furthest step that the program printed, on whichever machine."""
+    steps = [0]
+    for agent in cluster.agents:
+        for log in (agent.home / "runs").glob(f"{job_id}-*/output.log"):
+            steps += [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("step ")]
+    return max(steps)
+
+
+def test_a_notice_and_a_sigkill_leave_the_weights_of_the_undisturbed_run(cluster: Cluster) -> None:
+    start(cluster, "i-calm")
+    calm = submit(cluster, "job-calm")
+    cluster.assign("job-calm", "i-calm")
+    rough = submit(cluster, "job-rough")
+    first = start(cluster, "i-1")
+    cluster.assign("job-rough", "i-1")
+    eventually("a dozen steps", lambda: step_of(cluster, "job-rough") >= 12, SLOW)
+
+    cluster.stop("i-1", Reason.NOTICE, doomed=True, deadline=market_in(30))
+    record = cluster.wait_state("job-rough", JobState.PENDING, seconds=30)
+    assert record.last_reason is Reason.NOTICE
+    interrupted = cluster.events("job-rough", EventKind.INTERRUPTED)[0].data
+    assert interrupted["step"] == interrupted["durable_step"]
+    assert interrupted["notice_to_durable_seconds"] is not None
+    eventually("no torch process is left on the first machine", lambda: first.tree() == [first.popen.pid])
+
+    second = start(cluster, "i-2")
+    cluster.assign("job-rough", "i-2")
+    eventually("a checkpoint of the second owner", lambda: _published_by(cluster, "job-rough", 2), SLOW)
+    second.popen.kill()  # the agent alone: torchrun and its workers, in sessions of their own, must die too
+    eventually("no torch process is left on the second machine", lambda: not second.tree(), 40)
+
+    cluster.expire("job-rough")
+    start(cluster, "i-3")
+    cluster.assign("job-rough", "i-3")
+    record = cluster.wait_state("job-rough", JobState.SUCCEEDED, seconds=SLOW)
+    assert (record.epoch, record.preemptions, record.errors) == (3, 2, 0)
+    cluster.wait_state("job-calm", JobState.SUCCEEDED, seconds=SLOW)
+
+    assert rough.read_text() == calm.read_text()
+    trainings = [event.data for event in cluster.events("job-rough", EventKind.TRAINING)]
+    assert trainings[1]["from_step"] == interrupted["step"], "no step was redone after the notice"
+    assert [training["restored"] for training in trainings] == [False, True, True]
+
+
+def _published_by(cluster: Cluster, job_id: str, epoch: int) -> bool:
+    head = cluster.store.heads.get(job_id)
+    return head is not None and any(checkpoint.epoch == epoch for checkpoint in head.value.checkpoints)
+
+
+def test_torch_is_in_the_trainer_and_not_in_the_agent(cluster: Cluster) -> None:
+    agent = start(cluster, "i-1")
+    submit(cluster, "job-1")
+    cluster.assign("job-1", "i-1")
+    eventually("training", lambda: step_of(cluster, "job-1") >= 1, SLOW)
+    mapped = {pid: "libtorch" in Path(f"/proc/{pid}/maps").read_text() for pid in agent.tree()}
+    assert mapped.pop(agent.popen.pid) is False
+    assert any(mapped.values())
+    agent.popen.send_signal(signal.SIGTERM)
+    assert agent.wait(60) == 0
+    cluster.wait_state("job-1", JobState.PENDING)

@@ -25,13 +25,14 @@ class Post:
     store_root: Path
     epoch: int = 1
     checkpoint: dict[str, object] = field(default_factory=lambda: {"steps": 100_000})
+    spec: dict[str, object] = field(default_factory=lambda: {"entrypoint": ["loop.py"], "code": "."})
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
         for bucket in ("control", "data"):
             (self.store_root / bucket).mkdir(parents=True, exist_ok=True)
         self.rundir = RunDir(self.root)
-        spec = JobSpec(name="digits", entrypoint=["loop.py"], code=".", checkpoint=self.checkpoint)
+        spec = JobSpec.model_validate({"name": "digits", "checkpoint": self.checkpoint} | self.spec)
         self.rundir.write(
             RunContext(
                 job_id=JOB,

@@ -1,10 +1,11 @@
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.records import JobState, Progress, Reason
+from everspot_core.records import InstanceState, JobState, Progress, Reason
 
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD = """
 name: fashion
 recipe: image-classification
@@ -175,6 +176,25 @@ def test_job_tells_its_history(past):
     assert answer["spec"]["tags"] == {"Team": "research"}
     text = past.run("job", "mov").out  # the beginning is enough
     assert "interrupted" in text and "lost" in text
+
+
+def test_a_waiting_job_says_what_it_waits_for(world):
+    world.clock.advance(datetime.now(UTC) - world.clock.now())
+
+    def why():
+        return world.run("--json", "job", "a").json["waits_because"]
+
+    world.submit("a", (world.clock.now() - T0).total_seconds(), resources={"vcpus": 2})
+    assert why() == "no instance has reported yet"
+    world.beat("i-base", job="other")
+    world.beat("i-spot1", state=InstanceState.DRAINING)
+    assert "none of" in why() and "is free" in why()
+    world.beat("i-base")
+    assert "i-base" in why()
+    world.run("drain")
+    assert why() == "the cluster is being drained"
+    world.submit("b", (world.clock.now() - T0).total_seconds(), resources={"gpus": 1})
+    assert "gpus" in world.run("job", "b").out
 
 
 def test_an_unknown_job_is_not_found_and_an_ambiguous_one_says_so(past):

@@ -16,6 +16,7 @@ from everspot_cli.session import Session
 from everspot_cli.story import history
 from everspot_cli.tables import duration, facts, jobs_table, steps, word
 from everspot_cli.views import find_job, job_row, job_rows
+from everspot_cli.waiting import why_waiting
 
 POLL = timedelta(seconds=1)
 
@@ -75,6 +76,7 @@ def job(
     instances = {i: d.value for i, d in store.instances.scan().items()}
     cancelling = store.cancels.get(submission.job_id) is not None
     row = job_row(submission, record.value if record else None, events, session.now, cancelling, instances)
+    row["waits_because"] = why_waiting(session, submission.job_id)
     if session.json:
         happened = [e.model_dump(mode="json") for e in events]
         session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "events": happened})
@@ -110,6 +112,7 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any]) -> Rende
         [
             ("job", row["job_id"]),
             ("status", word(row["status"])),
+            ("waits because", row["waits_because"]),
             ("runs", program),
             ("needs", wanted),
             ("priority", row["priority"]),

@@ -1,0 +1,54 @@
+"""Why a job waits: what the scheduler's own policy says to the cluster as it stands in the store."""
+
+from everspot_core.records import JobState
+from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, plan
+from everspot_core.schedule.words import because
+
+from everspot_cli.session import Session
+from everspot_cli.views import SILENT_AFTER
+
+
+def why_waiting(session: Session, job_id: str) -> str | None:
+    """One sentence for a job that waits, None for any other.
+
+    The store alone is asked: what only the cloud knows, the scheduler may judge otherwise.
+    """
+    view = _view(session)
+    job = next((j for j in view.jobs if j.job_id == job_id), None)
+    if job is None or job.state is not JobState.PENDING:
+        return None
+    for action in plan(view, session.now):
+        if isinstance(action, Hold) and action.job_id == job_id:
+            return because(action)
+        if isinstance(action, Assign) and action.job_id == job_id:
+            return f"nothing: the scheduler's next tick can give it {action.instance_id}, if there is a scheduler"
+    return None
+
+
+def _view(session: Session) -> ClusterView:
+    store, now, limits = session.store, session.now, session.manifest.limits
+    records = {job: doc.value for job, doc in store.records.scan().items()}
+    cancels, ends = set(store.cancels.scan()), set(store.ends.scan())
+    assignments = {i: doc.value for i, doc in store.assignments.scan().items()}
+    launched = {doc.value.instance_type for doc in store.launches.scan().values()}
+    silence = limits.beat_every * SILENT_AFTER
+    known = {t.name for t in session.manifest.instance_types} | launched
+    return ClusterView(
+        jobs=tuple(
+            JobView(submission=doc.value, record=records.get(job), cancel=job in cancels)
+            for job, doc in store.jobs.scan().items()
+        ),
+        instances=tuple(
+            InstanceView(
+                instance_id=instance,
+                record=doc.value,
+                assignment=assignments.get(instance),
+                stale=session.clock.to_real(now - doc.value.updated_at) > silence,
+                gone=instance in ends or doc.value.state.value == "GONE",
+            )
+            for instance, doc in store.instances.scan().items()
+        ),
+        draining=store.drain_request() is not None,
+        types=tuple(session.catalogue.types[name] for name in sorted(known) if name in session.catalogue.types),
+        limits=limits,
+    )

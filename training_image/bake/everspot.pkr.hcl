@@ -1,0 +1,147 @@
+# Bakes the machine image on AWS:
+#   packer init training_image/bake/everspot.pkr.hcl
+#   packer build -var region=us-east-1 -var wheel=dist/everspot-0.1.0-py3-none-any.whl training_image/bake/everspot.pkr.hcl
+# The id that it prints is the `image` setting of an environment.
+
+packer {
+  required_version = ">= 1.10.0"
+  required_plugins {
+    amazon = {
+      version = ">= 1.3.3"
+      source  = "github.com/hashicorp/amazon"
+    }
+  }
+}
+
+variable "region" {
+  type = string
+}
+
+variable "wheel" {
+  type        = string
+  description = "The everspot wheel, built by `python -m build --wheel`."
+}
+
+variable "base_image_name" {
+  type        = string
+  default     = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) *"
+  description = "Name pattern of the image to start from: Linux with systemd and, for GPUs, the driver."
+}
+
+variable "base_image_owner" {
+  type    = string
+  default = "amazon"
+}
+
+variable "python" {
+  type    = string
+  default = "python3.12"
+}
+
+variable "build_type" {
+  type        = string
+  default     = "m7i.large"
+  description = "The type of the machine that bakes; the image runs on others too."
+}
+
+variable "subnet_id" {
+  type    = string
+  default = null
+}
+
+variable "instance_profile" {
+  type        = string
+  default     = null
+  description = "A profile that lets Systems Manager in (AmazonSSMManagedInstanceCore). Without one, give `ssh_interface`."
+}
+
+variable "ssh_interface" {
+  type        = string
+  default     = "session_manager"
+  description = "How Packer reaches the machine; session_manager needs no open port."
+}
+
+variable "kms_key_id" {
+  type        = string
+  default     = null
+  description = "A customer key for the image's snapshot; null: the account's own."
+}
+
+data "amazon-ami" "base" {
+  region      = var.region
+  owners      = [var.base_image_owner]
+  most_recent = true
+  filters = {
+    name                = var.base_image_name
+    architecture        = "x86_64"
+    root-device-type    = "ebs"
+    virtualization-type = "hvm"
+  }
+}
+
+source "amazon-ebs" "everspot" {
+  region        = var.region
+  source_ami    = data.amazon-ami.base.id
+  instance_type = var.build_type
+  subnet_id     = var.subnet_id
+  ami_name      = "everspot-{{timestamp}}"
+
+  # Version 2 of the metadata service only, for the machine that bakes and for whatever starts from the image.
+  imds_support = "v2.0"
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  encrypt_boot = true
+  kms_key_id   = var.kms_key_id
+
+  # A key pair for this build alone; nothing of it stays in the image.
+  communicator              = "ssh"
+  ssh_username              = "ubuntu"
+  ssh_interface             = var.ssh_interface
+  iam_instance_profile      = var.instance_profile
+  temporary_key_pair_type   = "ed25519"
+  ssh_clear_authorized_keys = true
+
+  launch_block_device_mappings {
+    device_name           = "/dev/sda1"
+    volume_type           = "gp3"
+    volume_size           = 75
+    delete_on_termination = true
+  }
+
+  tags = {
+    Name              = "everspot"
+    "everspot:base"   = "{{ .SourceAMIName }}"
+    "everspot:python" = var.python
+  }
+}
+
+build {
+  sources = ["source.amazon-ebs.everspot"]
+
+  provisioner "shell" {
+    inline = ["mkdir -p /tmp/everspot"]
+  }
+
+  provisioner "file" {
+    source      = "${path.root}/"
+    destination = "/tmp/everspot"
+  }
+
+  provisioner "file" {
+    source      = var.wheel
+    destination = "/tmp/everspot/${basename(var.wheel)}"
+  }
+
+  provisioner "shell" {
+    inline = ["sudo bash /tmp/everspot/provision.sh /tmp/everspot/${basename(var.wheel)} ${var.python}"]
+  }
+
+  # The last step: ends with a machine that holds no key, no log and no identity.
+  provisioner "shell" {
+    inline = ["sudo bash /tmp/everspot/provision.sh --seal"]
+  }
+}

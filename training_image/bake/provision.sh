@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Makes a machine image of a fresh Linux machine: a system user, a virtual environment, the units. Run as root:
+#   provision.sh WHEEL [PYTHON]
+# WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11 or later.
+# Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
+set -euo pipefail
+
+readonly prefix=/opt/everspot
+readonly units=(everspot-agent.service everspot-poweroff.path everspot-poweroff.service)
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+readonly here
+
+fail() {
+    echo "provision: $*" >&2
+    exit 1
+}
+
+install_everspot() {
+    local wheel=$1 python=$2
+    [[ -f $wheel ]] || fail "no wheel at $wheel"
+    command -v "$python" >/dev/null || fail "no $python on this machine"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "$python is older than 3.11"
+    if ! id everspot >/dev/null 2>&1; then
+        useradd --system --user-group --home-dir /var/lib/everspot --shell /usr/sbin/nologin everspot
+    fi
+    # The devices of GPUs belong to these groups where they belong to any.
+    local group
+    for group in video render; do
+        if getent group "$group" >/dev/null; then
+            usermod --append --groups "$group" everspot
+        fi
+    done
+    "$python" -m venv "$prefix"
+    "$prefix/bin/pip" install --quiet --no-cache-dir "${wheel}[image,scheduler]"
+    "$prefix/bin/python" -c 'import torch, everspot_train.agent.main, everspot_scheduler.main'
+    "$prefix/bin/everspot-agent" --help >/dev/null
+}
+
+install_units() {
+    local unit
+    for unit in "${units[@]}"; do
+        install -m 0644 "$here/$unit" "/etc/systemd/system/$unit"
+    done
+    systemctl daemon-reload
+    systemctl enable everspot-agent.service everspot-poweroff.path
+}
+
+seal() {
+    systemctl stop everspot-agent.service everspot-poweroff.path || true
+    rm -rf /var/lib/everspot /run/everspot
+    rm -f /etc/ssh/ssh_host_*
+    find /root /home -maxdepth 3 -name authorized_keys -delete
+    find /root /home -maxdepth 2 -name .bash_history -delete
+    find /var/log -type f -delete
+    rm -rf /tmp/* /var/tmp/* /var/lib/cloud/instances /var/lib/cloud/instance
+    truncate --size 0 /etc/machine-id
+}
+
+main() {
+    [[ $EUID -eq 0 ]] || fail "run me as root"
+    if [[ ${1:-} == --seal ]]; then
+        seal
+        return
+    fi
+    [[ $# -ge 1 ]] || fail "usage: provision.sh WHEEL [PYTHON] | --seal"
+    install_everspot "$1" "${2:-python3}"
+    install_units
+}
+
+main "$@"

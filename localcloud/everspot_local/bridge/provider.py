@@ -82,6 +82,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
 
+    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Decline: everything that this plugin agrees to is said in `Configure`."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "not served")
+
     @answered
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Say which version of the SDK this plugin stands behind."""

@@ -44,8 +44,9 @@ class State:
         lost = {
             f.tf: (self.value or {})[f.tf]
             for f in mapping.node.fields.values()
-            if (not f.pulumi and f.tf != "id")
-            or (f.pulumi not in self.assets and not same(f.node, back[f.tf], (self.value or {}).get(f.tf)))
+            if f.tf != "id"
+            and f.pulumi not in self.assets
+            and not same(f.node, back[f.tf], (self.value or {}).get(f.tf))
         }
         kept = {k: v for k, v in lost.items() if v not in (None, []) and not wire_unknown(v)}
         if kept:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import ipaddress
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import msgpack
@@ -99,6 +101,23 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the provider's environment: the given one, and what the protocol needs.
+
+    S3 Control puts the account before the endpoint's host name, and a name such as 123456789012.127.0.0.1 cannot be looked
+    up. So an endpoint that is an IP address is also made the proxy for plain HTTP: it gets these requests itself.
+    """
+    out = {"TF_LOG": "WARN", **given, **HANDSHAKE}
+    endpoint = urlsplit(given.get("AWS_ENDPOINT_URL", ""))
+    try:
+        ipaddress.ip_address(endpoint.hostname or "")
+    except ValueError:
+        return out
+    if endpoint.scheme == "http" and not {"HTTP_PROXY", "http_proxy"} & given.keys():
+        out["HTTP_PROXY"] = f"http://{endpoint.netloc}"
+    return out
+
+
 class Upstream:
     """One provider process. Construct it on the main thread: it lives as long as that thread."""
 
@@ -118,7 +137,7 @@ class Upstream:
         with open(sink or os.devnull, "ab") as errors:  # noqa: PTH123 (may be a device)
             self._process = subprocess.Popen(
                 [str(binary)],
-                env={"TF_LOG": "WARN", **os.environ, **HANDSHAKE},
+                env=environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -1,5 +1,6 @@
 """Checks that AWS answers: credentials, service-linked roles, clock, and why a fleet is short of instances."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -50,7 +51,9 @@ def cloud_checks(region: str | None, cluster: str | None, clock: Clock) -> list[
     config = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 2})
 
     def client(service: str) -> Any:
-        return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]
+        # boto3 itself reads AWS_DEFAULT_REGION only.
+        where = region or os.environ.get("AWS_REGION")
+        return boto3.client(service, region_name=where, config=config)  # type: ignore[call-overload]
 
     def asked(name: str, group: str, ask: Callable[[], list[Check]]) -> list[Check]:
         try:

@@ -1,0 +1,58 @@
+"""Doctor against AWS as moto serves it, asked through the real client."""
+
+import os
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from everspot_core.manifest import Cloud, Manifest
+from moto.server import ThreadedMotoServer
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture
+def aws(monkeypatch) -> Iterator[dict[str, str]]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    env = {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    yield env
+    server.stop()
+
+
+def client(service: str):
+    return boto3.client(service, endpoint_url=os.environ["AWS_ENDPOINT_URL"], region_name="us-east-1")
+
+
+def test_doctor_asks_aws_for_credentials_roles_clock_and_fleet(aws, world):
+    for bucket in ("control", "data"):
+        client("s3").create_bucket(Bucket=bucket)
+    manifest = Manifest(
+        cluster="test", cloud=Cloud.AWS, region="us-east-1", control_url="s3://control", data_url="s3://data"
+    )
+    client("s3").put_object(Bucket="control", Key="cluster.json", Body=manifest.to_json())
+    world.url = "s3://control"
+    checks = {c["name"]: c for c in world.run("--json", "doctor", env=aws).json["checks"]}
+    assert checks["credentials"]["verdict"] == "ok" and "arn:aws" in checks["credentials"]["detail"]
+    assert checks["conditional writes"]["verdict"] == "ok"
+    assert checks["clock"]["verdict"] == "ok"
+    assert checks["service-linked roles"]["verdict"] == "fail"
+    assert "pulumi up -s account" in checks["service-linked roles"]["fix"]
+    assert checks["fleet"]["verdict"] == "warn"
+    for service in ("ec2fleet.amazonaws.com", "spot.amazonaws.com"):
+        client("iam").create_service_linked_role(AWSServiceName=service)
+    found = {r["RoleName"] for r in client("iam").list_roles()["Roles"]}
+    checks = {c["name"]: c for c in world.run("--json", "doctor", env=aws).json["checks"]}
+    wanted = {"AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot"}
+    assert checks["service-linked roles"]["verdict"] == ("ok" if wanted <= found else "fail"), found
+
+
+def test_a_missing_bucket_and_missing_credentials_are_told_apart(aws, world):
+    world.url = "s3://nothing-there"
+    answer = world.run("--json", "doctor", env=aws)
+    assert answer.code == 4
+    failed = {c["name"]: c["group"] for c in answer.json["checks"] if c["verdict"] == "fail"}
+    assert failed == {"cluster.json": "store"}

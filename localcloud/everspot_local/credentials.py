@@ -32,7 +32,7 @@ class RoleCredentials:
         if arn is None:
             return None
         profile = next((p for p in iam_backends[ACCOUNT]["aws"].get_instance_profiles() if p.arn == arn), None)
-        return None if profile is None or profile.role is None else str(profile.role.name)
+        return None if profile is None or not profile.roles else str(profile.roles[0].name)
 
     def of(self, instance: "LocalInstance", life: timedelta = LIFE) -> dict[str, Any] | None:
         """The document of `iam/security-credentials/ROLE`, or None without a role."""

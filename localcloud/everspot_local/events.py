@@ -1,6 +1,7 @@
 """Stands in for EC2 and EC2 Fleet as sources of EventBridge: puts their events on the default bus of moto's backend.
 
-It does not retry or delay; and it delivers to a queue only what the queue's policy lets EventBridge send.
+It does not retry or delay, and knows no targets but queues; and it delivers to a queue only what the queue's policy
+lets EventBridge send.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from moto.events.models import events_backends
 from moto.sqs.models import sqs_backends
 
+from everspot_local.clock import stamp
 from everspot_local.policy_language import Call, Verdict, decide
 from everspot_local.world import ACCOUNT, World
 
@@ -45,27 +47,32 @@ def emit(
         "detail-type": detail_type,
         "source": source,
         "account": ACCOUNT,
-        "time": at.timestamp(),
+        "time": stamp(at),
         "ingestion-time": at.timestamp(),  # asked for by moto when it fills a target's template in; not sent
         "region": world.region,
         "resources": resources,
         "detail": detail,
     }
-    backend = events_backends[ACCOUNT][world.region]
-    for rule in list(backend.event_buses["default"].rules.values()):
-        if rule.state != "ENABLED":
-            continue
-        try:
-            if all(_may_send(world, rule.arn, target["Arn"]) for target in rule.targets):
-                rule.send_to_targets(dict(event))
-        except Exception:
-            log.exception("event %s was not delivered by rule %s", detail_type, rule.name)
+    for rule in list(events_backends[ACCOUNT][world.region].event_buses["default"].rules.values()):
+        if rule.state == "ENABLED" and rule.event_pattern.matches_event(event):
+            for target in rule.targets:
+                _send(world, rule.arn, target, event)
+
+
+def _send(world: World, rule_arn: str, target: dict[str, Any], event: dict[str, Any]) -> None:
+    """To a queue, as the event is; moto's own delivery drops the account and garbles the time."""
+    arn = target["Arn"]
+    if ":sqs:" not in arn or {"Input", "InputPath", "InputTransformer"} & set(target):
+        log.warning("rule %s: the local cloud sends whole events to SQS queues only, not to %s", rule_arn, arn)
+    elif _may_send(world, rule_arn, arn):
+        group = (target.get("SqsParameters") or {}).get("MessageGroupId")
+        sqs_backends[ACCOUNT][world.region].send_message(
+            queue_name=arn.rsplit(":", 1)[1], message_body=json.dumps(event), group_id=group
+        )
 
 
 def _may_send(world: World, rule_arn: str, target_arn: str) -> bool:
     """Whether a queue's own policy lets this rule send to it; without that, AWS drops the event silently."""
-    if ":sqs:" not in target_arn:
-        return True
     queue = sqs_backends[ACCOUNT][world.region].queues.get(target_arn.rsplit(":", 1)[1])
     if queue is None:
         log.warning("rule %s: there is no queue %s", rule_arn, target_arn)

@@ -69,7 +69,10 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
         return
     key = _role_key(handler)
     principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
-    calls = calls_of(handler, service, action, s3_resource)
+    try:
+        calls = calls_of(handler, service, action, s3_resource)
+    except ServiceException:  # it names something that does not exist, which the service itself will say
+        calls = [Call(f"{service}:{action}", "*")]
     denied = _denied(key, calls) if key and here.options.iam_enforce else None
     _book(here, principal, service, action, calls, denied)
     if denied is not None:

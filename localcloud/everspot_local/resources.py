@@ -109,7 +109,7 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
 
 def _roles_of(profile_arn: str | None) -> list[str]:
     profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if profile_arn else []
-    return [p.role.arn for p in profiles if p.arn == profile_arn and p.role is not None]
+    return [role.arn for p in profiles if p.arn == profile_arn for role in p.roles]
 
 
 def _request_tags(tags: list[dict[str, str]], context: Context) -> Context:

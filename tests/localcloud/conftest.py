@@ -1,0 +1,145 @@
+"""A local cloud in this process for each module that asks, emptied before every test, and boto3 clients to it."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from everspot_local.cloud import LocalCloud
+from everspot_local.world import Options
+
+SCALE = 120.0  # a notice of 120 s takes one real second
+
+
+class Kit:
+    """What a test does again and again, through the API only."""
+
+    def __init__(self, cloud: LocalCloud) -> None:
+        self.cloud = cloud
+        self.ec2 = self.client("ec2")
+
+    def client(self, service: str, **credentials: Any) -> Any:
+        given = credentials or {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+        return boto3.client(
+            service,
+            endpoint_url=self.cloud.endpoint,
+            region_name="us-east-1",
+            config=Config(retries={"total_max_attempts": 1}),
+            **given,
+        )
+
+    def roles(self) -> None:
+        for service in ("ec2fleet", "spot"):
+            self.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
+
+    def template(self, **data: Any) -> str:
+        answer = self.ec2.create_launch_template(
+            LaunchTemplateName=f"template-{time.monotonic_ns()}",
+            LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m6i.large", **data},
+        )
+        return str(answer["LaunchTemplate"]["LaunchTemplateId"])
+
+    def fleet(self, total: int, *overrides: dict[str, Any], template: str | None = None, **more: Any) -> Any:
+        """CreateFleet with a Spot default; the answer."""
+        on_demand = more.pop("on_demand", 0)
+        request = {
+            "Type": "maintain",
+            "SpotOptions": {"AllocationStrategy": "price-capacity-optimized"},
+            "TargetCapacitySpecification": {
+                "TotalTargetCapacity": total,
+                "OnDemandTargetCapacity": on_demand,
+                "DefaultTargetCapacityType": "spot",
+            },
+            "LaunchTemplateConfigs": [
+                {
+                    "LaunchTemplateSpecification": {
+                        "LaunchTemplateId": template or self.template(),
+                        "Version": "$Latest",
+                    },
+                    "Overrides": list(overrides) or [override("m6i.large", "a"), override("c6i.large", "b")],
+                }
+            ],
+            **more,
+        }
+        return self.ec2.create_fleet(**request)
+
+    def described(self, fleet_id: str) -> Any:
+        return self.ec2.describe_fleets(FleetIds=[fleet_id])["Fleets"][0]
+
+    def instances(self, *states: str) -> list[dict[str, Any]]:
+        found = [i for r in self.ec2.describe_instances()["Reservations"] for i in r["Instances"]]
+        return [i for i in found if not states or i["State"]["Name"] in states]
+
+    def living(self, count: int) -> list[dict[str, Any]]:
+        """Wait until exactly so many instances are pending or running."""
+        return until(lambda: [f for f in [self.instances("pending", "running")] if len(f) == count])[0]
+
+    def instance(self, instance_id: str) -> dict[str, Any]:
+        return self.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
+
+    def reaches(self, instance_id: str, state: str) -> dict[str, Any]:
+        return until(lambda: [i for i in [self.instance(instance_id)] if i["State"]["Name"] == state])[0]
+
+    def run(self, **more: Any) -> str:
+        """One on-demand instance."""
+        request = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large", "MinCount": 1, "MaxCount": 1, **more}
+        return str(self.ec2.run_instances(**request)["Instances"][0]["InstanceId"])
+
+    def spot(self, count: int = 1, **more: Any) -> list[str]:
+        """Spot instances by an instant fleet."""
+        answer = self.fleet(count, Type="instant", **more)
+        return [i for group in answer["Instances"] for i in group["InstanceIds"]]
+
+    def do(self, action: str, **fields: Any) -> dict[str, Any]:
+        return self.cloud.do(action, **fields)
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.cloud.world.log.read() if line["event"] == event]
+
+
+def override(instance_type: str, zone: str, **more: Any) -> dict[str, Any]:
+    return {"InstanceType": instance_type, "AvailabilityZone": f"us-east-1{zone}", **more}
+
+
+def until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+    """Poll a condition until it gives something."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return found
+
+
+def text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture(scope="session")
+def helpers() -> Any:
+    """The functions above, for tests in files of their own."""
+    return SimpleNamespace(override=override, until=until, text=text)
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    """Settings of the module's cloud: instances without processes."""
+    return Options(state_dir=Path(tmp_path_factory.mktemp("cloud")), scale=SCALE, boot_command=None)
+
+
+@pytest.fixture(scope="module")
+def module_cloud(options: Options) -> Iterator[LocalCloud]:
+    with LocalCloud(options) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Kit:
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    module_cloud.reset()
+    return Kit(module_cloud)

@@ -1,0 +1,224 @@
+"""Instances as boto3 sees them: states, times, reasons, templates, groups, prices, and the market's own log."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from everspot_local.clock import stamp
+
+
+def test_states_follow_one_another_and_the_log_agrees_to_the_second(kit: Any, helpers: Any) -> None:
+    instance_id = kit.run()
+    assert kit.instance(instance_id)["State"]["Name"] == "pending"
+    running = kit.reaches(instance_id, "running")
+    assert "InstanceLifecycle" not in running
+    answer = kit.ec2.terminate_instances(InstanceIds=[instance_id])["TerminatingInstances"][0]
+    assert answer["PreviousState"]["Name"] == "running"
+    ended = kit.reaches(instance_id, "terminated")
+    assert ended["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    (launch,), (end,) = kit.log("launch"), kit.log("end")
+    assert launch["at"] == helpers.text(ended["LaunchTime"])
+    assert ended["StateTransitionReason"] == f"User initiated ({end['at'][:10]} {end['at'][11:19]} GMT)"
+    assert (launch["id"], launch["type"], launch["zone"]) == (instance_id, "m6i.large", "us-east-1a")
+    assert (launch["market"], launch["usd_per_hour"], end["interrupted"]) == ("on-demand", 0.096, False)
+
+
+def test_an_interruption_comes_after_its_notice_and_says_so(kit: Any, helpers: Any) -> None:
+    (instance_id,) = kit.spot()
+    kit.reaches(instance_id, "running")
+    before = kit.cloud.world.clock.now()
+    assert kit.do("interrupt", instance=instance_id) == {"instance": instance_id}
+    ended = kit.reaches(instance_id, "terminated")
+    assert ended["InstanceLifecycle"] == "spot"
+    assert ended["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    end = kit.log("end")[0]
+    assert end["interrupted"] is True
+    assert end["at"] >= stamp(before + timedelta(seconds=120))
+    assert f"({end['at'][:10]} {end['at'][11:19]} GMT)" in ended["StateTransitionReason"]
+    assert "usd_per_hour" not in kit.log("launch")[0]
+
+
+def test_on_demand_instances_get_no_notice_but_may_fail(kit: Any) -> None:
+    instance_id = kit.run()
+    with pytest.raises(ValueError, match="on-demand"):
+        kit.do("interrupt", instance=instance_id)
+    kit.do("interrupt", instance=instance_id, notice=False)
+    kit.reaches(instance_id, "terminated")
+    assert kit.log("end")[0]["interrupted"] is False
+
+
+def test_what_a_template_says_is_what_an_instance_has(kit: Any) -> None:
+    iam = kit.client("iam")
+    trust = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}'  # noqa: E501
+    iam.create_role(RoleName="worker", AssumeRolePolicyDocument=trust)
+    profile = iam.create_instance_profile(InstanceProfileName="workers")["InstanceProfile"]["Arn"]
+    iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
+    template = kit.template(
+        IamInstanceProfile={"Arn": profile},
+        MetadataOptions={"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
+        InstanceInitiatedShutdownBehavior="terminate",
+        BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 20, "VolumeType": "gp3", "Encrypted": True}}],
+        TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "everspot:cluster", "Value": "c"}]}],
+    )  # fmt: skip
+    (instance_id,) = kit.spot(template=template)
+    instance = kit.instance(instance_id)
+    assert instance["IamInstanceProfile"]["Arn"] == profile
+    assert instance["MetadataOptions"]["HttpTokens"] == "required"
+    tags = {t["Key"]: t["Value"] for t in instance["Tags"]}
+    assert tags["everspot:cluster"] == "c"
+    assert tags["aws:ec2:fleet-id"].startswith("fleet-")
+    assert tags["aws:ec2launchtemplate:version"] == "1"
+    volumes = kit.ec2.describe_volumes()["Volumes"]
+    assert [(v["Size"], v["VolumeType"], v["Encrypted"]) for v in volumes] == [(20, "gp3", True)]
+    kit.ec2.terminate_instances(InstanceIds=[instance_id])
+    kit.reaches(instance_id, "terminated")
+    assert kit.ec2.describe_volumes()["Volumes"] == []
+    assert kit.ec2.describe_network_interfaces()["NetworkInterfaces"] == []
+
+
+def test_stopping_is_refused_by_name(kit: Any) -> None:
+    instance_id = kit.run()
+    with pytest.raises(ClientError) as caught:
+        kit.ec2.stop_instances(InstanceIds=[instance_id])
+    assert caught.value.response["Error"]["Code"] == "UnsupportedOperation"
+
+
+def test_a_group_of_one_heals_itself(kit: Any, helpers: Any) -> None:
+    group = kit.client("autoscaling")
+    template = kit.template(
+        InstanceType="t3.small",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "everspot:role", "Value": "scheduler"}]}],
+    )
+    kit.ec2.create_launch_template_version(
+        LaunchTemplateId=template, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
+    )
+    group.create_auto_scaling_group(
+        AutoScalingGroupName="one",
+        MinSize=1,
+        MaxSize=1,
+        LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
+        AvailabilityZones=["us-east-1a"],
+        Tags=[{"Key": "team", "Value": "ml", "PropagateAtLaunch": True}],
+    )
+    seen = []
+    for fail in (
+        lambda i: kit.ec2.terminate_instances(InstanceIds=[i]),
+        lambda i: kit.do("interrupt", instance=i, notice=False),
+        lambda i: group.terminate_instance_in_auto_scaling_group(InstanceId=i, ShouldDecrementDesiredCapacity=False),
+    ):
+        (instance,) = helpers.until(
+            lambda: [i for i in kit.instances("pending", "running") if i["InstanceId"] not in seen]
+        )
+        assert instance["InstanceType"] == "t3.small"
+        tags = {t["Key"]: t["Value"] for t in instance["Tags"]}
+        assert (tags["everspot:role"], tags["team"]) == ("scheduler", "ml")
+        seen.append(instance["InstanceId"])
+        fail(instance["InstanceId"])
+    kit.living(1)
+    group.delete_auto_scaling_group(AutoScalingGroupName="one", ForceDelete=True)
+    kit.living(0)
+
+
+def test_a_group_waits_for_capacity(kit: Any, helpers: Any) -> None:
+    kit.do("drought", pool="t3.small/us-east-1a", market="on-demand", **{"for": "60s"})
+    kit.client("autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName="one",
+        MinSize=1,
+        MaxSize=1,
+        LaunchTemplate={"LaunchTemplateId": kit.template(InstanceType="t3.small"), "Version": "1"},
+        AvailabilityZones=["us-east-1a"],
+    )
+    assert kit.instances() == []
+    kit.living(1)
+
+
+def test_prices_move_and_their_history_is_what_the_log_says(kit: Any, helpers: Any) -> None:
+    def history(**more: Any) -> list[dict[str, Any]]:
+        answer = kit.ec2.describe_spot_price_history(
+            InstanceTypes=["m6i.large"], AvailabilityZone="us-east-1a", ProductDescriptions=["Linux/UNIX"], **more
+        )
+        return list(answer["SpotPriceHistory"])
+
+    first = history()
+    assert len(first) == 1
+    assert 0.0352 <= float(first[0]["SpotPrice"]) <= 0.0397
+    kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
+    kit.do("price", pool="m6i.large/us-east-1a", factor=2)
+    # Two prices of one second would be one for whoever keeps them by the second: the second one holds a second later.
+    points = helpers.until(lambda: [found for found in [history()] if len(found) == 3])[0]
+    assert [float(p["SpotPrice"]) for p in points][:2] == [0.1, 0.05]
+    told = [(helpers.text(p["Timestamp"]), float(p["SpotPrice"])) for p in reversed(points)]
+    logged = [(p["at"], p["usd"]) for p in kit.log("price") if (p["type"], p["zone"]) == ("m6i.large", "us-east-1a")]
+    assert told == logged
+    last = points[0]["Timestamp"]
+    assert [p["Timestamp"] for p in history(StartTime=last + timedelta(seconds=1))] == [last], "the price that holds"
+    assert history(EndTime=points[-1]["Timestamp"] - timedelta(seconds=1)) == []
+
+
+def test_prices_walk_by_themselves_and_equally_for_one_seed(kit: Any) -> None:
+    def walk() -> list[float]:
+        kit.cloud.reset()
+        world = kit.cloud.world
+        with world.lock:
+            pool = world.pools.get("g5.xlarge", "us-east-1a")
+            for _ in range(30):
+                world.pools.walk(world.clock.now())
+            low, high = pool.spot_bounds
+            assert all(low * 0.79 <= usd <= min(high * 1.21, pool.on_demand_usd) for _, usd in pool.prices)
+            assert [at for at, _ in pool.prices] == sorted({at for at, _ in pool.prices})
+            return [usd for _, usd in pool.prices]
+
+    first = walk()
+    assert len(set(first)) > 20
+    assert walk() == first
+
+
+def test_pages_of_prices_give_each_once(kit: Any) -> None:
+    pages = kit.ec2.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=["m6i.large", "c6i.large", "m7i.large"], PaginationConfig={"PageSize": 4}
+    )
+    points = [(p["InstanceType"], p["AvailabilityZone"]) for page in pages for p in page["SpotPriceHistory"]]
+    assert len(points) == len(set(points)) > 8
+
+
+def test_depth_below_what_runs_interrupts_the_newest(kit: Any, helpers: Any) -> None:
+    kit.do("depth", pool="m6i.large/us-east-1a", instances=5)
+    only = helpers.override("m6i.large", "a")
+    answer = kit.fleet(3, only, Type="instant")
+    ids = [i for group in answer["Instances"] for i in group["InstanceIds"]]
+    assert kit.do("depth", pool="m6i.large/us-east-1a", instances=1)["instances"] == ids[1:]
+    for instance_id in ids[1:]:
+        kit.reaches(instance_id, "terminated")
+    assert kit.instance(ids[0])["State"]["Name"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "words"),
+    [
+        ("explode", {}, "unknown action"),
+        ("drought", {"pool": "m6i.large/mars-1a"}, "no pool"),
+        ("drought", {"pool": "m6i.large", "until": "1m"}, "until"),
+        ("price", {"pool": "m6i.large"}, "usd or factor"),
+        ("interrupt", {"instance": "i-0"}, "no pending or running"),
+        ("interrupt", {"instance": "oldest"}, "no Spot instance"),
+    ],
+)
+def test_a_bad_action_is_refused(kit: Any, action: str, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises((ValueError, KeyError), match=words):
+        kit.do(action, **fields)
+
+
+def test_reset_leaves_an_empty_account(kit: Any) -> None:
+    kit.run()
+    kit.client("s3").create_bucket(Bucket="kept-or-not")
+    kit.cloud.reset()
+    assert kit.instances() == []
+    assert kit.client("s3").list_buckets()["Buckets"] == []
+    assert kit.cloud.world.log.read() == []
+
+
+def test_types_in_use_are_described_fast(kit: Any) -> None:
+    types = ["m6i.large", "g5.xlarge", "t3.small"]
+    found = kit.ec2.describe_instance_types(InstanceTypes=types)["InstanceTypes"]
+    assert sorted(t["InstanceType"] for t in found) == sorted(types)

@@ -55,12 +55,13 @@ def find_job(session: Session, given: str) -> JobSubmission:
     raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs` lists them")
 
 
-def events_of(session: Session, jobs: Sequence[str]) -> dict[str, list[Event]]:
-    """All events by job, read side by side."""
+def events_of(session: Session, jobs: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
+    """All events by job, read side by side; `brief`: without the many of the trainers."""
     if not jobs:
         return {}
     with ThreadPoolExecutor(min(READERS, len(jobs))) as pool:
-        return dict(zip(jobs, pool.map(session.store.events, jobs), strict=True))
+        found = pool.map(lambda job: session.store.events(job, brief=brief), jobs)
+        return dict(zip(jobs, found, strict=True))
 
 
 def job_rows(session: Session) -> list[dict[str, Any]]:
@@ -69,7 +70,7 @@ def job_rows(session: Session) -> list[dict[str, Any]]:
     submissions = {job: doc.value for job, doc in store.jobs.scan().items()}
     records = {job: doc.value for job, doc in store.records.scan().items()}
     cancels, instances = set(store.cancels.scan()), {i: d.value for i, d in store.instances.scan().items()}
-    events = events_of(session, list(submissions))
+    events = events_of(session, list(submissions), brief=True)  # enough for durations, and asked often
     rows = [
         job_row(submission, records.get(job), events[job], session.now, job in cancels, instances)
         for job, submission in submissions.items()

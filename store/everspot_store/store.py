@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _MANIFEST = "cluster"
 _DRAIN = "drain"
 _ROUNDS = 3
+TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
 
 class Store:
@@ -199,9 +200,11 @@ class Store:
 
     # History
 
-    def events(self, job_id: str) -> list[Event]:
-        """What happened to a job, in order of (at, epoch, writer, seq)."""
-        return ordered([found.value for found in self._events.scan(f"{job_id}/").values()])
+    def events(self, job_id: str, *, brief: bool = False) -> list[Event]:
+        """What happened to a job, in order of (at, epoch, writer, seq). `brief`: without what trainers wrote, which is
+        most of it, each event an object of its own."""
+        wanted = (lambda id: f"-{TRAINER}" not in id.removeprefix(f"{job_id}/")) if brief else None
+        return ordered([found.value for found in self._events.scan(f"{job_id}/", wanted).values()])
 
     def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
         """A writer of events that numbers them by itself. `writer`: instance id, `trainer-<instance id>`, scheduler id

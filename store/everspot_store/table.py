@@ -4,7 +4,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -50,9 +50,9 @@ class Table(Generic[D]):
         found = self.bucket.get(self.key(id))
         return None if found is None else Versioned(self._parse(self.key(id), found.value), found.etag)
 
-    def scan(self, under: str = "") -> dict[str, Versioned[D]]:
-        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`): one listing,
-        and one read for each document that changed since this table's last scan.
+    def scan(self, under: str = "", wanted: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
+        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `wanted`:
+        one listing, and one read for each document that changed since this table's last scan.
 
         A document that cannot be read is logged and left out, so that one bad one does not blind a scheduler.
         """
@@ -61,13 +61,14 @@ class Table(Generic[D]):
             entry.key[len(self.prefix) : -len(".json")]: entry.etag
             for entry in self.bucket.list(prefix)
             if entry.key.endswith(".json")
+            and (wanted is None or wanted(entry.key[len(self.prefix) + 1 : -len(".json")]))
         }
         with self._lock:
             known = {id: doc for id, doc in self._cache.items() if id in listed and doc.etag == listed[id]}
         read = dict(self._read([id for id in listed if id not in known]))
         found = {id: known.get(id) or read[id] for id in listed if id in known or id in read}
         with self._lock:
-            self._cache = {**self._cache, **found} if under else dict(found)
+            self._cache = {**self._cache, **found} if under or wanted else dict(found)
         return found
 
     def create(self, id: str, doc: D) -> Versioned[D] | None:

@@ -3,7 +3,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.records import InstanceState, JobState, Progress, Reason
+from everspot_core.records import EventKind, InstanceState, JobState, Progress, Reason
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD = """
@@ -241,3 +241,14 @@ def test_following_a_job_that_failed_ends_with_5(past):
     answer = past.run("logs", "--follow", "gone")
     assert answer.code == 5
     assert "has printed nothing yet" in answer.err
+
+
+def test_the_queue_is_told_without_reading_what_trainers_wrote(past):
+    writer = past.store.event_writer("moved", 3, "trainer-i-spot3", "i-spot3")
+    writer.emit(EventKind.CHECKPOINTED, step=4000, trigger="final")
+    brief = past.store.events("moved", brief=True)
+    assert len(brief) == len(past.store.events("moved")) - 1
+    before = past.run("--json", "jobs").json
+    (past.root / "control" / "events" / "moved" / "000003-trainer-i-spot3-000000.json").write_text("not JSON")
+    again = past.run("--json", "jobs")
+    assert (again.json, again.err) == (before, "")

@@ -1,18 +1,18 @@
 """Two schedulers at once, crashing at any write: nothing is assigned twice and nothing is lost."""
 
 import random
-import threading
-import time
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
 
 import pytest
-from everspot_core.records import EventKind, Market
+from everspot_core.records import EventKind, Market, Request
 from everspot_scheduler.loop import Scheduler
-from everspot_store import Bucket, Store, StoreUnavailable
+from everspot_store import Bucket, Store
 from scheduler_kit import Cluster
 
 TICKS = 100
+JOBS = 15
 
 
 class Crash(Exception):
@@ -20,18 +20,20 @@ class Crash(Exception):
 
 
 class FaultyBucket:
-    """A bucket of one scheduler: its writes are slow, and some end the scheduler, before or after they are done."""
+    """A bucket of one scheduler: before some writes the others get their turn, and some end the scheduler."""
 
-    def __init__(self, bucket: Bucket, seed: int, rate: float) -> None:
-        self._bucket, self._random, self._rate = bucket, random.Random(seed), rate
-        self.crashes = 0
+    def __init__(self, bucket: Bucket, meanwhile: Callable[[], None], dice: random.Random, rate: float) -> None:
+        self._bucket, self._meanwhile, self._dice, self._rate = bucket, meanwhile, dice, rate
+        self.crashes = self.pauses = 0
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._bucket, name)
 
     def _faulty(self, name: str, *args: object) -> object:
-        time.sleep(self._random.random() * 0.002)
-        chance = self._random.random()
+        if self._dice.random() < 0.3:
+            self.pauses += 1
+            self._meanwhile()
+        chance = self._dice.random()
         if chance < self._rate:
             self.crashes += 1
             raise Crash(f"before {name} {args[0]}")
@@ -56,81 +58,95 @@ class Contender:
 
     def __init__(self, cluster: Cluster, name: str, seed: int, rate: float) -> None:
         self._cluster, self._name, self._lives = cluster, name, count()
-        self.bucket = FaultyBucket(cluster.store.control, seed, rate)
+        self.rival: Contender | None = None
+        self._dice, self._busy = random.Random(seed), False
+        self.bucket = FaultyBucket(cluster.store.control, self._meanwhile, self._dice, rate)
         self._scheduler = self._start()
 
     def _start(self) -> Scheduler:
         store = Store(self.bucket, self._cluster.store.data, self._cluster.clock)
         return self._cluster.scheduler(f"{self._name}-{next(self._lives)}", store)
 
+    def _meanwhile(self) -> None:
+        """Between two calls of ours: a whole tick of the rival, agents at work, or both."""
+        if self.rival is not None and self._dice.random() < 0.7:
+            self.rival.tick()
+        work(self._cluster, self._dice, 0.3)
+
     def tick(self) -> None:
+        if self._busy:  # it is the one that waits
+            return
+        self._busy = True
         try:
             self._scheduler.tick()
         except Crash:
             self._scheduler = self._start()
-        except StoreUnavailable:
-            pass
+        finally:
+            self._busy = False
 
 
-def together(contenders: list[Contender]) -> None:
-    failures: list[BaseException] = []
-
-    def tick(contender: Contender) -> None:
-        try:
-            contender.tick()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=tick, args=(c,)) for c in contenders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+def work(cluster: Cluster, dice: random.Random, share: float) -> None:
+    for agent in cluster.agents.values():
+        if dice.random() < share:
+            agent.turn()
+    cluster.check()
 
 
-def compete(cluster: Cluster, ticks: int, rate: float, seed: int) -> list[Contender]:
-    """Jobs come in, agents work, two schedulers tick at the same time, and after every tick nothing is owned twice."""
+def compete(cluster: Cluster, rate: float, seed: int) -> list[Contender]:
+    """Jobs come in, agents work, two schedulers get in each other's way, and at no time is anything owned twice."""
     dice = random.Random(seed)
     contenders = [Contender(cluster, name, seed + n, rate) for n, name in enumerate("ab")]
+    contenders[0].rival, contenders[1].rival = contenders[1], contenders[0]
     cluster.length = 6
     for n in range(5):
         cluster.agent(f"i-{n}", Market.ON_DEMAND if n == 0 else Market.SPOT)
-    jobs = iter(range(15))
-    for _ in range(ticks):
+    jobs = iter(range(JOBS))
+    for _ in range(TICKS):
         for n in [next(jobs, None) for _ in range(dice.choice([0, 0, 1]))]:
             if n is not None:
                 cluster.submit(f"j{n}", priority=dice.choice(["critical", "normal"]))
-        together(contenders)
-        cluster.check()
-        for agent in cluster.agents.values():
-            if dice.random() < 0.8:
-                agent.turn()
-        cluster.check()
+        disturb(cluster, dice)
+        for contender in dice.sample(contenders, 2):
+            contender.tick()
+            cluster.check()
+        work(cluster, dice, 0.8)
         cluster.clock.advance(timedelta(seconds=1))
+    assert min(c.bucket.pauses for c in contenders) >= 10
     return contenders
 
 
-@pytest.mark.parametrize("seed", range(4))
+def disturb(cluster: Cluster, dice: random.Random) -> None:
+    """Drills and drains come and go, so that assignments are given up half-way too."""
+    now, chance = cluster.clock.now(), dice.random()
+    running = sorted(n for n, r in cluster.store.records.scan().items() if r.value.state.owned)
+    if chance < 0.05 and running:
+        cluster.store.drills.create(f"{dice.choice(running)}/{now:%H%M%S}", Request(at=now))
+    elif chance < 0.08:
+        cluster.store.request_drain(Request(at=now))
+    elif chance < 0.5:
+        cluster.store.clear_drain()
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_two_schedulers_on_a_folder_assign_nothing_twice(cluster: Cluster, seed: int) -> None:
-    contenders = compete(cluster, TICKS, 0.0 if seed == 0 else 0.03, seed)
+    contenders = compete(cluster, 0.0 if seed == 0 else 0.03, seed)
     assert seed == 0 or sum(c.bucket.crashes for c in contenders) >= 5
     finish(cluster)
 
 
 def test_two_schedulers_on_s3_assign_nothing_twice(s3_cluster: Cluster) -> None:
-    contenders = compete(s3_cluster, TICKS, 0.02, 7)
+    contenders = compete(s3_cluster, 0.02, 7)
     assert sum(c.bucket.crashes for c in contenders) >= 3
     finish(s3_cluster)
 
 
 def finish(cluster: Cluster) -> None:
     """One undisturbed scheduler brings everything to its end, from whatever the crashes have left."""
+    cluster.store.clear_drain()
     cluster.schedulers = [cluster.scheduler("last")]
     cluster.run(60)
     names = list(cluster.store.jobs.scan())
-    assert len(names) == 15
+    assert len(names) == JOBS
     assert {cluster.state(n) for n in names} == {"SUCCEEDED"}
     assert all(a.value.job_id is None for a in cluster.store.assignments.scan().values())
     for name in names:
@@ -138,3 +154,81 @@ def finish(cluster: Cluster) -> None:
         assert len(told) == len(set(told))
         assert set(told) >= {epoch for epoch, _ in cluster.starts[name]}
     assert len(cluster.store.launches.scan()) == 5
+
+
+class PausingBucket(FaultyBucket):
+    """A bucket of a scheduler that falls asleep before one write; `meanwhile` is what happens until it wakes."""
+
+    def __init__(self, bucket: Bucket, key: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(bucket, meanwhile, random.Random(0), 0.0)
+        self._key, self.slept = key, False
+
+    def _faulty(self, name: str, *args: object) -> object:
+        if args[0] == self._key and not self.slept:
+            self.slept = True
+            self._meanwhile()
+        return getattr(self._bucket, name)(*args)
+
+
+def sleeper(cluster: Cluster, key: str, meanwhile: Callable[[], None]) -> tuple[Scheduler, PausingBucket]:
+    bucket = PausingBucket(cluster.store.control, key, meanwhile)
+    return cluster.scheduler("sleeper", Store(bucket, cluster.store.data, cluster.clock)), bucket
+
+
+def test_a_scheduler_that_sleeps_between_its_two_writes_cannot_finish_what_was_given_up(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.submit("a")
+    other = cluster.scheduler("other")
+
+    def meanwhile() -> None:
+        cluster.store.request_drain(Request(at=cluster.clock.now()))
+        other.tick()
+        cluster.store.clear_drain()
+        cluster.submit("b", priority="critical")
+        other.tick()
+        assert cluster.store.records.get("b").value.owner == "i-1"
+
+    scheduler, bucket = sleeper(cluster, "records/a.json", meanwhile)
+    scheduler.tick()
+    assert bucket.slept
+    cluster.check()
+    cluster.run(30)
+    assert [cluster.state(n) for n in "ab"] == ["SUCCEEDED"] * 2
+
+
+def test_a_scheduler_that_sleeps_before_its_first_write_takes_nothing_from_others(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.submit("a")
+    other = cluster.scheduler("other")
+
+    def meanwhile() -> None:
+        cluster.submit("b", priority="critical")
+        other.tick()
+        cluster.agents["i-1"].turn()
+
+    scheduler, bucket = sleeper(cluster, "assignments/i-1.json", meanwhile)
+    scheduler.tick()
+    assert bucket.slept
+    assert cluster.store.assignments.get("i-1").value.job_id == "b"
+    assert cluster.state("a") == "PENDING"
+    cluster.run(30)
+    assert [cluster.state(n) for n in "ab"] == ["SUCCEEDED"] * 2
+
+
+def test_a_slow_scheduler_cannot_expire_an_owner_that_has_renewed(cluster: Cluster) -> None:
+    cluster.length = 100
+    agent = cluster.agent("i-1")
+    cluster.submit("a")
+    scheduler, bucket = sleeper(cluster, "records/a.json", agent.turn)
+    bucket.slept = True
+    for _ in range(4):
+        scheduler.tick()
+        agent.turn()
+    cluster.clock.advance(timedelta(seconds=16))
+    scheduler.tick()  # has not seen the last renewal for long yet
+    cluster.clock.advance(timedelta(seconds=16))
+    bucket.slept = False
+    scheduler.tick()
+    assert bucket.slept
+    assert (cluster.state("a"), cluster.store.records.get("a").value.owner) == ("RUNNING", "i-1")
+    assert cluster.told("a", EventKind.LOST) == []

@@ -1,0 +1,273 @@
+"""The agent's decisions, as tables and properties: no process, no store, no clock."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.manifest import Limits
+from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
+from everspot_train.agent.decide import (
+    KILL_GRACE,
+    PATIENCE,
+    Abandon,
+    Action,
+    AskForCheckpoint,
+    AskToStop,
+    Conclude,
+    Decline,
+    JobKey,
+    Kill,
+    LeaseView,
+    Leave,
+    Memory,
+    Take,
+    Terminate,
+    World,
+    concluded,
+    decide,
+    postponed,
+)
+from everspot_train.agent.endings import ending_of
+from everspot_train.rundir import Phase, Status
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LIMITS = Limits(stop_margin=timedelta(seconds=4), orphan_limit=timedelta(minutes=5))
+JOB = JobKey("job-1", 1)
+TRAINING = Status(phase=Phase.TRAINING, step=7)
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def assignment(job: JobKey | None = JOB, **fields: object) -> Assignment:
+    given = {"job_id": job.job_id, "epoch": job.epoch} if job else {}
+    return Assignment.model_validate({"instance_id": "i-1", "changed_at": NOON, **given, **fields})
+
+
+def interruption(after: float) -> Notice:
+    return Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOON, action_at=NOON + seconds(after))
+
+
+def world(now: float = 100, **fields: object) -> World:
+    base = World(now=seconds(now), market=NOON + seconds(now - 100), store_seen=seconds(now))
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def running(now: float = 100, **fields: object) -> World:
+    given = {"assignment": assignment(), "lease": LeaseView.VALID, "running": True, "status": TRAINING}
+    return world(now, **{**given, **fields})
+
+
+def acts(memory: Memory, seen: World, limits: Limits = LIMITS) -> list[Action]:
+    return decide(memory, seen, limits)[1]
+
+
+BUSY = Memory(job=JOB)
+
+
+def test_an_assignment_is_taken_once() -> None:
+    memory, actions = decide(Memory(), world(assignment=assignment()), LIMITS)
+    assert actions == [Take(JOB)]
+    memory = concluded(memory, seconds(101))
+    assert acts(memory, world(102, assignment=assignment())) == []
+    again = JobKey("job-1", 2)
+    assert acts(memory, world(103, assignment=assignment(again))) == [Take(again)]
+
+
+def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
+    memory, _ = decide(Memory(), world(assignment=assignment()), LIMITS)
+    assert acts(postponed(memory), world(101, assignment=assignment())) == [Take(JOB)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (world(assignment=assignment(), interruption=interruption(60)), Reason.NOTICE),
+        (world(assignment=assignment(doomed=True)), Reason.NOTICE),
+        (world(assignment=assignment(order=Order.STOP, reason=Reason.CANCEL)), Reason.CANCEL),
+        (world(assignment=assignment(order=Order.STOP)), Reason.DRAIN),
+    ],
+)
+def test_a_job_that_comes_too_late_is_given_back_unstarted(seen: World, reason: Reason) -> None:
+    memory, actions = decide(Memory(), seen, LIMITS)
+    assert actions == [Decline(JOB, reason)]
+    assert acts(memory, seen) == []
+
+
+def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is_taken() -> None:
+    notice = interruption(30)
+    memory, actions = decide(BUSY, running(interruption=notice), LIMITS)
+    asked = actions[0]
+    assert isinstance(asked, AskToStop)
+    assert asked.first
+    assert (asked.stop.reason, asked.stop.source, asked.stop.deadline) == (Reason.NOTICE, "imds", seconds(130))
+    memory, actions = decide(memory, running(125, interruption=notice), LIMITS)
+    assert actions == []
+    memory, actions = decide(memory, running(126, interruption=notice), LIMITS)
+    assert actions == [Terminate()]
+    memory, actions = decide(memory, running(127, interruption=notice), LIMITS)
+    assert actions == []
+    memory, actions = decide(memory, running(128, interruption=notice), LIMITS)
+    assert actions == [Kill()]
+    assert acts(memory, running(129, interruption=notice)) == []
+
+
+def test_a_notice_in_scaled_time_leaves_the_real_time_that_it_takes() -> None:
+    seen = running(real_per_market=1 / 12, interruption=interruption(120))
+    asked = acts(BUSY, seen)[0]
+    assert isinstance(asked, AskToStop)
+    assert asked.stop.deadline == seconds(110)
+
+
+def test_an_earlier_deadline_tightens_a_stop_and_the_first_reason_stands() -> None:
+    order = assignment(order=Order.STOP, reason=Reason.DRILL)
+    memory, actions = decide(BUSY, running(assignment=order), LIMITS)
+    asked = actions[0]
+    assert isinstance(asked, AskToStop)
+    assert asked.stop.deadline is None
+    assert asked.stop.term_at == seconds(100) + PATIENCE
+    memory, actions = decide(memory, running(101, assignment=order, interruption=interruption(40)), LIMITS)
+    tightened = actions[0]
+    assert isinstance(tightened, AskToStop)
+    assert not tightened.first
+    assert (tightened.stop.reason, tightened.stop.deadline) == (Reason.DRILL, seconds(140))
+    assert tightened.stop.seen_at == asked.stop.seen_at
+    assert acts(memory, running(102, assignment=order, interruption=interruption(40))) == []
+
+
+def test_the_same_notice_by_both_paths_is_one_stop() -> None:
+    memory, actions = decide(BUSY, running(interruption=interruption(60)), LIMITS)
+    order = assignment(order=Order.STOP, reason=Reason.NOTICE, doomed=True, deadline=NOON + seconds(60))
+    assert len(actions) == 1
+    assert acts(memory, running(101, interruption=interruption(60), assignment=order)) == []
+
+
+def test_a_program_that_never_spoke_gets_sigterm_at_once_and_the_whole_time_to_heed_it() -> None:
+    memory, actions = decide(BUSY, running(status=None, interruption=interruption(60)), LIMITS)
+    assert isinstance(actions[0], AskToStop)
+    assert actions[1:] == [Terminate()]
+    assert acts(memory, running(157, status=None, interruption=interruption(60))) == []
+    assert acts(memory, running(158, status=None, interruption=interruption(60))) == [Kill()]
+    order = assignment(order=Order.STOP, reason=Reason.CANCEL)
+    memory, _ = decide(BUSY, running(status=None, assignment=order), LIMITS)
+    assert acts(memory, running(100 + KILL_GRACE.total_seconds(), status=None, assignment=order)) == [Kill()]
+
+
+def test_a_stop_for_another_ownership_is_not_heeded() -> None:
+    order = assignment(JobKey("job-1", 2), order=Order.STOP, reason=Reason.CANCEL)
+    assert acts(BUSY, running(assignment=order)) == []
+
+
+def test_each_recommendation_asks_for_one_checkpoint() -> None:
+    first = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOON, action_at=NOON)
+    second = first.model_copy(update={"action_at": NOON + seconds(60)})
+    memory, actions = decide(BUSY, running(rebalance=first), LIMITS)
+    assert actions == [AskForCheckpoint(1, first)]
+    memory, actions = decide(memory, running(101, rebalance=first), LIMITS)
+    assert actions == []
+    assert acts(memory, running(102, rebalance=second)) == [AskForCheckpoint(2, second)]
+
+
+def test_a_lost_lease_abandons_whatever_else_is_going_on() -> None:
+    memory, actions = decide(BUSY, running(lease=LeaseView.LOST, interruption=interruption(60)), LIMITS)
+    assert [type(action) for action in actions] == [Abandon]
+    assert memory.job is None
+    assert acts(BUSY, running(lease=LeaseView.LOST, running=False, exit_code=0))[0] == Abandon("the lease is lost")
+
+
+def test_a_fenced_trainer_is_abandoned_and_not_concluded() -> None:
+    seen = running(running=False, exit_code=3, status=Status(phase=Phase.FENCED))
+    assert [type(action) for action in acts(BUSY, seen)] == [Abandon]
+
+
+def test_a_release_that_failed_is_concluded_again_until_the_lease_is_over() -> None:
+    seen = running(running=False, exit_code=0, status=Status(phase=Phase.FINISHED))
+    memory, actions = decide(BUSY, seen, LIMITS)
+    assert isinstance(actions[0], Conclude)
+    assert isinstance(acts(memory, replace(seen, now=seconds(105)))[0], Conclude)
+    assert isinstance(acts(memory, replace(seen, lease=LeaseView.LOST))[0], Abandon)
+
+
+def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
+    memory, actions = decide(BUSY, running(shutdown_by=seconds(180)), LIMITS)
+    asked = actions[0]
+    assert isinstance(asked, AskToStop)
+    assert asked.stop.reason is Reason.SHUTDOWN
+    memory = concluded(memory, seconds(103))
+    left = acts(memory, world(104, shutdown_by=seconds(180)))
+    assert left == [Leave("the agent was told to end", poweroff=False)]
+    stuck = running(180, shutdown_by=seconds(180), running=False, exit_code=0)
+    assert isinstance(acts(Memory(job=JOB), stuck)[0], Abandon)
+
+
+def test_idle_and_orphaned_instances_switch_themselves_off() -> None:
+    limits = LIMITS.model_copy(update={"idle_limit": timedelta(minutes=1)})
+    memory = Memory(idle_since=seconds(100))
+    assert acts(memory, world(159), limits) == []
+    assert acts(memory, world(160), limits) == [Leave("no job for the idle limit", poweroff=True)]
+    assert acts(memory, world(10_000), LIMITS) == []
+    orphan = world(500, store_seen=seconds(200))
+    assert acts(Memory(), orphan) == [Leave("the store could not be reached for the orphan limit", poweroff=True)]
+    assert acts(BUSY, replace(running(500), store_seen=seconds(200))) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "exit_code", "phase", "reason"),
+    [
+        (None, 0, None, Reason.FINISHED),
+        (None, 1, None, Reason.ERROR),
+        (None, -9, Phase.TRAINING, Reason.ERROR),
+        (None, 0, Phase.FAILED, Reason.ERROR),
+        (None, 1, Phase.FINISHED, Reason.FINISHED),
+        (None, 0, Phase.STOPPED, Reason.SHUTDOWN),
+        (None, 3, Phase.FENCED, Reason.FENCED),
+        (Reason.NOTICE, 0, Phase.STOPPED, Reason.NOTICE),
+        (Reason.NOTICE, -9, Phase.TRAINING, Reason.NOTICE),
+        (Reason.NOTICE, 0, Phase.FINISHED, Reason.FINISHED),
+        (Reason.NOTICE, 1, Phase.FAILED, Reason.NOTICE),
+        (Reason.NOTICE, 3, Phase.FENCED, Reason.FENCED),
+        (Reason.NOTICE, 0, None, Reason.NOTICE),
+        (Reason.CANCEL, 1, Phase.FAILED, Reason.CANCEL),
+    ],
+)
+def test_how_an_ending_is_judged(asked: Reason | None, exit_code: int, phase: Phase | None, reason: Reason) -> None:
+    status = Status(phase=phase, step=5, durable_step=5) if phase else None
+    assert ending_of(asked, exit_code, status).reason is reason
+
+
+worlds = st.builds(
+    running,
+    st.floats(100, 1000),
+    assignment=st.sampled_from(
+        [None, assignment(), assignment(order=Order.STOP, reason=Reason.DRILL), assignment(JobKey("job-2", 4))]
+    ),
+    interruption=st.sampled_from([None, interruption(30), interruption(300)]),
+    lease=st.sampled_from(list(LeaseView)[1:]),
+    running=st.booleans(),
+    exit_code=st.sampled_from([0, 1, -9]),
+    status=st.sampled_from([None, TRAINING, Status(phase=Phase.FINISHED), Status(phase=Phase.STOPPED)]),
+    shutdown_by=st.sampled_from([None, seconds(500)]),
+)
+
+
+@given(st.lists(worlds, max_size=12))
+def test_whatever_is_seen_a_job_ends_once_and_nothing_is_told_after_its_lease(seen: list[World]) -> None:
+    memory = BUSY
+    ended = 0
+    for look in sorted(seen, key=lambda item: item.now):
+        if memory.job != JOB:
+            break
+        memory, actions = decide(memory, look, LIMITS)
+        if look.lease is LeaseView.LOST:
+            assert [type(action) for action in actions] == [Abandon]
+        if any(isinstance(action, Conclude) for action in actions):
+            assert look.lease is LeaseView.VALID
+            assert not look.running
+            memory = concluded(memory, look.now)
+        if memory.job is None:
+            ended += 1
+            assert JOB in memory.handled
+    assert ended <= 1

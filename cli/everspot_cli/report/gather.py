@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
@@ -17,12 +17,17 @@ from everspot_cli.session import Session
 from everspot_cli.views import events_of
 
 
+NOTED_AFTER = timedelta(seconds=30)  # real time: schedulers ask for instances every 5 s and for prices every 15 s
+
+
 @dataclass(frozen=True)
 class Material:
-    """Everything that the report knows. `as_of`: the market's time up to which everything counts."""
+    """Everything that the report knows. `as_of`: the market's time up to which everything counts. `fresh`: that is so
+    short ago that the scheduler may not have noted everything yet."""
 
     cluster: str
     as_of: datetime
+    fresh: bool
     time_scale: float
     catalogue: Catalogue
     submissions: dict[str, JobSubmission]
@@ -51,6 +56,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     return Material(
         cluster=session.manifest.cluster,
         as_of=as_of,
+        fresh=session.clock.to_real(session.now - as_of) < NOTED_AFTER,
         time_scale=session.clock.scale,
         catalogue=session.catalogue,
         submissions=submissions,

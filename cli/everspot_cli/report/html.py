@@ -187,5 +187,5 @@ def _footer(report: dict[str, Any]) -> str:
     for price in report["list_prices"]:
         sources.setdefault((price["source"], price["age"]), []).append(price["instance_type"])
     lines += [f"List prices of {', '.join(types)}: {source}, {age}." for (source, age), types in sources.items()]
-    lines += [f"Assumed: {note}." for note in report["notes"]]
+    lines += [f"Note: {note}." for note in report["notes"]]
     return "<footer>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</footer>"

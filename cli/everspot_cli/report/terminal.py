@@ -135,5 +135,5 @@ def _small_print(report: dict[str, Any]) -> Text:
     for price in report["list_prices"]:
         sources.setdefault((price["source"], price["age"]), []).append(price["instance_type"])
     lines += [f"List prices of {', '.join(types)}: {source}, {age}." for (source, age), types in sources.items()]
-    lines += [f"Assumed: {note}." for note in report["notes"]]
+    lines += [f"Note: {note}." for note in report["notes"]]
     return Text("\n".join(lines), style="dim")

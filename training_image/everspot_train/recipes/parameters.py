@@ -19,7 +19,7 @@ class ImageClassification(Frozen):
     data: str = Field(default="fashion-mnist", description="fashion-mnist (in EVERSPOT_DATA), synthetic, or a folder.")
     epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training images; may be a fraction.")
     batch_size: int = Field(default=64, ge=1, description="Images per batch and process.")
-    learning_rate: float = Field(default=0.4, gt=0, description="Highest rate of the one-cycle schedule.")
+    learning_rate: float = Field(default=0.3, gt=0, description="Highest rate of the one-cycle schedule.")
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
     label_smoothing: float = Field(default=0.05, ge=0, lt=1)

@@ -5,7 +5,9 @@ pieces one together; what differs between ranks (random generators, data positio
 are written by torch.save and read with `weights_only`, so that reading a checkpoint never runs code out of it.
 """
 
+import io
 import pickle
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,14 +61,14 @@ class TrainState:
             UnsafeState: if a piece holds something that could not be read back.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._write(directory / _rank_file(rank), {n: p.state_dict() for n, p in self.local.items()})
+        self._write(directory / _rank_file(rank), {}, self.local)
         if rank != 0:
             return
         for name in _OWN_FILE:
             if name in self.shared:
-                self._write(directory / f"{name}.pt", self.shared[name].state_dict())
-        rest = {n: p.state_dict() for n, p in self.shared.items() if n not in _OWN_FILE}
-        self._write(directory / _REST, {"format": FORMAT, "step": step, "pieces": rest})
+                self._write(directory / f"{name}.pt", None, {name: self.shared[name]})
+        rest = {name: piece for name, piece in self.shared.items() if name not in _OWN_FILE}
+        self._write(directory / _REST, {"format": FORMAT, "step": step}, rest)
 
     def load(self, directory: Path, rank: int) -> tuple[int, bool]:
         """Put every piece back; the step, and whether this rank found its own file.
@@ -83,7 +85,7 @@ class TrainState:
             if name in self.shared:
                 saved[name] = self._read(directory / f"{name}.pt")
         own = (directory / _rank_file(rank)).exists()
-        local = self._read(directory / _rank_file(rank if own else 0))
+        local = self._read(directory / _rank_file(rank if own else 0))["pieces"]
         pieces = [(n, p, saved) for n, p in self.shared.items()]
         pieces += [(n, p, local) for n, p in self.local.items() if own or n != "randomness"]
         for name, piece, source in pieces:
@@ -95,23 +97,34 @@ class TrainState:
                 raise StateMismatch(f"{name!r} in the checkpoint does not fit: {error}") from error
         return int(rest["step"]), own
 
-    def _write(self, path: Path, content: Any) -> None:
-        torch.save(content, path)
+    def _write(self, path: Path, head: dict[str, int] | None, pieces: dict[str, Stateful]) -> None:
+        """One file: the state of the only piece if there is no head, else head and pieces by name."""
+        states = {name: piece.state_dict() for name, piece in pieces.items()}
+        torch.save(head | {"pieces": states} if head is not None else next(iter(states.values())), path)
         if path.name not in self._checked:  # once per file: better now than at the resume
-            self._check(path, content)
+            try:
+                self._read(path)
+            except pickle.UnpicklingError as error:
+                raise UnsafeState(_complaint(states)) from error
             self._checked.add(path.name)
-
-    def _check(self, path: Path, content: Any) -> None:
-        try:
-            self._read(path)
-        except pickle.UnpicklingError as error:
-            raise UnsafeState(
-                f"{path.stem} ({', '.join(map(str, content))}) holds objects that a checkpoint must not hold; "
-                f"keep to tensors, numbers, text, lists, tuples and dicts: {error}"
-            ) from error
 
     @staticmethod
     def _read(path: Path) -> Any:
         if not path.exists():
             raise StateMismatch(f"the checkpoint has no {path.name}")
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+
+
+def _complaint(states: dict[str, Any]) -> str:
+    """Which pieces cannot be read back, and what they hold that stands in the way."""
+    wrong = []
+    for name, state in states.items():
+        copy = io.BytesIO()
+        torch.save(state, copy)
+        copy.seek(0)
+        try:
+            torch.load(copy, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            kind = re.search(r"GLOBAL (\S+)", str(error))
+            wrong.append(f"{name!r} holds {kind.group(1) if kind else 'objects'}")
+    return f"{', '.join(wrong)}: a checkpoint holds tensors, numbers, text, and lists, tuples and dicts of these only"

@@ -1,8 +1,10 @@
 """A bucket in a folder: for one machine, for tests and for the local way of working.
 
-Conditional writes are ours. The bytes are written and synced to a temporary file first; then, under a lock that is
-held for microseconds, the ETag is compared and the file renamed into place. A process that is killed at any
-instruction leaves either the old or the new object and at most a temporary file; its lock dies with it.
+Conditional writes are ours. The bytes are written and synced to a temporary file first. A new key is made by linking
+that file, which the file system refuses if the key exists; an old one is replaced under a lock that is held for the
+microseconds in which the ETag is compared and the file renamed into place. A process that is killed at any
+instruction leaves either the old or the new object and at most a temporary file; its lock dies with it. One that is
+stopped in those microseconds keeps its lock: others then get a conflict, after a bounded wait, until it goes on.
 """
 
 import errno
@@ -12,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
@@ -23,12 +25,13 @@ from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, Wri
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 
 _OWN = ".everspot-store"  # our own files; keys with a segment that starts with a dot are refused
-_LOCKS = 64
+_LOCKS = 1024
 _LOCK_WAIT = timedelta(seconds=5)
 _LOCK_STEP = timedelta(milliseconds=5)
 _CHUNK = 4 * 1024 * 1024
 _LITTER_AGE = timedelta(hours=6)
 _PRUNE_RACES = 5
+_ANY = "*"  # no ETag of ours
 
 
 class FolderBackend:
@@ -68,11 +71,10 @@ class FolderBackend:
         with _as_store_errors(self._root):
             temporary = self._stage(data)
             try:
-                with self._lock(key):
-                    etag = self._rename(temporary, self._path(key))
+                etag = self._into_place(temporary, key, _ANY)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(self._path(key).parent)
+            assert etag is not None  # noqa: S101 - without a condition nothing refuses
             return etag
 
     def create(self, key: str, data: bytes) -> WriteResult:
@@ -96,19 +98,15 @@ class FolderBackend:
     def upload(self, key: str, path: Path) -> Uploaded:
         """See `Backend`."""
         with path.open("rb", buffering=0) as reader, _as_store_errors(self._root):
-            target = self._path(key)
-            if target.exists():
+            if _etag_of(self._path(key)) is not None:
                 raise KeyTaken(key)
             temporary = self._temporary()
             try:
                 size, digest = _copy(reader, temporary, sync=True)
-                with self._lock(key):
-                    if target.exists():
-                        raise KeyTaken(key)
-                    self._rename(temporary, target)
+                if self._into_place(temporary, key, None) is None:
+                    raise KeyTaken(key)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(target.parent)
             return Uploaded(key, size, digest)
 
     def download(self, key: str, path: Path) -> str | None:
@@ -125,22 +123,17 @@ class FolderBackend:
 
     def _conditional(self, key: str, data: bytes, etag: str | None) -> WriteResult:
         with _as_store_errors(self._root):
-            path = self._path(key)
-            if _etag_of(path) != etag:  # cheap refusal; the one that counts is made under the lock
+            if _etag_of(self._path(key)) != etag:  # cheap refusal; the one that counts comes later
                 self._check_root()
                 return WriteResult(WriteOutcome.LOST)
             temporary = self._stage(data)
             try:
-                with self._lock(key):
-                    if _etag_of(path) != etag:
-                        return WriteResult(WriteOutcome.LOST)
-                    written = self._rename(temporary, path)
+                written = self._into_place(temporary, key, etag)
             except _LockBusy:
                 return WriteResult(WriteOutcome.CONFLICT)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(path.parent)
-            return WriteResult(WriteOutcome.DONE, written)
+            return WriteResult(WriteOutcome.DONE if written is not None else WriteOutcome.LOST, written)
 
     def _path(self, key: str) -> Path:
         segments = key.split("/")
@@ -160,25 +153,50 @@ class FolderBackend:
             os.fsync(file.fileno())
         return temporary
 
-    def _rename(self, temporary: Path, path: Path) -> str:
-        """Move into place, under the lock of the key, with a time stamp that no earlier version of the key had.
+    def _into_place(self, temporary: Path, key: str, etag: str | None) -> str | None:
+        """Make a synced file the object `key`, durably, if its ETag is `etag` (None: it must not exist); the new
+        ETag, or None if the condition does not hold."""
+        path = self._path(key)
+        for _ in range(_PRUNE_RACES):
+            self._make_folder(path.parent)
+            try:
+                written = self._link(temporary, path) if etag is None else self._swap(temporary, path, key, etag)
+            except FileNotFoundError:  # the folder was pruned by a delete in between
+                continue
+            if written is not None:
+                _sync_folder(path.parent)
+            return written
+        raise StoreUnavailable(f"folder {path.parent} vanishes again and again")
+
+    def _link(self, temporary: Path, path: Path) -> str | None:
+        _stamp(temporary, time.time_ns())
+        try:
+            path.hardlink_to(temporary)
+        except FileExistsError:
+            return None
+        return _etag(temporary.stat())
+
+    def _swap(self, temporary: Path, path: Path, key: str, etag: str) -> str | None:
+        """Rename into place with a time stamp that no earlier version of the key had.
 
         An inode is reused as soon as it is free and the kernel's own stamps are coarse, so two versions written
         within a few milliseconds could otherwise carry the same ETag.
         """
-        stamp = time.time_ns()
-        with suppress(FileNotFoundError):
-            stamp = max(stamp, path.stat().st_mtime_ns + 1)
-        os.utime(temporary, ns=(stamp, stamp))
-        etag = _etag(temporary.stat())
-        for _ in range(_PRUNE_RACES):
-            self._make_folder(path.parent)
+        stamp = _stamp(temporary, time.time_ns())
+        with self._lock(key):
             try:
-                temporary.replace(path)
-            except FileNotFoundError:  # the folder was pruned by a delete in between
-                continue
-            return etag
-        raise StoreUnavailable(f"folder {path.parent} vanishes again and again")
+                old = path.stat()
+            except FileNotFoundError:
+                if etag != _ANY:
+                    return None
+            else:
+                if etag not in (_ANY, _etag(old)):
+                    return None
+                if old.st_mtime_ns >= stamp:
+                    _stamp(temporary, old.st_mtime_ns + 1)
+            written = _etag(temporary.stat())
+            temporary.replace(path)
+        return written
 
     def _make_folder(self, folder: Path) -> None:
         """Like `mkdir -p`, and durable: each new folder's own entry is synced."""
@@ -192,7 +210,7 @@ class FolderBackend:
     def _lock(self, key: str) -> Iterator[None]:
         """Exclusive among threads and processes. Bounded: a stopped process may hold it for as long as it likes."""
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) % _LOCKS
-        handle = os.open(self._locks / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(self._locks / f"{number:04d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             deadline = self._clock.monotonic() + _LOCK_WAIT
             while not _try_lock(handle):
@@ -202,6 +220,17 @@ class FolderBackend:
             yield
         finally:
             os.close(handle)
+
+    def locked(self) -> bool:
+        """Whether any process holds a lock at this moment; a stopped one may."""
+        for path in self._locks.iterdir():
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if not _try_lock(handle):
+                    return True
+            finally:
+                os.close(handle)
+        return False
 
     def _prune(self, folder: Path) -> None:
         """Remove folders that a delete left empty; S3 has none, so listings of both stay alike."""
@@ -236,6 +265,11 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _stamp(path: Path, nanoseconds: int) -> int:
+    os.utime(path, ns=(nanoseconds, nanoseconds))
+    return nanoseconds
 
 
 def _etag(stat: os.stat_result) -> str:

@@ -14,6 +14,12 @@ from everspot_core.records import Progress
 from everspot_store import Fenced, Store
 
 
+def say(line: str) -> None:
+    """In one write: two threads speak."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     control, data, job, epoch, owner, ttl, scratch, guarded = sys.argv[1:]
     store = Store.open(control, data)
@@ -26,20 +32,20 @@ def main() -> None:
     def beat() -> None:
         while lease.renew(Progress(step=step)):
             time.sleep(float(ttl) / 5)
-        print("lost", flush=True)
+        say("lost")
 
     threading.Thread(target=beat, daemon=True).start()
     part = Path(scratch, "part")
-    print("ready", flush=True)
+    say("ready")
     try:
         while True:
             step += 1
             part.write_bytes(f"{owner} {step}".encode() * 20_000)
             checkpoints.publish(step, {"model": part, "optimizer": part})
-            print(f"published {step}", flush=True)
+            say(f"published {step}")
             checkpoints.retire()
     except Fenced as error:
-        print(f"fenced {error}", flush=True)
+        say(f"fenced {error}")
 
 
 main()

@@ -1,10 +1,10 @@
 """A real owner is stopped (SIGSTOP) past its lease, its successor publishes, and it is woken (SIGCONT)."""
 
 import random
-import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from everspot_core import lease as transitions
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState
 from everspot_store import Store
+from everspot_store.folder import FolderBackend
 
 SLEEPER = Path(__file__).with_name("sleeper.py")
 TTL = 1.0
@@ -23,14 +24,30 @@ TTL = 1.0
 def read(process: subprocess.Popen[str], word: str, seconds: float = 20) -> str:
     """The next line that begins with `word`."""
     assert process.stdout is not None
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if select.select([process.stdout], [], [], 0.05)[0]:
-            line = process.stdout.readline()
-            assert line, f"ended before it said {word!r}"
+    watchdog = threading.Timer(seconds, process.kill)
+    watchdog.start()
+    try:
+        for line in process.stdout:
             if line.startswith(word):
                 return line
-    raise AssertionError(f"never said {word!r}")
+    finally:
+        watchdog.cancel()
+    raise AssertionError(f"ended, or was killed after {seconds} s, before it said {word!r}")
+
+
+def stop(process: subprocess.Popen[str], store: Store) -> None:
+    """Stop a process; in a folder not while it holds the lock of a key, which would keep the key locked (see
+    docs/store.md: a limit of folders)."""
+    for _ in range(50):
+        process.send_signal(signal.SIGSTOP)
+        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.002)
+        buckets = [bucket.url for bucket in (store.control, store.data) if bucket.url.startswith("file:")]
+        if not any(FolderBackend(Path(url.removeprefix("file://")), store.clock).locked() for url in buckets):
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError("it always holds a lock")
 
 
 def assign(store: Store, job_id: str, instance: str) -> int:
@@ -77,7 +94,7 @@ def test_an_owner_that_overslept_its_lease_harms_nothing(
     try:
         read(owner, "published")
         time.sleep(random.Random(seed).uniform(0, 0.3))
-        owner.send_signal(signal.SIGSTOP)
+        stop(owner, store)
 
         expire_when_it_stands_still(store, "job-1")
         heir_epoch = assign(store, "job-1", "i-2")

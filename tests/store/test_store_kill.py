@@ -77,9 +77,12 @@ def test_many_writers_count_without_losing_a_number(tmp_path: Path) -> None:
     folder.mkdir()
     processes = [start(folder, name) for name in "abc"]
     time.sleep(1.5)
+    for process in processes:
+        process.kill()
     counted = [int(value) for process in processes for verb, value in ended(process) if verb == "counted"]
     assert len(counted) == len(set(counted))
-    assert set(range(1, max(counted) + 1)) - set(counted) <= set(range(max(counted) - 3, max(counted) + 1))
+    missing = set(range(1, max(counted) + 1)) - set(counted)
+    assert len(missing) <= len(processes), "each killed writer may have died before it told of one write"
 
 
 def test_litter_of_the_dead_is_not_listed(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     except ValidationError as error:
         problems = [_problem(dict(fault)) for fault in error.errors()]
     recipe = data.get("recipe")
-    if isinstance(recipe, str) and recipe not in RECIPES:
+    if isinstance(recipe, str) and recipe.replace("_", "-") not in RECIPES:
         problems.append({"field": "recipe", "problem": f"{recipe!r} is no recipe; allowed: {', '.join(RECIPES)}"})
     code = data.get("code")
     folder = (path.parent / code).resolve() if isinstance(code, str) else None

@@ -59,18 +59,18 @@ def jobs_table(rows: Sequence[dict[str, Any]]) -> Table:
         ("SUBMITTED", "left"),
         ("TOT. DURATION", "right"),
         ("JOB DURATION", "right"),
-        ("#INTERRUPTIONS", "right"),
+        ("#INT.", "right"),
         ("STEPS", "right"),
         ("STATUS", "left"),
         ("ON", "left"),
     ):
-        table.add_column(name, justify=justify, no_wrap=name in ("ID", "STATUS"))  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=name in ("ID", "STATUS", "SUBMITTED", "STEPS"))  # type: ignore[arg-type]
     for row in rows:
         where = f"{row['instance_type']} {row['zone']} {row['market']}" if row["instance_type"] else row["owner"] or "—"
         table.add_row(
             row["job_id"],
             row["priority"],
-            f"{row['submitted_at']:%Y-%m-%d %H:%M}",
+            f"{row['submitted_at']:%m-%d %H:%M}",
             duration(row["total_duration_seconds"]),
             duration(row["job_duration_seconds"]),
             str(row["interruptions"]),

@@ -141,7 +141,7 @@ def test_jobs_shows_state_words_both_durations_and_interruptions(past):
     assert rows["moved"]["job_duration_seconds"] == 3820 + 1270 + 2690
     assert rows["waiting"]["status"] == "PENDING"
     table = past.run("jobs").out
-    assert "#INTERRUPTIONS" in table and "TOT. DURATION" in table and "JOB DURATION" in table
+    assert "#INT." in table and "TOT. DURATION" in table and "JOB DURATION" in table
 
 
 def test_state_words_tell_where_a_job_is(world):

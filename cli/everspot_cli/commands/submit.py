@@ -150,7 +150,7 @@ def _print_candidates(session: Session, spec: JobSpec, found: list[Candidate], a
     for candidate in ordered[:SHOWN]:
         kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
         cells = [
-            kind.name + (" *" if kind.name in alive else ""),
+            kind.name + (f" ({kind.arch})" if kind.arch != "x86_64" else "") + (" *" if kind.name in alive else ""),
             candidate.region,
             str(kind.vcpus),
             f"{kind.memory_gib:g}",

@@ -16,7 +16,6 @@ from everspot_store import Store
 from everspot_cli.session import Session
 from everspot_cli.views import events_of
 
-
 NOTED_AFTER = timedelta(seconds=30)  # real time: schedulers ask for instances every 5 s and for prices every 15 s
 
 

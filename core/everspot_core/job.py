@@ -82,7 +82,7 @@ class JobSpec(Frozen):
     expected_duration: Duration | None = Field(
         default=None, description="Upper bound of the uninterrupted running time, for deadlines and prices."
     )
-    checkpoint: CheckpointPolicy = CheckpointPolicy(every="5m")  # type: ignore[arg-type]
+    checkpoint: CheckpointPolicy = CheckpointPolicy(every="5m")
     precision: Precision = Precision.AUTO
     budget: Budget = Budget()
     retries: Retries = Retries()
@@ -108,5 +108,7 @@ class JobSubmission(Document):
     spec: JobSpec
     submitted_at: Utc
     deadline_at: Utc | None = None
-    code_digest: str | None = Field(default=None, description="SHA-256 of the packed code under `code/` in the data bucket.")
+    code_digest: str | None = Field(
+        default=None, description="SHA-256 of the packed code under `code/` in the data bucket."
+    )
     submitted_by: str = ""

@@ -32,7 +32,9 @@ class Limits(Frozen):
     poll_every: Duration = Field(default="2s", validate_default=True, description="Agent looks for its assignment.")
     tick_every: Duration = Field(default="5s", validate_default=True, description="Scheduler's loop.")
     notice_poll: Duration = Field(default="2s", validate_default=True, description="Metadata service, for notices.")
-    idle_limit: Duration | None = Field(default=None, description="Shut down after this long without a job. Burst only.")
+    idle_limit: Duration | None = Field(
+        default=None, description="Shut down after this long without a job. Burst only."
+    )
     orphan_limit: Duration = Field(
         default="15m", validate_default=True, description="Shut down when the store could not be reached for this long."
     )
@@ -58,7 +60,9 @@ class Manifest(Document):
     control_url: str = Field(description="s3://bucket, gs://bucket or file:///folder of records, leases and events.")
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
     queue_url: str | None = Field(default=None, description="SQS queue of interruption events; schedulers only.")
-    generation: str = Field(default="", description="Digest of the settings: tells instances of old and new ones apart.")
+    generation: str = Field(
+        default="", description="Digest of the settings: tells instances of old and new ones apart."
+    )
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(
         default_factory=list, description="Types declared in place, which the catalogue lacks."

@@ -179,7 +179,7 @@ class Part(Frozen):
 
 
 class Checkpoint(Frozen):
-    """A complete checkpoint. `step`: optimizer steps done; the next step to execute is `step` itself, counted from 0."""
+    """A complete checkpoint. `step`: optimizer steps done; the next step to execute is `step` itself, from 0 on."""
 
     step: int
     epoch: int

@@ -1,6 +1,7 @@
 """Kill tests share the agent tests' cluster."""
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,3 +18,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path, FAST)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: the folder store syncs every write, and these tests write a lot."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path, prefix="everspot-kills-") as folder:
+        yield Path(folder)

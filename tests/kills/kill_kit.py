@@ -69,6 +69,7 @@ class Knife:
         self.hold_at: int | None = None
         self.hold: Callable[[str], None] = lambda key: None
         self.loses = 0.0
+        self.rewrites: list[tuple[timedelta, str]] = []
         self._dice = dice
 
     def around(self, key: str, call: Callable[[], R], lost: Callable[[], R]) -> R:
@@ -91,8 +92,8 @@ class Knife:
 class KnifedBackend:
     """A folder, reached through the knife."""
 
-    def __init__(self, inner: FolderBackend, knife: Knife) -> None:
-        self._inner, self._knife = inner, knife
+    def __init__(self, inner: FolderBackend, knife: Knife, clock: ManualClock) -> None:
+        self._inner, self._knife, self._clock = inner, knife, clock
 
     def _read(self, key: str, call: Callable[[], R]) -> R:
         def lost() -> R:
@@ -110,12 +111,14 @@ class KnifedBackend:
         return self._read(prefix, lambda: self._inner.list(prefix))
 
     def put(self, key: str, data: bytes) -> str:
+        self._knife.rewrites.append((self._clock.monotonic(), key))
         return self._read(key, lambda: self._inner.put(key, data))
 
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write(key, lambda: self._inner.create(key, data))
 
     def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+        self._knife.rewrites.append((self._clock.monotonic(), key))
         return self._write(key, lambda: self._inner.replace(key, data, etag))
 
     def delete(self, key: str) -> None:
@@ -203,7 +206,7 @@ class Machine:
     def turn(self, dice: random.Random) -> None:
         """One of its threads, or its trainer, does one thing."""
         trainer = self.trainer
-        choices = [self.agent.step, self.agent.beats, self.agent.feeds]
+        choices = [self.agent.step, self.agent.beats, self.agent.beats, self.agent.feeds]
         dice.choice([*choices, trainer.advance, trainer.advance] if trainer else choices)()
 
 
@@ -240,7 +243,9 @@ class World:
     def open_store(self, knife: Knife) -> Store:
         def bucket(name: str) -> Bucket:
             folder = self.root / name
-            return Bucket(f"file://{folder}", KnifedBackend(FolderBackend(folder, self.clock), knife), self.clock)
+            return Bucket(
+                f"file://{folder}", KnifedBackend(FolderBackend(folder, self.clock), knife, self.clock), self.clock
+            )
 
         return Store(bucket("control"), bucket("data"), self.clock)
 
@@ -260,7 +265,7 @@ class World:
 
     def turn(self) -> None:
         """Somebody does something, and a little time passes."""
-        self.clock.advance(timedelta(seconds=self.dice.uniform(0, 0.15)))
+        self.clock.advance(timedelta(seconds=self.dice.uniform(0, 0.1)))
         if self.dice.random() < 0.1:
             if not self.scheduler_frozen:
                 self._scheduler_turn()

@@ -12,8 +12,8 @@ JOBS = ("job-a", "job-b")
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    yield World(tmp_path, request.param)
+def world(request: pytest.FixtureRequest, quick_path: Path) -> Iterator[World]:
+    yield World(quick_path, request.param)
 
 
 def submit_all(world: World) -> None:
@@ -45,7 +45,7 @@ def test_machines_cut_at_any_call_lose_no_job(world: World, request: pytest.Fixt
                 machine.knife.loses = 0.03
             if machine.name not in armed and len(armed) < cuts and machine.trainer is not None:
                 armed.add(machine.name)
-                machine.knife.cut_at = machine.knife.calls + dice.randint(1, 60)
+                machine.knife.cut_at = machine.knife.calls + dice.randint(1, 25)
                 machine.knife.cut_after = dice.random() < 0.5
 
     def done() -> bool:
@@ -58,7 +58,8 @@ def test_machines_cut_at_any_call_lose_no_job(world: World, request: pytest.Fixt
     for job in JOBS:
         world.check_job(job, STEPS)
     redone = len(world.trace()) - STEPS * len(JOBS)
-    assert redone <= world.deaths * EVERY
+    lost = sum(record.preemptions for job in JOBS if (record := world.record(job)))
+    assert redone <= lost * EVERY
 
 
 @pytest.mark.parametrize("world", range(100, 108), indirect=True)
@@ -68,7 +69,7 @@ def test_schedulers_cut_at_any_call_lose_no_job_and_assign_nothing_twice(world: 
 
     def done() -> bool:
         knife = world.scheduler_knife
-        if knife.cut_at is None or knife.cut_at < knife.calls:
+        if world.scheduler_deaths < 12 and (knife.cut_at is None or knife.cut_at < knife.calls):
             knife.cut_at = knife.calls + dice.randint(1, 40)
             knife.cut_after = dice.random() < 0.5
         return world.finished(*JOBS)
@@ -78,4 +79,26 @@ def test_schedulers_cut_at_any_call_lose_no_job_and_assign_nothing_twice(world: 
     assert world.scheduler_deaths > 3
     for job in JOBS:
         world.check_job(job, STEPS)
-        assert [fact["step"] for fact in world.trace() if fact["job"] == job] == list(range(STEPS))
+    # An owner that the dice did not let renew in time loses its lease; nothing else may cost a step.
+    lost = sum(record.preemptions for job in JOBS if (record := world.record(job)))
+    assert len(world.trace()) - STEPS * len(JOBS) <= lost * EVERY
+
+
+@pytest.mark.parametrize("world", [300], indirect=True)
+def test_no_object_is_rewritten_more_often_than_every_five_seconds(world: World) -> None:
+    """Apart from the giving back of a lease, which happens at once and once."""
+    world.submit(JOBS[0], TOY_STEPS="150", TOY_EVERY="40")
+    world.run_until(lambda: world.finished(JOBS[0]))
+    gaps: dict[str, list[float]] = {}
+    for machine in world.machines:
+        last: dict[str, float] = {}
+        for at, key in machine.knife.rewrites:
+            if key in last:
+                gaps.setdefault(key, []).append(at.total_seconds() - last[key])
+            last[key] = at.total_seconds()
+    instances = [gap for key, found in gaps.items() if key.startswith("instances/") for gap in found]
+    renewals = gaps[f"records/{JOBS[0]}.json"][:-1]
+    assert len(instances) > 10
+    assert len(renewals) > 5
+    assert min(instances) >= 5
+    assert min(renewals) >= 5

@@ -14,8 +14,8 @@ JOB = "job-a"
 
 
 @pytest.mark.parametrize("seed", range(200, 216))
-def test_an_owner_that_wakes_up_late_changes_nothing(tmp_path: Path, seed: int) -> None:
-    world = World(tmp_path, seed, machines=2)
+def test_an_owner_that_wakes_up_late_changes_nothing(quick_path: Path, seed: int) -> None:
+    world = World(quick_path, seed, machines=2)
     world.submit(JOB, TOY_STEPS=str(STEPS), TOY_EVERY="4")
     world.run_until(lambda: any(machine.trainer for machine in world.machines))
     owner = next(machine for machine in world.machines if machine.trainer)

@@ -1,0 +1,155 @@
+"""The image's files: parsed by what reads them, or by the nearest thing that is here."""
+
+import configparser
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import hcl2
+import pytest
+from everspot_train.agent.main import DEFAULT_HOME, DEFAULT_STOP
+
+BAKE = Path(__file__).parents[2] / "training_image" / "bake"
+
+
+def unit(name: str) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(strict=True)  # a key given twice is refused
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string((BAKE / name).read_text())
+    return parser
+
+
+def environment(service: configparser.SectionProxy) -> dict[str, str]:
+    assignments = re.findall(r'"([^"]*)"|(\S+)', service["Environment"])
+    return dict((quoted or plain).split("=", 1) for quoted, plain in assignments)
+
+
+def test_the_agent_is_not_root_and_cannot_become_it() -> None:
+    service = unit("everspot-agent.service")["Service"]
+    assert service["User"] == service["Group"] == "everspot"
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["CapabilityBoundingSet"] == service["AmbientCapabilities"] == ""
+    assert service["ProtectSystem"] == "strict"
+    assert service["RestrictSUIDSGID"] == "yes"
+    written = {
+        key for key in service if key.startswith(("ReadWritePaths", "SupplementaryGroups", "PermissionsStartOnly"))
+    }
+    assert written == set()
+
+
+def test_the_unit_and_the_agent_agree() -> None:
+    service = unit("everspot-agent.service")["Service"]
+    given = environment(service)
+    assert given["EVERSPOT_HOME"] == f"/var/lib/{service['StateDirectory']}" == DEFAULT_HOME
+    assert int(given["EVERSPOT_STOP_SECONDS"]) == DEFAULT_STOP
+    assert float(service["TimeoutStopSec"].removesuffix("s")) >= DEFAULT_STOP + 10
+    assert service["ExecStart"] == "/opt/everspot/bin/everspot-agent"
+    assert service["KillMode"] == "mixed", "SIGTERM must not reach the training process before its checkpoint"
+    assert service["OOMPolicy"] == "continue", "the kernel killing a training process must not stop the agent"
+    assert service["Restart"] == "on-failure", "an agent that has left for good must stay away"
+
+
+def test_poweroff_is_one_file_that_only_the_agent_can_write() -> None:
+    agent, path = unit("everspot-agent.service")["Service"], unit("everspot-poweroff.path")
+    command = environment(agent)["EVERSPOT_POWEROFF"].split()
+    assert command == ["/usr/bin/touch", path["Path"]["PathExists"]]
+    assert path["Path"]["PathExists"].startswith(f"/run/{agent['RuntimeDirectory']}/")
+    assert agent["RuntimeDirectoryPreserve"] == "yes", "else the file is gone before anybody looks"
+    off = unit("everspot-poweroff.service")["Service"]
+    assert (off["Type"], off["ExecStart"]) == ("oneshot", "/usr/bin/systemctl --no-block poweroff")
+    assert path["Path"]["Unit"] == "everspot-poweroff.service"
+    assert path["Install"]["WantedBy"] == "multi-user.target"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_understands_the_units_and_finds_them_hardened(tmp_path: Path) -> None:
+    # The user and the program exist on the image only.
+    for name in ("everspot-agent.service", "everspot-poweroff.path", "everspot-poweroff.service"):
+        text = (BAKE / name).read_text().replace("/opt/everspot/bin/everspot-agent", "/bin/true")
+        (tmp_path / name).write_text(text.replace("=everspot\nGroup=everspot", "=daemon\nGroup=daemon"))
+    service, path = tmp_path / "everspot-agent.service", tmp_path / "everspot-poweroff.path"
+    verdict = subprocess.run(["systemd-analyze", "verify", service, path], capture_output=True, text=True)
+    assert (verdict.returncode, verdict.stderr.strip()) == (0, "")
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=40", service]
+    exposure = subprocess.run(command, capture_output=True, text=True)
+    assert exposure.returncode == 0, exposure.stdout[-300:]
+
+
+def test_the_provisioning_script_parses_and_stops_at_the_first_error() -> None:
+    script = BAKE / "provision.sh"
+    assert subprocess.run(["bash", "-n", script], capture_output=True).returncode == 0
+    text = script.read_text()
+    assert "set -euo pipefail" in text
+    for name in re.search(r"units=\((.*?)\)", text).group(1).split():  # type: ignore[union-attr]
+        assert (BAKE / name).is_file()
+    for left in ("authorized_keys", "ssh_host_", "/etc/machine-id", "/var/lib/everspot"):
+        assert left in text.partition("seal()")[2]
+
+
+def test_the_provisioning_script_refuses_what_it_cannot_use(tmp_path: Path) -> None:
+    answer = subprocess.run(["bash", BAKE / "provision.sh", tmp_path / "none.whl"], capture_output=True, text=True)
+    assert answer.returncode == 1
+    assert "no wheel at" in answer.stderr or "run me as root" in answer.stderr
+
+
+def template() -> dict:  # type: ignore[type-arg]
+    """The Packer template, without the quotes that the parser leaves on."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, dict):
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return value.strip('"') if isinstance(value, str) else value
+
+    with (BAKE / "everspot.pkr.hcl").open() as file:
+        return plain(hcl2.load(file))  # type: ignore[return-value]
+
+
+def test_the_packer_template_takes_metadata_version_2_only_encrypts_and_leaves_no_key() -> None:
+    source = template()["source"][0]["amazon-ebs"]["everspot"]
+    assert source["imds_support"] == "v2.0"
+    assert source["metadata_options"][0]["http_tokens"] == "required"
+    assert source["encrypt_boot"] in (True, "true")
+    assert source["ssh_clear_authorized_keys"] in (True, "true")
+    assert "temporary_key_pair_type" in source
+    assert "ssh_keypair_name" not in source
+    assert "ssh_private_key_file" not in source
+    assert not {"access_key", "secret_key", "token"} & set(source)
+
+
+def test_the_packer_template_seals_last_and_its_variables_exist() -> None:
+    found = template()
+    steps = [block["shell"]["inline"][0] for block in found["build"][0]["provisioner"] if "shell" in block]
+    assert "provision.sh --seal" in steps[-1]
+    declared = {name for block in found["variable"] for name in block}
+    text = (BAKE / "everspot.pkr.hcl").read_text()
+    assert set(re.findall(r"var\.(\w+)", text)) == declared
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", (BAKE / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]  # type: ignore[misc]
+
+
+def test_the_container_is_built_in_stages_pinned_and_not_root() -> None:
+    lines = dockerfile()
+    stages = [value for verb, value in lines if verb == "FROM"]
+    assert len(stages) == 2
+    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-\S+", next(value for verb, value in lines if verb == "ARG"))
+    last = lines[[index for index, (verb, _) in enumerate(lines) if verb == "FROM"][-1] :]
+    assert [value for verb, value in last if verb == "USER"] == ["10001:10001"]
+    assert ("ENTRYPOINT", '["everspot-agent"]') in last
+    copied = [value for verb, value in last if verb == "COPY"]
+    assert all(value.startswith("--from=build /opt/everspot") for value in copied)
+
+
+def test_the_container_gets_image_and_scheduler_and_nothing_of_pulumi() -> None:
+    lines = dockerfile()
+    installs = [value for verb, value in lines if verb == "RUN" and "everspot-*.whl" in value]
+    assert len(installs) == 1
+    assert "[image,scheduler]" in installs[0]
+    rooms = {value.split()[0] for verb, value in lines if verb == "COPY" and "--from" not in value}
+    assert rooms == {"pyproject.toml", "core", "store", "scheduler", "training_image"}
+    assert "pulumi" not in (BAKE / "Dockerfile").read_text().lower()

@@ -110,11 +110,6 @@ def test_a_loss_is_shown_as_negative_savings(world):
     assert report["savings_usd"] < 0
 
 
-def test_a_report_of_this_very_moment_says_that_it_may_not_be_final(past):
-    assert any("--as-of" in note for note in past.run("--json", "report").json["notes"])
-    assert report_of(past)["notes"] == []
-
-
 def test_compare_puts_spot_beside_on_demand(past):
     sides = past.run("--json", "compare", "moved").json["sides"]
     assert [s["interruptions"] for s in sides] == [2, 0]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
@@ -13,20 +13,19 @@ from everspot_core.lease import pending
 from everspot_core.records import Event, InstanceRecord, JobRecord
 from everspot_store import Store
 
+from everspot_cli.report.settle import settle
 from everspot_cli.session import Session
 from everspot_cli.views import events_of
-
-NOTED_AFTER = timedelta(seconds=30)  # real time: schedulers ask for instances every 5 s and for prices every 15 s
 
 
 @dataclass(frozen=True)
 class Material:
-    """Everything that the report knows. `as_of`: the market's time up to which everything counts. `fresh`: that is so
-    short ago that the scheduler may not have noted everything yet."""
+    """Everything that the report knows. `as_of`: the market's time up to which everything counts. `note`: why the
+    ledger may lack what happened last."""
 
     cluster: str
     as_of: datetime
-    fresh: bool
+    note: str | None
     time_scale: float
     catalogue: Catalogue
     submissions: dict[str, JobSubmission]
@@ -38,8 +37,11 @@ class Material:
 
 def gather(session: Session, as_of: datetime | None = None) -> Material:
     """Read the whole cluster and compute its bill. Always all jobs: each pays for its own seconds only if the others'
-    are known."""
-    store, as_of = session.store, as_of or session.now
+    are known. Without `as_of` it is this moment, and the ledger is brought up to date for it."""
+    store, note = session.store, None
+    if as_of is None:
+        as_of = session.now
+        note = settle(session)
     submissions = {job: doc.value for job, doc in sorted(store.jobs.scan().items())}
     records = {job: doc.value for job, doc in store.records.scan().items()}
     events = {job: [e for e in found if e.at <= as_of] for job, found in events_of(session, list(submissions)).items()}
@@ -55,7 +57,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     return Material(
         cluster=session.manifest.cluster,
         as_of=as_of,
-        fresh=session.clock.to_real(session.now - as_of) < NOTED_AFTER,
+        note=note,
         time_scale=session.clock.scale,
         catalogue=session.catalogue,
         submissions=submissions,

@@ -53,18 +53,10 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "usage": _usage_rows(usages),
         "instances": [] if only else [_instance(material, i) for i in material.bill.instances],
         "list_prices": _list_prices(material, usages, today),
-        "notes": _notes(material),
+        "notes": [*([material.note] if material.note else []), *material.bill.notes],
         "left_out": list(material.bill.left_out),
         "definitions": DEFINITIONS,
     }
-
-
-def _notes(material: Material) -> list[str]:
-    notes = list(material.bill.notes)
-    if material.fresh and any(i.running for i in material.bill.instances):
-        notes.append("instances still run, and ends and prices of the last half minute may not be noted yet: "
-                     "for a figure that stays, ask again with --as-of")  # fmt: skip
-    return notes
 
 
 def usd(amount: Fraction) -> float:

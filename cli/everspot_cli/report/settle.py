@@ -1,0 +1,33 @@
+"""Bringing the ledger up to date for a report, by the scheduler's own reading of the cloud."""
+
+from everspot_core.manifest import Cloud
+from everspot_store import StoreError
+
+from everspot_cli.session import Session
+
+
+def settle(session: Session) -> str | None:
+    """Note what the scheduler has not noted yet, and what only a later reader can: the end of its own instance.
+
+    Every note is written once, whoever comes first, so this is harmless beside a living scheduler. Returns why it
+    could not be done, for the report's notes; None if the ledger is complete.
+    """
+    manifest = session.manifest
+    if manifest.cloud is not Cloud.AWS:
+        return None
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+        from everspot_scheduler.aws import AwsCloud
+        from everspot_scheduler.ledger import settle_ledger
+    except ImportError as error:
+        return f"EC2 was not asked for the latest ends and prices: {error}"
+    try:
+        # Without the queue: its messages are the scheduler's.
+        cloud = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), session.clock)
+        try:
+            settle_ledger(session.store, manifest, cloud)
+        finally:
+            cloud.close()
+    except (BotoCoreError, ClientError, StoreError) as error:
+        return f"EC2 could not be asked for the latest ends and prices: {error}"
+    return None

@@ -42,6 +42,7 @@ class LocalCloud:
     """
 
     def __init__(self, options: Options, *, port: int = 0, catalogue: Catalogue | None = None) -> None:
+        world.check_free()
         moto_parts.take_moto()
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self.options = options

@@ -205,7 +205,8 @@ def _say_up(state: State, as_json: bool, what: str) -> None:
     if as_json:
         _print(json.dumps(asdict(state)))
     else:
-        _print(f"the local cloud {what} at {state.endpoint} (process {state.pid}); its time runs {state.time_scale:g}-fold")
+        _print(f"the local cloud {what} at {state.endpoint} (process {state.pid})")
+        _print(f"its time runs {state.time_scale:g} times as fast as yours")
         _print('next: eval "$(everspot-local env)"')
 
 

@@ -115,6 +115,16 @@ def current() -> World:
     return _current
 
 
+def check_free() -> None:
+    """Make sure that no world is entered.
+
+    Raises:
+        RuntimeError: if one is.
+    """
+    if _current is not None:
+        raise RuntimeError("there is one local cloud in this process already: moto's state is the process's")
+
+
 def enter(world: World | None) -> None:
     """Make a world the current one, or leave it with None."""
     global _current

@@ -174,7 +174,10 @@ def test_strategies_that_the_local_cloud_lacks_are_refused_by_name(kit: Any) -> 
     [
         ({"ValidUntil": "2030-01-01T00:00:00Z"}, "UnsupportedOperation"),
         ({"SpotOptions": {"MaxTotalPrice": "3"}}, "UnsupportedOperation"),
-        ({"SpotOptions": {"InstancePoolsToUseCount": 2, "AllocationStrategy": "capacity-optimized"}}, "InvalidFleetConfig"),
+        (
+            {"SpotOptions": {"InstancePoolsToUseCount": 2, "AllocationStrategy": "capacity-optimized"}},
+            "InvalidFleetConfig",
+        ),
         ({"SpotOptions": {"InstanceInterruptionBehavior": "stop"}}, "UnsupportedOperation"),
         ({"Type": "instant", "ExcessCapacityTerminationPolicy": "termination"}, "InvalidFleetConfig"),
         ({"on_demand": 9}, "InvalidTargetCapacitySpecification"),

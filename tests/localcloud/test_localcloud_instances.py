@@ -58,9 +58,11 @@ def test_what_a_template_says_is_what_an_instance_has(kit: Any) -> None:
         IamInstanceProfile={"Arn": profile},
         MetadataOptions={"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
         InstanceInitiatedShutdownBehavior="terminate",
-        BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 20, "VolumeType": "gp3", "Encrypted": True}}],
+        BlockDeviceMappings=[
+            {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 20, "VolumeType": "gp3", "Encrypted": True}}
+        ],
         TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "everspot:cluster", "Value": "c"}]}],
-    )  # fmt: skip
+    )
     (instance_id,) = kit.spot(template=template)
     instance = kit.instance(instance_id)
     assert instance["IamInstanceProfile"]["Arn"] == profile

@@ -229,6 +229,8 @@ def _total(specification: dict[str, Any]) -> int:
 
 
 def _only(given: dict[str, Any], known: set[str], where: str) -> None:
-    unknown = sorted(key for key, value in given.items() if key not in known and value is not None)
+    # The upstream provider sends 0 and false for what nobody asked for.
+    unset = (None, "", 0, False, "0", "false")
+    unknown = sorted(key for key, value in given.items() if key not in known and value not in unset)
     if unknown:
         raise UnsupportedHere(f"{', '.join(unknown)} of {where}")

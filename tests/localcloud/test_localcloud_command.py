@@ -1,0 +1,130 @@
+"""The `everspot-local` command and its daemon, as a user meets them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from everspot_local.state import alive
+
+SCRIPT = Path(__file__).with_name("local_machine.py")
+
+
+class Command:
+    """`everspot-local` on a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "everspot_local.main", *arguments, "--state-dir", str(self.folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    command = Command(Path(tmp_path_factory.mktemp("command")) / "local")
+    boot = f"{sys.executable} {SCRIPT}"
+    command("up", "--time-scale", "120", "--boot-command", boot)
+    yield command
+    command("down")
+
+
+def client(local: Command, service: str) -> Any:
+    env = local.json("env")
+    return boto3.client(
+        service,
+        endpoint_url=env["AWS_ENDPOINT_URL"],
+        region_name=env["AWS_REGION"],
+        aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+    )
+
+
+def test_up_twice_leaves_the_first(local: Command) -> None:
+    state = json.loads((local.folder / "state.json").read_text())
+    assert local.json("up")["pid"] == state["pid"]
+    assert "runs already" in local("up")
+
+
+def test_env_is_what_a_shell_and_the_engine_need(local: Command) -> None:
+    shell = f"{local('env')}\nexec {sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    found = json.loads(subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout)
+    told = local.json("env")
+    assert {name: found[name] for name in told} == told
+    first = told["PATH"].split(os.pathsep)[:3]
+    assert [p.rsplit("/", 2)[-2:] for p in first[:2]] == [["toolchain", "bin"], ["toolchain", "plugins"]]
+    assert first[2] == str(Path(sys.executable).parent)
+    assert told["PULUMI_BACKEND_URL"] == f"file://{local.folder}/pulumi"
+    assert (local.folder / "pulumi").is_dir()
+    assert told["EVERSPOT_CLOCK"].startswith("120@")
+
+
+def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:
+    ec2 = client(local, "ec2")
+    answer = ec2.run_instances(
+        ImageId="ami-12c6146b", InstanceType="m6i.large", MinCount=1, MaxCount=1, UserData='{"do": "run"}',
+        InstanceMarketOptions={"MarketType": "spot"},
+    )  # fmt: skip
+    instance_id = answer["Instances"][0]["InstanceId"]
+    helpers.until((local.folder / "instances" / instance_id / "ready").exists)
+    (shown,) = local.json("status")["instances"]
+    assert (shown["id"], shown["market"], shown["state"]) == (instance_id, "spot", "running")
+    assert alive(shown["pid"])
+    assert local.json("interrupt", instance_id) == {"instance": instance_id}
+    helpers.until(lambda: not alive(shown["pid"]))
+    assert instance_id not in local("status")
+    assert local.json("drought", "m6i.large/us-east-1a", "--for", "30m")["pools"] == ["m6i.large/us-east-1a"]
+    assert [p["dry"] for p in local.json("status")["pools"] if p["pool"] == "m6i.large/us-east-1a"] == [True]
+
+
+def test_what_cannot_be_done_is_said_in_one_line(local: Command, tmp_path: Path) -> None:
+    assert "i-0" in local("interrupt", "i-0", code=1)
+    assert "mars" in local("drought", "mars/x", code=1)
+    nobody = Command(tmp_path)
+    assert "everspot-local up" in nobody("status", code=1)
+    assert nobody("down") == "nothing was up\n"
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("- {at: 1s, action: explode}")
+    assert "explode" not in nobody("up", "--script", str(bad), code=1)
+    assert not (tmp_path / "state.json").exists()
+
+
+def test_controls_answer_errors_in_json(local: Command) -> None:
+    endpoint = local.json("env")["AWS_ENDPOINT_URL"]
+    asked = (("price", b"{", 400), ("price", b"{}", 400), ("nothing", b"{}", 400), ("price", None, 405))
+    for path, body, status in asked:
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/_market/{path}", data=body))
+        with caught.value as error:
+            assert (error.code, "error" in json.loads(error.read())) == (status, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_however_the_daemon_ends_its_instances_end_too(tmp_path: Path, helpers: Any, number: int) -> None:
+    local = Command(tmp_path / "local")
+    pid = local.json("up", "--time-scale", "120", "--boot-command", f"{sys.executable} {SCRIPT}")["pid"]
+    answer = client(local, "ec2").run_instances(
+        ImageId="ami-12c6146b", InstanceType="m6i.large", MinCount=1, MaxCount=1, UserData='{"do": "run"}'
+    )
+    instance_id = answer["Instances"][0]["InstanceId"]
+    helpers.until((local.folder / "instances" / instance_id / "ready").exists)
+    keeper = local.json("status")["instances"][0]["pid"]
+    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    assert len(children) == 2, "the boot command, and the daemon that it left to its keeper"
+    os.kill(pid, number)
+    helpers.until(lambda: not any(alive(int(p)) for p in (pid, keeper, *children)))
+    assert "nothing was up" in local("down")

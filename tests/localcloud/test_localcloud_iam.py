@@ -1,0 +1,187 @@
+"""Roles held to their policies, and the book of calls."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from everspot_local.world import Options
+
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        ],
+    }
+)
+ARN = "arn:aws:ec2:us-east-1:123456789012"
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    state = Path(tmp_path_factory.mktemp("iam"))
+    return dataclasses.replace(Options(state_dir=state, scale=120, boot_command=None), iam_enforce=True)
+
+
+class Worker:
+    """A role on an instance, and clients with its credentials."""
+
+    def __init__(self, kit: Any) -> None:
+        self.kit = kit
+        iam = kit.client("iam")
+        iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
+        iam.create_instance_profile(InstanceProfileName="workers")
+        iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
+        self.instance_id = kit.run(IamInstanceProfile={"Name": "workers"})
+
+    def may(self, *statements: dict[str, Any]) -> None:
+        document = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **s} for s in statements]})
+        self.kit.client("iam").put_role_policy(RoleName="worker", PolicyName="all", PolicyDocument=document)
+
+    def client(self, service: str) -> Any:
+        cloud = self.kit.cloud
+        found = cloud.world.metadata.credentials.of(cloud.world.lifecycle.find(self.instance_id))
+        return self.kit.client(
+            service,
+            aws_access_key_id=found["AccessKeyId"],
+            aws_secret_access_key=found["SecretAccessKey"],
+            aws_session_token=found["Token"],
+        )
+
+
+@pytest.fixture
+def worker(kit: Any) -> Worker:
+    return Worker(kit)
+
+
+def refused(call: Any, **arguments: Any) -> str:
+    with pytest.raises(ClientError) as caught:
+        call(**arguments)
+    return str(caught.value.response["Error"]["Code"])
+
+
+def test_nothing_is_allowed_that_no_policy_allows(kit: Any, worker: Worker) -> None:
+    queue = kit.client("sqs").create_queue(QueueName="q")["QueueUrl"]
+    kit.client("s3").create_bucket(Bucket="control")
+    assert refused(worker.client("ec2").describe_instances) == "UnauthorizedOperation"
+    assert refused(worker.client("sqs").receive_message, QueueUrl=queue) == "AccessDenied"
+    assert refused(worker.client("s3").list_objects_v2, Bucket="control") == "AccessDenied"
+    assert refused(worker.client("s3").put_object, Bucket="control", Key="a", Body=b"1") == "AccessDenied"
+    assert refused(worker.client("ssm").get_parameter, Name="/a") == "AccessDeniedException"
+    assert worker.client("sts").get_caller_identity()["Account"] == "123456789012"
+
+
+def test_objects_are_allowed_by_prefix(kit: Any, worker: Worker) -> None:
+    kit.client("s3").create_bucket(Bucket="control")
+    kit.client("s3").put_object(Bucket="control", Key="records/a", Body=b"1")
+    bucket = "arn:aws:s3:::control"
+    worker.may(
+        {"Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], "Resource": f"{bucket}/records/*"},
+        {
+            "Action": "s3:ListBucket",
+            "Resource": bucket,
+            "Condition": {"StringLikeIfExists": {"s3:prefix": ["records/*"]}},
+        },
+    )
+    s3 = worker.client("s3")
+    assert s3.get_object(Bucket="control", Key="records/a")["Body"].read() == b"1"
+    assert s3.head_object(Bucket="control", Key="records/a")["ContentLength"] == 1
+    s3.put_object(Bucket="control", Key="records/b", Body=b"2", IfNoneMatch="*")
+    assert len(s3.list_objects_v2(Bucket="control", Prefix="records/")["Contents"]) == 2
+    assert refused(s3.list_objects_v2, Bucket="control", Prefix="heads/") == "AccessDenied"
+    assert refused(s3.put_object, Bucket="control", Key="heads/a", Body=b"") == "AccessDenied"
+    s3.delete_objects(Bucket="control", Delete={"Objects": [{"Key": "records/a"}, {"Key": "records/b"}]})
+    assert kit.client("s3").list_objects_v2(Bucket="control")["KeyCount"] == 0
+
+
+def test_who_may_not_list_is_told_403_for_what_is_missing(kit: Any, worker: Worker) -> None:
+    kit.client("s3").create_bucket(Bucket="data")
+    read = {"Action": "s3:GetObject", "Resource": "arn:aws:s3:::data/*"}
+    worker.may(read)
+    assert refused(worker.client("s3").get_object, Bucket="data", Key="none") == "AccessDenied"
+    worker.may(read, {"Action": "s3:ListBucket", "Resource": "arn:aws:s3:::data"})
+    assert refused(worker.client("s3").get_object, Bucket="data", Key="none") == "NoSuchKey"
+
+
+def test_a_tls_only_bucket_still_answers(kit: Any) -> None:
+    s3 = kit.client("s3")
+    s3.create_bucket(Bucket="control")
+    statement = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:*",
+        "Resource": ["arn:aws:s3:::control", "arn:aws:s3:::control/*"],
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+    s3.put_bucket_policy(Bucket="control", Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    s3.put_object(Bucket="control", Key="a", Body=b"1")
+    s3.put_object(Bucket="control", Key="a", Body=b"2")
+    assert s3.get_object(Bucket="control", Key="a")["Body"].read() == b"2"
+
+
+def test_queues_are_allowed_by_their_arn(kit: Any, worker: Worker) -> None:
+    sqs = kit.client("sqs")
+    mine, other = (sqs.create_queue(QueueName=n)["QueueUrl"] for n in ("mine", "other"))
+    worker.may({"Action": "sqs:ReceiveMessage", "Resource": "arn:aws:sqs:us-east-1:123456789012:mine"})
+    assert "Messages" not in worker.client("sqs").receive_message(QueueUrl=mine)
+    assert refused(worker.client("sqs").receive_message, QueueUrl=other) == "AccessDenied"
+    assert refused(worker.client("sqs").delete_message, QueueUrl=mine, ReceiptHandle="x") == "AccessDenied"
+
+
+def test_instances_may_be_ended_by_their_tags(kit: Any, worker: Worker) -> None:
+    def tagged(cluster: str) -> str:
+        tags = [{"ResourceType": "instance", "Tags": [{"Key": "everspot:cluster", "Value": cluster}]}]
+        return str(kit.run(TagSpecifications=tags))
+
+    mine, other = tagged("mine"), tagged("other")
+    worker.may(
+        {
+            "Action": "ec2:TerminateInstances",
+            "Resource": f"{ARN}:instance/*",
+            "Condition": {"StringEquals": {"aws:ResourceTag/everspot:cluster": "mine"}},
+        }
+    )
+    ec2 = worker.client("ec2")
+    assert refused(ec2.terminate_instances, InstanceIds=[mine, other]) == "UnauthorizedOperation"
+    ec2.terminate_instances(InstanceIds=[mine])
+
+
+def test_create_fleet_needs_what_it_does_in_the_callers_name(kit: Any, worker: Worker) -> None:
+    template = kit.template(
+        IamInstanceProfile={"Arn": "arn:aws:iam::123456789012:instance-profile/workers"},
+    )
+    request = {
+        "Type": "instant",
+        "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+        "LaunchTemplateConfigs": [
+            {"LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "1"}, "Overrides": []}
+        ],
+        "TagSpecifications": [{"ResourceType": "fleet", "Tags": [{"Key": "everspot:cluster", "Value": "c"}]}],
+    }
+    needed = [
+        {"Action": "ec2:CreateFleet", "Resource": f"{ARN}:fleet/*"},
+        {"Action": "ec2:CreateTags", "Resource": f"{ARN}:fleet/*"},
+        {"Action": "ec2:RunInstances", "Resource": [f"{ARN}:launch-template/{template}", f"{ARN}:instance/*"]},
+        {"Action": "iam:PassRole", "Resource": "arn:aws:iam::123456789012:role/worker"},
+    ]
+    for left_out in range(len(needed)):
+        worker.may(*(s for i, s in enumerate(needed) if i != left_out))
+        assert refused(worker.client("ec2").create_fleet, **request) == "UnauthorizedOperation"
+    worker.may(*needed)
+    assert worker.client("ec2").create_fleet(**request)["Instances"]
+
+
+def test_the_book_says_who_called_what_on_what(kit: Any, worker: Worker) -> None:
+    queue = kit.client("sqs").create_queue(QueueName="mine")["QueueUrl"]
+    refused(worker.client("sqs").receive_message, QueueUrl=queue)
+    created, received = (c for c in kit.cloud.world.calls.read() if c["service"] == "sqs")
+    assert (created["principal"], created["action"], created["allowed"]) == (
+        "arn:aws:iam::123456789012:root", "CreateQueue", True,
+    )  # fmt: skip
+    assert received["principal"] == f"arn:aws:sts::123456789012:assumed-role/worker/{worker.instance_id}"
+    assert (received["action"], received["allowed"]) == ("ReceiveMessage", False)
+    resource = "arn:aws:sqs:us-east-1:123456789012:mine"
+    assert received["checked"] == [{"action": "sqs:ReceiveMessage", "resource": resource}]

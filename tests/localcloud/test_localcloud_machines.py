@@ -1,0 +1,125 @@
+"""Instances as process trees: what they start with, how they end, and that nothing of them is left."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_local import keeper
+from everspot_local.cloud import LocalCloud
+from everspot_local.state import alive
+from everspot_local.world import Options
+
+SCRIPT = Path(__file__).with_name("local_machine.py")
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    state = Path(tmp_path_factory.mktemp("machines"))
+    return Options(state_dir=state, scale=120, boot_command=(sys.executable, str(SCRIPT)), data_dir=state / "data")
+
+
+def start(kit: Any, helpers: Any, **order: Any) -> tuple[str, list[int], Path]:
+    """An instance whose processes are up: its id, their ids, its folder."""
+    instance_id = kit.run(UserData=json.dumps({"do": "run", **order}))
+    home = kit.cloud.world.machines.folder(instance_id)
+    helpers.until((home / "ready").exists)
+    processes = kit.cloud.world.machines.processes
+    pids = helpers.until(lambda: [found for found in [processes(instance_id)] if len(found) == 3])[0]
+    return instance_id, pids, home
+
+
+def ended(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+def test_the_environment_is_made_from_scratch(kit: Any, helpers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_LAPTOP", "1")
+    instance_id, _, home = start(kit, helpers)
+    found = json.loads((home / "environment.json").read_text())
+    found.pop("LC_CTYPE", None)  # Python's own doing
+    assert set(found) == {
+        "PATH", "HOME", "LANG", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EC2_METADATA_DISABLED",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
+    }  # fmt: skip
+    assert found["HOME"] == found["EVERSPOT_HOME"] == str(home)
+    assert (found["AWS_ENDPOINT_URL"], found["AWS_EC2_METADATA_DISABLED"]) == (kit.cloud.endpoint, "false")
+    assert (found["EVERSPOT_INSTANCE_ID"], found["EVERSPOT_CLOCK"]) == (instance_id, kit.cloud.world.clock.variable)
+    assert (home / "console.log").read_text() == "up\n"
+
+
+def test_terminating_leaves_no_process_not_even_a_daemon_that_forgot_its_mark(kit: Any, helpers: Any) -> None:
+    instance_id, pids, _ = start(kit, helpers)
+    assert all(alive(pid) for pid in pids)
+    kit.ec2.terminate_instances(InstanceIds=[instance_id])
+    kit.reaches(instance_id, "terminated")
+    assert ended(pids)
+
+
+def test_a_user_termination_asks_first_and_an_interruption_does_not(kit: Any, helpers: Any) -> None:
+    asked, _, asked_home = start(kit, helpers, tidy=True)
+    taken, _, taken_home = start(kit, helpers, tidy=True)
+    kit.ec2.terminate_instances(InstanceIds=[asked])
+    kit.do("interrupt", instance=taken, notice=False)
+    for instance_id in (asked, taken):
+        kit.reaches(instance_id, "terminated")
+    assert (asked_home / "tidied").exists()
+    assert not (taken_home / "tidied").exists()
+
+
+def test_one_that_ignores_the_request_is_killed_after_the_grace(kit: Any, helpers: Any) -> None:
+    instance_id, pids, _ = start(kit, helpers, stubborn=True)
+    kit.ec2.terminate_instances(InstanceIds=[instance_id])
+    assert kit.instance(instance_id)["State"]["Name"] == "shutting-down"
+    kit.reaches(instance_id, "terminated")
+    assert ended(pids)
+
+
+def test_a_stopped_process_tree_dies_as_well(kit: Any, helpers: Any) -> None:
+    instance_id, pids, _ = start(kit, helpers)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    kit.do("interrupt", instance=instance_id, notice=False)
+    kit.reaches(instance_id, "terminated")
+    assert ended(pids)
+
+
+def test_the_end_of_the_boot_command_is_the_end_of_the_instance(kit: Any) -> None:
+    instance_id = kit.run(UserData=json.dumps({"do": "exit", "code": 3}))
+    gone = kit.reaches(instance_id, "terminated")
+    assert gone["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+    assert [(e["id"], e["interrupted"]) for e in kit.log("end")] == [(instance_id, False)]
+
+
+def test_a_killed_keeper_takes_its_instance_along(kit: Any, helpers: Any) -> None:
+    instance_id, pids, _ = start(kit, helpers)
+    marked = keeper.marked(instance_id)
+    os.kill(kit.cloud.world.machines.pid(instance_id), signal.SIGKILL)
+    kit.reaches(instance_id, "terminated")
+    assert ended([p for p in pids if p in marked]), "all but the daemon that scrubbed its environment"
+    for pid in pids:
+        keeper.signal_all([pid], signal.SIGKILL)
+
+
+def test_an_instance_that_ends_before_it_boots_never_runs(kit: Any) -> None:
+    instance_id = kit.run(UserData=json.dumps({"do": "run"}))
+    kit.ec2.terminate_instances(InstanceIds=[instance_id])
+    kit.reaches(instance_id, "terminated")
+    time.sleep(kit.cloud.world.delays.boot.total_seconds() / 120 * 2)
+    assert not (kit.cloud.world.machines.folder(instance_id) / "environment.json").exists()
+
+
+def test_closing_the_cloud_ends_everything(tmp_path: Path, kit: Any, helpers: Any) -> None:
+    _, pids, _ = start(kit, helpers, stubborn=True)
+    kit.cloud.reset()
+    assert ended(pids)
+    assert kit.cloud.world.lifecycle.living() == []
+
+
+def test_one_cloud_at_a_time_in_a_process(module_cloud: LocalCloud, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="one local cloud"):
+        LocalCloud(Options(state_dir=tmp_path))

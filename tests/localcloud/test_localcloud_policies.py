@@ -1,0 +1,72 @@
+"""How policies are read: IAM's own rules, as a table."""
+
+import json
+from typing import Any
+
+import pytest
+from everspot_local.policy_language import Call, UnknownCondition, Verdict, decide, like
+
+BUCKET = "arn:aws:s3:::control"
+
+
+def allow(action: Any, resource: Any = "*", **more: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": action, "Resource": resource, **more}
+
+
+def verdict(*statements: dict[str, Any], **call: Any) -> Verdict:
+    given = {"action": "s3:GetObject", "resource": f"{BUCKET}/records/a.json", **call}
+    return decide([{"Version": "2012-10-17", "Statement": list(statements)}], Call(**given))
+
+
+def test_nothing_said_is_no() -> None:
+    assert verdict() is Verdict.IMPLICIT
+    assert verdict(allow("s3:PutObject")) is Verdict.IMPLICIT
+    assert verdict(allow("s3:GetObject", f"{BUCKET}/heads/*")) is Verdict.IMPLICIT
+
+
+def test_patterns_match_the_whole_and_actions_in_any_case() -> None:
+    assert verdict(allow("S3:get*", [f"{BUCKET}/records/*"])) is Verdict.ALLOW
+    assert verdict(allow("s3:GetObject", f"{BUCKET}/records")) is Verdict.IMPLICIT
+    assert like("a?c*", "abcd")
+    assert not like("[ab]", "a")
+
+
+def test_a_denial_wins_whatever_the_order() -> None:
+    deny = {"Effect": "Deny", "Action": "*", "Resource": f"{BUCKET}/records/*"}
+    assert verdict(deny, allow("*")) is verdict(allow("*"), deny) is Verdict.DENY
+    assert verdict({"Effect": "Deny", "NotAction": "s3:GetObject", "Resource": "*"}, allow("*")) is Verdict.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("condition", "context", "holds"),
+    [
+        ({"StringEquals": {"s3:prefix": "jobs/"}}, {"s3:prefix": ("jobs/",)}, True),
+        ({"StringEquals": {"s3:prefix": "jobs/"}}, {}, False),
+        ({"StringLikeIfExists": {"s3:prefix": ["code/*", "jobs/*"]}}, {"s3:prefix": ("jobs/a",)}, True),
+        ({"StringLikeIfExists": {"s3:prefix": "jobs/*"}}, {"s3:prefix": ("other/",)}, False),
+        ({"StringLikeIfExists": {"s3:prefix": "jobs/*"}}, {}, True),
+        ({"StringNotEquals": {"aws:requestedregion": "us-east-1"}}, {"aws:requestedregion": ("us-east-1",)}, False),
+        ({"StringNotEquals": {"aws:requestedregion": "us-east-1"}}, {}, True),
+        ({"Bool": {"aws:SecureTransport": "false"}}, {"aws:securetransport": ("true",)}, False),
+        ({"Null": {"aws:requesttag/team": "true"}}, {}, True),
+        ({"ForAllValues:StringEquals": {"aws:TagKeys": ["a", "b"]}}, {"aws:tagkeys": ("a", "c")}, False),
+        ({"ForAnyValue:StringEquals": {"aws:TagKeys": ["a", "b"]}}, {"aws:tagkeys": ("a", "c")}, True),
+        ({"ArnLike": {"aws:SourceArn": "arn:aws:*:rule/x*"}}, {"aws:sourcearn": ("arn:aws:r:1:rule/xy",)}, True),
+    ],
+)  # fmt: skip
+def test_conditions(condition: Any, context: Any, holds: bool) -> None:
+    expected = Verdict.ALLOW if holds else Verdict.IMPLICIT
+    assert verdict(allow("*", Condition=condition), context=context) is expected
+
+
+def test_a_condition_that_is_not_known_is_not_guessed() -> None:
+    with pytest.raises(UnknownCondition, match="IpAddress"):
+        verdict(allow("*", Condition={"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}))
+
+
+def test_a_resource_policy_names_its_principal() -> None:
+    statement = allow("sqs:SendMessage", "q", Principal={"Service": "events.amazonaws.com"})
+    document = json.loads(json.dumps({"Statement": statement}))
+    call = Call("sqs:SendMessage", "q")
+    assert decide([document], call, principal="events.amazonaws.com") is Verdict.ALLOW
+    assert decide([document], call, principal="sns.amazonaws.com") is Verdict.IMPLICIT

@@ -1,0 +1,100 @@
+"""Market scripts and traces, and time that runs faster."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_local.clock import MarketClock
+from everspot_local.script import BadScript, Script
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_script_plays_in_market_time(kit: Any, helpers: Any, tmp_path: Path) -> None:
+    script = write(
+        tmp_path / "market.yaml",
+        """
+        types:
+          - {name: huge.1x, vcpus: 4, memory_gib: 16, on_demand_usd_per_hour: 2.5}
+        actions:
+          - {at: 20s, action: price, pool: m6i.large/us-east-1a, usd: 0.07}
+          - {at: 40s, action: interrupt, instance: oldest, notice: false}
+        """,
+    )
+    (instance_id,) = kit.spot()
+    start = kit.cloud.world.clock.now()
+    with kit.cloud.world.lock:
+        Script.load(script, None, "us-east-1").play(kit.cloud)
+    kit.reaches(instance_id, "terminated")
+    price = [p for p in kit.log("price") if (p["zone"], p["type"]) == ("us-east-1a", "m6i.large")][-1]
+    assert price["usd"] == 0.07
+    times = [price["at"], kit.log("end")[0]["at"]]
+    for told, after in zip(times, (20, 40), strict=True):
+        due = start + timedelta(seconds=after)
+        assert helpers.text(due) <= told <= helpers.text(due + timedelta(seconds=15))
+    assert kit.instance(kit.run(InstanceType="huge.1x"))["InstanceType"] == "huge.1x"
+    assert kit.log("launch")[-1]["usd_per_hour"] == 2.5
+
+
+def test_a_repeated_step_repeats(kit: Any, helpers: Any, tmp_path: Path) -> None:
+    script = write(
+        tmp_path / "market.json",
+        json.dumps([{"at": 5, "every": "10s", "action": "price", "pool": "m6i.large/us-east-1a", "factor": 1.1}]),
+    )
+    kit.cloud.world.pools.get("m6i.large", "us-east-1a")
+    with kit.cloud.world.lock:
+        Script.load(script, None, "us-east-1").play(kit.cloud)
+    helpers.until(lambda: len(kit.log("price")) >= 4)
+
+
+def test_a_trace_sets_the_depth_and_interrupts_when_it_falls(kit: Any, helpers: Any, tmp_path: Path) -> None:
+    pool = "m6i.large/us-east-1a"
+    trace = {"metadata": {"gap_seconds": 60}, "data": [2, 2, 0, 3], "prices": [0.03, 0.03, 0.06, 0.03]}
+    path = write(tmp_path / "trace.json", json.dumps({pool: trace}))
+    script = Script.load(None, path, "us-east-1")
+    assert [(s.at.seconds, s.action["action"]) for s in script.steps] == [
+        (0, "depth"), (120, "depth"), (180, "depth"), (0, "price"), (120, "price"), (180, "price"),
+    ]  # fmt: skip
+    with kit.cloud.world.lock:
+        script.play(kit.cloud)
+    helpers.until(lambda: len(kit.log("price")) >= 1)
+    only = helpers.override("m6i.large", "a")
+    answer = kit.fleet(3, only, Type="instant")
+    ids = [i for group in answer["Instances"] for i in group["InstanceIds"]]
+    assert len(ids) == 2
+    assert [e["ErrorCode"] for e in answer["Errors"]] == ["InsufficientInstanceCapacity"]
+    for instance_id in ids:
+        kit.reaches(instance_id, "terminated")
+    assert kit.fleet(3, only, Type="instant")["Errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- {at: 1s, action: explode}", "step 1"),
+        ("- {action: price}", "step 1"),
+        ("actions: []\nacts: []", "acts"),
+        ("{", "market.yaml"),
+    ],
+)
+def test_a_bad_script_is_refused_before_it_plays(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(BadScript, match=words):
+        Script.load(write(tmp_path / "market.yaml", text), None, "us-east-1")
+    with pytest.raises(BadScript):
+        Script.load(tmp_path / "none.yaml", None, "us-east-1")
+
+
+def test_market_time_is_the_real_time_stretched_from_its_epoch() -> None:
+    clock = MarketClock(scale=3600)
+    assert clock.variable == f"3600@{int(clock.epoch.timestamp())}"
+    assert clock.now().microsecond == 0
+    assert 0.9 < clock.real_until(clock.now() + timedelta(hours=1)) <= 1.0
+    assert clock.real_until(clock.epoch) == 0
+    assert clock.to_real(timedelta(hours=1)) == timedelta(seconds=1)
+    with pytest.raises(ValueError, match="above 0"):
+        MarketClock(scale=0)

@@ -211,6 +211,7 @@ class Cluster:
             "TOY_TRACE": str(self.trace_file),
             **env,
         }
+        whole = {name: value for name, value in whole.items() if value}
         command = [sys.executable, "-m", "everspot_train.agent.main", *options]
         return self._spawn(command, home, log, whole)
 

@@ -81,6 +81,22 @@ def test_an_idle_instance_says_gone_and_switches_itself_off(tmp_path: Path) -> N
         cluster.close()
 
 
+def test_without_a_command_for_it_the_machine_is_never_switched_off(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, FAST.model_copy(update={"idle_limit": parse_duration("1s")}))
+    try:
+        commands = tmp_path / "bin"
+        commands.mkdir()
+        for name in ("systemctl", "poweroff", "shutdown", "sudo"):
+            (commands / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/switched-off\n")
+            (commands / name).chmod(0o755)
+        agent = cluster.start_agent("i-1", EVERSPOT_POWEROFF="", PATH=f"{commands}:/usr/bin:/bin")
+        assert agent.wait() == 0
+        assert not (tmp_path / "switched-off").exists()
+        assert "the machine runs on" in agent.output
+    finally:
+        cluster.close()
+
+
 def test_an_orphaned_instance_switches_itself_off(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, FAST.model_copy(update={"orphan_limit": parse_duration("2s")}))
     try:

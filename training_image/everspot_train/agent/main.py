@@ -29,7 +29,6 @@ from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
 HOME_VARIABLE = "EVERSPOT_HOME"
 DEFAULT_HOME = "/var/lib/everspot"
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
-DEFAULT_POWEROFF = "systemctl poweroff"
 POWEROFF_TIMEOUT = timedelta(seconds=30)
 STOP_VARIABLE = "EVERSPOT_STOP_SECONDS"
 DEFAULT_STOP = 80
@@ -126,8 +125,15 @@ def _become_scheduler(manifest: Manifest, home: Path) -> None:
 
 
 def _power_off() -> None:
-    """Switch the instance off. Where that fails the agent still ends; the scheduler sees the instance GONE."""
-    command = shlex.split(os.environ.get(POWEROFF_VARIABLE) or DEFAULT_POWEROFF)
+    """Switch the instance off, by the command that the image's unit names.
+
+    Without one the agent just ends: it must never switch off a machine that is not the cloud's, such as a laptop that
+    runs the local cloud. Where the command fails it ends too, and the scheduler sees the instance GONE.
+    """
+    command = shlex.split(os.environ.get(POWEROFF_VARIABLE) or "")
+    if not command:
+        _log.warning("%s is not set: the agent ends and the machine runs on", POWEROFF_VARIABLE)
+        return
     try:
         subprocess.run(command, check=True, timeout=POWEROFF_TIMEOUT.total_seconds())  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:

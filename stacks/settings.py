@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pulumi
 from everspot import AccountSetupArgs, InstanceTypeArgs, TrainingClusterArgs
-from everspot.common import BadInputs, Problems, near
+from everspot_core.problems import BadInputs, Problems, camel, near
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where a stack does not set it."""
@@ -99,7 +99,7 @@ def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:
     if not problems.need(isinstance(value, Mapping), "", f"has to be a mapping, not {value!r}"):
         return {}
     hints = inspect.get_annotations(kind)
-    names = {_camel(key): key for key in hints}
+    names = {camel(key): key for key in hints}
     for setting in value:
         problems.need(setting in names, str(setting), f"is not a setting{near(str(setting), names)}")
     parsed = {}
@@ -123,8 +123,3 @@ def _bare(kind: Any) -> Any:
 def _promise(kind: Any) -> bool:
     origin = typing.get_origin(kind)
     return origin is not None and origin not in (list, dict) and not typing.is_typeddict(kind)
-
-
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)

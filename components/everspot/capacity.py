@@ -14,7 +14,6 @@ from everspot_core.fleet import (
     capacity_problems,
 )
 from everspot_core.problems import Problems, near
-from pydantic import ValidationError
 
 
 class InstanceTypeArgs(TypedDict):
@@ -168,16 +167,8 @@ def _declared(problems: Problems, args: CapacityArgs) -> dict[str, InstanceType]
         given: dict[str, Any] = {key: value for key, value in entry.items() if key in facts}
         if not given:
             continue
-        try:
-            found[entry["type"]] = InstanceType(name=entry["type"], **given)
-        except ValidationError as error:
-            for detail in error.errors():
-                field = pulumi_name(str(detail["loc"][0]) if detail["loc"] else "type")
-                problems.add(f"instanceTypes[{index}].{field}", f"{detail['msg']} (a type declared in place)")
+        here = problems.at(f"instanceTypes[{index}]")
+        declared = here.model(InstanceType, {"name": entry["type"], **given}, " (a type declared in place)")
+        if declared is not None:
+            found[entry["type"]] = declared
     return found
-
-
-def pulumi_name(name: str) -> str:
-    """The name of an input as settings and other languages write it: `memory_gib` is `memoryGib`."""
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)

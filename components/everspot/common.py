@@ -4,9 +4,7 @@ import re
 from collections.abc import Mapping
 
 import pulumi
-from everspot_core.problems import BadInputs as BadInputs
-from everspot_core.problems import Problems as Problems
-from everspot_core.problems import near as near
+from everspot_core.problems import BadInputs, Problems
 
 PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""

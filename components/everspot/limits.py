@@ -9,9 +9,6 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.manifest import Cloud, Limits, Manifest
 from everspot_core.problems import Problems
 from everspot_core.records import Role
-from pydantic import ValidationError
-
-from everspot.capacity import pulumi_name
 
 
 class LimitsArgs(TypedDict):
@@ -37,11 +34,8 @@ class LimitsArgs(TypedDict):
 
 def check_limits(problems: Problems, args: LimitsArgs) -> None:
     """Add what is wrong with the durations, one by one and together."""
-    try:
-        limits = Limits.model_validate(args)
-    except ValidationError as error:
-        for detail in error.errors():
-            problems.add(pulumi_name(str(detail["loc"][0])), detail["msg"].removeprefix("Value error, "))
+    limits = problems.model(Limits, args)
+    if limits is None:
         return
     problems.need(
         limits.lease_ttl >= 2 * limits.beat_every,

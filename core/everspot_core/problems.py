@@ -1,12 +1,15 @@
 """Bad inputs, collected by name and reported all at once instead of one by one."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 E = TypeVar("E", bound=StrEnum)
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,16 @@ class Problems:
             self.add(name, f"{str(value)!r} is not allowed{near(str(value), allowed)}; one of: {', '.join(allowed)}")
             return None
 
+    def model(self, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
+        """`values` as a model; otherwise None and a problem for each value that is wrong, with `note` behind it."""
+        try:
+            return kind.model_validate(values)
+        except ValidationError as error:
+            for detail in error.errors():
+                name = camel(str(detail["loc"][0])) if detail["loc"] else ""
+                self.add(name, detail["msg"].removeprefix("Value error, ") + note)
+            return None
+
     def raise_any(self, what: str) -> None:
         """Raise what was found.
 
@@ -78,6 +91,12 @@ class Problems:
         if not self._prefix or not name:
             return self._prefix or name
         return f"{self._prefix}{name}" if name.startswith("[") else f"{self._prefix}.{name}"
+
+
+def camel(name: str) -> str:
+    """The name of an input as settings and other languages write it: `memory_gib` is `memoryGib`."""
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -16,19 +16,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from io import FileIO
 from pathlib import Path
 
 from everspot_core.clock import Clock
 
 from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.copying import copy_with_digest
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 
 _OWN = ".everspot-store"  # our own files; keys with a segment that starts with a dot are refused
 _LOCKS = 1024
 _LOCK_WAIT = timedelta(seconds=5)
 _LOCK_STEP = timedelta(milliseconds=5)
-_CHUNK = 4 * 1024 * 1024
 _LITTER_AGE = timedelta(hours=6)
 _PRUNE_RACES = 5
 _ANY = "*"  # no ETag of ours
@@ -102,7 +101,7 @@ class FolderBackend:
                 raise KeyTaken(key)
             temporary = self._temporary()
             try:
-                size, digest = _copy(reader, temporary, sync=True)
+                size, digest = copy_with_digest(reader, temporary, sync=True)
                 if self._into_place(temporary, key, None) is None:
                     raise KeyTaken(key)
             finally:
@@ -114,7 +113,7 @@ class FolderBackend:
         with _as_store_errors(self._root):
             try:
                 with self._path(key).open("rb", buffering=0) as reader:
-                    return _copy(reader, path, sync=False)[1]
+                    return copy_with_digest(reader, path, sync=False)[1]
             except FileNotFoundError:
                 self._check_root()
                 if not path.parent.is_dir():  # it is the caller's folder that is missing, not the key
@@ -300,20 +299,6 @@ def _walk(folder: Path, prefix: str) -> Iterator[Entry]:
             continue
         modified = datetime.fromtimestamp(stat.st_mtime, UTC)
         yield Entry(f"{prefix}{entry.name}", _etag(stat), stat.st_size, modified)
-
-
-def _copy(reader: FileIO, target: Path, *, sync: bool) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    buffer = memoryview(bytearray(_CHUNK))
-    with target.open("wb") as writer:
-        while count := reader.readinto(buffer):
-            writer.write(buffer[:count])
-            digest.update(buffer[:count])
-            size += count
-        if sync:
-            writer.flush()
-            os.fsync(writer.fileno())
-    return size, digest.hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

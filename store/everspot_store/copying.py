@@ -1,0 +1,30 @@
+"""Copying a file while its digest is computed."""
+
+import hashlib
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from io import FileIO
+from pathlib import Path
+
+_PIECE = 4 * 1024 * 1024
+
+
+def copy_with_digest(reader: FileIO, target: Path, *, sync: bool) -> tuple[int, str]:
+    """Copy what is left to read; its size in bytes and SHA-256. `sync`: durable before this returns.
+
+    One piece is hashed while the next is read and written: of a large checkpoint the hashing is as long as the
+    writing, and a notice does not wait.
+    """
+    digest, size = hashlib.sha256(), 0
+    hashing: Future[None] | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="everspot-digest") as pool, target.open("wb") as writer:
+        while piece := reader.read(_PIECE):
+            if hashing is not None:
+                hashing.result()
+            hashing = pool.submit(digest.update, piece)
+            writer.write(piece)
+            size += len(piece)
+        if sync:
+            writer.flush()
+            os.fsync(writer.fileno())
+    return size, digest.hexdigest()

@@ -50,7 +50,7 @@ class Bucket:
         """
         clock = clock or SystemClock.from_environment()
         parts = urlsplit(url)
-        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        if parts.scheme == "file" and not parts.netloc:
             return cls(url, FolderBackend(Path(unquote(parts.path)), clock), clock)
         if parts.scheme in ("s3", "gs"):
             return cls(url, open_cloud(url, credentials), clock)

@@ -66,7 +66,7 @@ def _cards(report: dict[str, Any]) -> str:
             "good" if (saved or 0) >= 0 else "bad",
         ),
         _card(f"{done} of {len(report['jobs'])}", "jobs succeeded"),
-        _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of work lost"),
+        _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
         _card(str(redone), "steps redone after notices", f"{silent} in total", "good" if redone == 0 else "bad"),
     ]
     if waits:

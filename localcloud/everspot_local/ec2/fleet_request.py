@@ -136,7 +136,7 @@ def check(request: dict[str, Any]) -> None:
 
 def spot_strategy(request: dict[str, Any]) -> SpotStrategy:
     """The strategy asked for, or EC2's default."""
-    name = (request.get("SpotOptions") or {}).get("AllocationStrategy") or "lowest-price"
+    name = _strategy_name(request, "SpotOptions")
     if name not in SPOT_STRATEGIES:
         raise InvalidParameter(f"Invalid value '{name}' for SpotOptions.AllocationStrategy")
     if name not in [s.value for s in SpotStrategy]:
@@ -146,10 +146,16 @@ def spot_strategy(request: dict[str, Any]) -> SpotStrategy:
 
 def on_demand_strategy(request: dict[str, Any]) -> OnDemandStrategy:
     """The strategy asked for, or EC2's default."""
-    name = (request.get("OnDemandOptions") or {}).get("AllocationStrategy") or "lowest-price"
+    name = _strategy_name(request, "OnDemandOptions")
     if name not in [s.value for s in OnDemandStrategy]:
         raise InvalidParameter(f"Invalid value '{name}' for OnDemandOptions.AllocationStrategy")
     return OnDemandStrategy(name)
+
+
+def _strategy_name(request: dict[str, Any], options: str) -> str:
+    """EC2 takes this one strategy in its older spelling too, which is the one that the provider's default sends."""
+    name = (request.get(options) or {}).get("AllocationStrategy") or "lowest-price"
+    return "lowest-price" if name == "lowestPrice" else str(name)
 
 
 def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any) -> list[Override]:

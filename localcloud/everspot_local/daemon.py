@@ -10,45 +10,16 @@ import os
 import shutil
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from everspot_local.cloud import LocalCloud
+from everspot_local.order import Command
 from everspot_local.script import Script
 from everspot_local.state import FILE, State
-from everspot_local.world import Options
 
 log = logging.getLogger(__name__)
 OLD = ("instances", "pulumi", "market.jsonl", "calls.jsonl", FILE)
-
-
-@dataclass(frozen=True)
-class Command:
-    """What `everspot-local up` asks of the daemon, passed as one JSON argument."""
-
-    state_dir: str
-    port: int
-    region: str
-    scale: float
-    seed: int
-    boot_command: tuple[str, ...] | None
-    data_dir: str | None
-    iam_enforce: bool
-    script: str | None
-    trace: str | None
-
-    def options(self) -> Options:
-        """The same as settings of a cloud."""
-        return Options(
-            state_dir=Path(self.state_dir),
-            region=self.region,
-            scale=self.scale,
-            seed=self.seed,
-            boot_command=tuple(self.boot_command) if self.boot_command else None,
-            data_dir=Path(self.data_dir) if self.data_dir else None,
-            iam_enforce=self.iam_enforce,
-        )
 
 
 class AlreadyRunning(RuntimeError):

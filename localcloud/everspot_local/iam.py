@@ -37,6 +37,10 @@ def call_action(self: BaseResponse) -> TYPE_RESPONSE:
     try:
         return _call_action(self)
     except Refused as error:
+        content_type = self.headers.get("Content-Type", "")
+        if "json" in content_type:
+            headers = {"Content-Type": content_type, "x-amzn-errortype": error.code}
+            return 403, headers, json.dumps({"__type": error.code, "message": error.message})
         _, headers, body = self.serialized(ActionResult(error))
         return 403, headers, body
 

@@ -15,10 +15,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from everspot_local import daemon
 from everspot_local.environment import project_root, variables
+from everspot_local.order import Command
 from everspot_local.script import BadScript, Script
 from everspot_local.state import NotRunning, Refused, State, alive
+from everspot_local.world import Options
 
 app = typer.Typer(help="AWS on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
 screen = Console()
@@ -53,9 +54,9 @@ def up(
     if (running := _running(state_dir)) is not None:
         _say_up(running, as_json, "runs already")
         return
-    boot = None if no_processes else tuple(shlex.split(boot_command)) or daemon.Options(state_dir).boot_command
+    boot = None if no_processes else tuple(shlex.split(boot_command)) or Options(state_dir).boot_command
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
-    command = daemon.Command(
+    command = Command(
         state_dir=str(state_dir),
         port=port,
         region=region,
@@ -72,6 +73,8 @@ def up(
     except BadScript as error:
         _fail(str(error))
     if foreground:
+        from everspot_local import daemon  # the other commands need not wait for moto
+
         daemon.serve(command)
         return
     _say_up(_start(command, state_dir, quiet=as_json), as_json, "is up")
@@ -145,7 +148,7 @@ def main() -> None:
     app()
 
 
-def _start(command: daemon.Command, state_dir: Path, *, quiet: bool) -> State:
+def _start(command: Command, state_dir: Path, *, quiet: bool) -> State:
     state_dir.mkdir(parents=True, exist_ok=True)
     (state_dir / "state.json").unlink(missing_ok=True)
     with (state_dir / "daemon.log").open("w") as out:

@@ -1,0 +1,37 @@
+"""Stands in for a signed contract with a cloud: what `everspot-local up` asks of the daemon.
+
+It is read without moto, so that the command answers fast.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from everspot_local.world import Options
+
+
+@dataclass(frozen=True)
+class Command:
+    """What `everspot-local up` asks of the daemon, passed as one JSON argument."""
+
+    state_dir: str
+    port: int
+    region: str
+    scale: float
+    seed: int
+    boot_command: tuple[str, ...] | None
+    data_dir: str | None
+    iam_enforce: bool
+    script: str | None
+    trace: str | None
+
+    def options(self) -> Options:
+        """The same as settings of a cloud."""
+        return Options(
+            state_dir=Path(self.state_dir),
+            region=self.region,
+            scale=self.scale,
+            seed=self.seed,
+            boot_command=tuple(self.boot_command) if self.boot_command else None,
+            data_dir=Path(self.data_dir) if self.data_dir else None,
+            iam_enforce=self.iam_enforce,
+        )

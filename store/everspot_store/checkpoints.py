@@ -96,8 +96,10 @@ class Checkpoints:
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
-            ValueError: if `step` is behind what is published.
+            ValueError: if `step` is behind what is published, or `keep` below 1.
         """
+        if keep < 1:
+            raise ValueError(f"keep={keep} would leave no checkpoint")
         self._check_guard()
         self._fenced()
         done = self._published(step)

@@ -27,7 +27,8 @@ class Table(Generic[D]):
     Every write carries a random mark of its own, so that no two versions of a document have the same bytes or ETag,
     and reading tells for certain whether a write whose answer was lost is ours.
 
-    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`; those that write raise `BadDocument` for a
+    document that could not be read back, such as one with a number that JSON does not have.
     """
 
     def __init__(self, bucket: Bucket, prefix: str, model: type[D]) -> None:
@@ -82,7 +83,8 @@ class Table(Generic[D]):
 
     def put(self, id: str, doc: D) -> Versioned[D]:
         """Write without a condition; for documents with a single writer."""
-        return Versioned(doc, self.bucket.put(self.key(id), _marked(doc)))
+        key = self.key(id)
+        return Versioned(doc, self.bucket.put(key, self._bytes(key, doc)))
 
     def delete(self, id: str) -> None:
         """Remove a document; nothing happens if it does not exist."""
@@ -91,7 +93,8 @@ class Table(Generic[D]):
     def _conditional(self, id: str, doc: D, etag: str | None) -> Versioned[D] | None:
         """Every attempt sends the same bytes under the same condition, so at most one of them can take effect, and
         it does not matter which."""
-        key, data = self.key(id), _marked(doc)
+        key = self.key(id)
+        data = self._bytes(key, doc)
         result = WriteResult(WriteOutcome.UNKNOWN)
         for attempt in range(ATTEMPTS):
             self.bucket.pause(attempt)
@@ -123,6 +126,12 @@ class Table(Generic[D]):
         except BadDocument as error:
             _log.error("%s", error)
             return None
+
+    def _bytes(self, key: str, doc: D) -> bytes:
+        """What is written. It is read once before, since a document that nobody can read would stay for good."""
+        data = _marked(doc)
+        self._parse(key, data)
+        return data
 
     def _parse(self, key: str, data: bytes) -> D:
         try:

@@ -60,6 +60,8 @@ def test_only_the_newest_are_kept_and_the_rest_is_retired(store: Store, tmp_path
 def test_publishing_a_step_again_changes_nothing(store: Store, tmp_path: Path) -> None:
     owner = store.checkpoints("j", 1)
     assert publish(owner, 10, tmp_path) == publish(owner, 10, tmp_path)
+    with pytest.raises(ValueError, match="no checkpoint"):
+        publish(owner, 11, tmp_path, keep=0)
     with pytest.raises(ValueError, match="behind"):
         publish(owner, 9, tmp_path)
     assert len(store.data.list("jobs/j/checkpoints/")) == 2

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core import lease as transitions
 from everspot_core.job import JobSubmission
-from everspot_core.records import JobState, Progress, Reason, Request
-from everspot_store import JobExists, Lease, ManualClock, Store, StoreDenied, StoreUnavailable
+from everspot_core.records import JobState, Market, PricePoint, Progress, Reason, Request
+from everspot_store import BadDocument, JobExists, Lease, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -210,3 +210,10 @@ def test_a_scan_reads_only_what_changed(world: World) -> None:
     assert found["b"].value.by == "new" and not world.faults.spent
     world.theirs.cancels.delete("a")
     assert list(world.ours.cancels.scan()) == ["b"]
+
+
+def test_a_document_that_could_not_be_read_back_is_not_written(world: World) -> None:
+    point = PricePoint(instance_type="t", zone="z", market=Market.SPOT, at=AT, usd_per_hour=float("nan"), source="test")
+    with pytest.raises(BadDocument, match="usd_per_hour"):
+        world.ours.add_price(point)
+    assert world.control.objects == {}

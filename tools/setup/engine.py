@@ -1,0 +1,103 @@
+"""The Pulumi engine: the one on PATH if it fits, else the official release, else a build from its Go modules."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from downloads import Unreachable, fetch, system, unpack
+from problems import GO_BYTES, disk, go
+from steps import BIN, ROOT, TOOLCHAIN, Step, call, say
+
+VERSION = "3.259.0"
+RELEASE = "https://get.pulumi.com/releases/sdk/pulumi-v{version}-{system}-{machine}.tar.gz"
+ENGINE = ROOT / "tools" / "engine"
+LANGHOST = ROOT / "tools" / "langhost"
+BUILD = ["build", "-trimpath"]
+CHOICE = TOOLCHAIN / "engine"  # a note of where the engine is
+
+
+def on_path() -> Path | None:
+    """Return a `pulumi` on PATH that is not older than the SDK and has its Python language host beside it."""
+    others = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p and Path(p).resolve() != BIN.resolve()]
+    path = os.pathsep.join(others)
+    found = shutil.which("pulumi", path=path)
+    if found is None or shutil.which("pulumi-language-python", path=path) is None:
+        return None
+    text = subprocess.run([found, "version"], capture_output=True, text=True, check=False).stdout
+    numbers = re.search(r"v(\d+)\.(\d+)\.(\d+)", text)
+    version = tuple(int(n) for n in numbers.groups()) if numbers else (0, 0, 0)
+    wanted = tuple(int(n) for n in VERSION.split("."))
+    return Path(found) if wanted <= version < (wanted[0] + 1, 0, 0) else None
+
+
+def official() -> None:
+    """Download the official release into the toolchain.
+
+    Raises:
+        Unreachable: it cannot be had.
+    """
+    name, machine = system("x64")
+    archive = TOOLCHAIN / "download" / "pulumi.tar.gz"
+    fetch(RELEASE.format(version=VERSION, system=name, machine=machine), archive)
+    unpack(archive, archive.parent / "pulumi")
+    BIN.mkdir(parents=True, exist_ok=True)
+    for path in (archive.parent / "pulumi").rglob("pulumi*"):
+        if path.is_file():
+            shutil.copy2(path, BIN / path.name)
+
+
+def build(folder: Path, package: str, target: Path, log: str) -> None:
+    """Build one Go program into the toolchain; a half-written binary never takes its place.
+
+    Raises:
+        Missing: there is no Go, or the build failed.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.new")
+    call([go(), *BUILD, "-o", fresh, package], log, folder, {"GOFLAGS": "-buildvcs=false"})
+    fresh.replace(target)
+
+
+def built() -> None:
+    """Build the engine and its Python language host from their Go modules.
+
+    Raises:
+        Missing: there is no Go, no room, or no module source.
+    """
+    disk(TOOLCHAIN, GO_BYTES if not (BIN / "pulumi").exists() else 0, "building the Pulumi engine (Go's caches)")
+    build(ENGINE, "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", BIN / "pulumi", "engine")
+    build(LANGHOST, "github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python", BIN / "pulumi-language-python", "langhost")
+    sdk = call([go(), "list", "-m", "-f", "{{.Dir}}", "github.com/pulumi/pulumi/sdk/v3"], "engine-scripts", ENGINE)
+    for script in ("cmd/pulumi-language-python-exec", "dist/pulumi-resource-pulumi-python"):
+        target = BIN / Path(script).name
+        target.unlink(missing_ok=True)
+        shutil.copyfile(Path(sdk.strip()) / "python" / script, target)
+        target.chmod(0o755)
+
+
+def make() -> str:
+    """Get the engine by the first way that works."""
+    TOOLCHAIN.mkdir(parents=True, exist_ok=True)
+    found = on_path()
+    if found:
+        CHOICE.write_text(str(found))
+        return f"the one on PATH, {found}"
+    try:
+        official()
+        how = f"the official release {VERSION}"
+    except Unreachable as error:
+        say(f"engine: no official download ({error}), building it from its Go modules, about 7 minutes the first time")
+        built()
+        how = f"{VERSION}, built from its Go modules"
+    CHOICE.write_text(str(BIN / "pulumi"))
+    return how
+
+
+def products() -> list[Path]:
+    """Return what proves that there is an engine."""
+    return [CHOICE, Path(CHOICE.read_text()) if CHOICE.exists() else CHOICE]
+
+
+step = Step("engine", (ENGINE / "go.mod", ENGINE / "go.sum", LANGHOST / "go.mod", LANGHOST / "go.sum"), products, make)

@@ -1,0 +1,63 @@
+"""The virtual environment with the pinned dependencies, and the stubs that are generated with it."""
+
+import subprocess
+import sys
+import tomllib
+
+from problems import VENV_BYTES, Missing, disk, go
+from steps import PYTHON, ROOT, STUBS, VENV, Step, call
+
+CONSTRAINTS = ROOT / "tools" / "constraints.txt"
+PROJECT = ROOT / "pyproject.toml"
+# The schema of the plugin protocol lies in this module, which the upstream provider requires.
+PROTOCOL_MODULE = "github.com/hashicorp/terraform-plugin-go"
+
+
+def requirements() -> list[str]:
+    """Return what the development group and all extras ask for."""
+    project = tomllib.loads(PROJECT.read_text())
+    extras = project["project"]["optional-dependencies"]
+    group = [r for r in project["dependency-groups"]["dev"] if not r.startswith("everspot")]
+    return sorted({*project["project"]["dependencies"], *(r for rs in extras.values() for r in rs), *group})
+
+
+def make_venv() -> str:
+    """Create `.venv` and install everything, the project itself as editable.
+
+    Raises:
+        Missing: no room, no network, or Python without venv.
+    """
+    disk(VENV, VENV_BYTES if not (VENV / "lib").exists() else 0, "the virtual environment (torch with its CUDA libraries)")
+    if not PYTHON.exists():
+        if subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode:
+            raise Missing(f"{sys.executable} has no venv module: install it (Debian: apt-get install python3-venv)")
+        call([sys.executable, "-m", "venv", VENV], "venv")
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    call([*pip, "-c", CONSTRAINTS, *requirements()], "pip")
+    call([*pip, "--no-deps", "--no-build-isolation", "-e", ROOT] if has_backend() else [*pip, "--no-deps", "-e", ROOT], "pip-project")
+    return f"Python {sys.version.split()[0]} with the versions of {CONSTRAINTS.name}"
+
+
+def has_backend() -> bool:
+    """Whether the build backend is in the environment already (then nothing has to be fetched for it)."""
+    found = subprocess.run([PYTHON, "-c", "import setuptools, sys; sys.exit(int(setuptools.__version__.split('.')[0]) < 77)"],
+                           capture_output=True, check=False)
+    return found.returncode == 0
+
+
+def make_stubs() -> str:
+    """Generate the client of the upstream provider's protocol.
+
+    Raises:
+        Missing: there is no Go, or its module cannot be had.
+    """
+    where = call([go(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", PROTOCOL_MODULE], "stubs-module", ROOT / "tools/upstream_aws")
+    folder = f"{where.strip().splitlines()[-1]}/tfprotov5/internal/tfplugin5"
+    STUBS.mkdir(parents=True, exist_ok=True)
+    call([PYTHON, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={STUBS}", f"--grpc_python_out={STUBS}",
+          "tfplugin5.proto"], "stubs")
+    return "the plugin protocol's client"
+
+
+venv = Step("venv", (PROJECT, CONSTRAINTS), lambda: [PYTHON, VENV / "bin" / "pytest"], make_venv)
+stubs = Step("stubs", (ROOT / "tools/upstream_aws/go.mod",), lambda: [STUBS / "tfplugin5_pb2.py"], make_stubs)

@@ -1,6 +1,7 @@
 """Reading a job's YAML file: every bad field named at once, with what would be allowed."""
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     try:
         spec = JobSpec.model_validate(data)
     except ValidationError as error:
-        problems = [_problem(dict(fault)) for fault in error.errors()]
+        problems = _by_field(_problem(dict(fault)) for fault in error.errors())
     recipe = data.get("recipe")
     if isinstance(recipe, str) and recipe.replace("_", "-") not in RECIPES:
         problems.append({"field": "recipe", "problem": f"{recipe!r} is no recipe; allowed: {', '.join(RECIPES)}"})
@@ -54,6 +55,14 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
         count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
         raise CliError(f"{path}: {count} wrong", hint="docs/reference-spec.md lists every field", problems=problems)
     return spec if folder is None else spec.model_copy(update={"code": str(folder)})
+
+
+def _by_field(problems: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """One line for each field: what may be a duration or a moment fails as both."""
+    said: dict[str, list[str]] = {}
+    for problem in problems:
+        said.setdefault(problem["field"], []).append(problem["problem"])
+    return [{"field": field, "problem": "; and ".join(words)} for field, words in said.items()]
 
 
 def _problem(fault: dict[str, Any]) -> dict[str, str]:

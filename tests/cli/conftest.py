@@ -80,7 +80,7 @@ class World:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
             env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **(env or {})},
         )
         return Answer(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,106 @@
+"""Components under Pulumi's mocks: what they register is recorded, nothing is created."""
+
+import asyncio
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+from everspot import TrainingClusterArgs
+from pulumi.runtime import settings, stack
+
+TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
+
+
+class Recorder(pulumi.runtime.Mocks):
+    """Answers as a cloud would, and remembers every resource with its inputs."""
+
+    def __init__(self) -> None:
+        self.seen: list[pulumi.runtime.MockResourceArgs] = []
+        self.calls: list[str] = []
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        self.seen.append(args)
+        answer = {"arn": f"arn:{args.name}", "url": f"https://queue/{args.name}", "latestVersion": 3, "name": args.name}
+        return f"{args.name}-id", {**answer, "prefixListId": "pl-s3", **args.inputs}
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[Any, Any]:
+        self.calls.append(args.token)
+        subnet = str(args.args.get("id", ""))
+        return {
+            "aws:index/getRegion:getRegion": {"region": "eu-west-1"},
+            "aws:ec2/getAmi:getAmi": {"rootDeviceName": "/dev/xvda"},
+            "aws:ssm/getParameter:getParameter": {"value": "ami-fromparameter"},
+            "aws:ec2/getVpc:getVpc": {"id": subnet, "cidrBlock": "10.9.0.0/16"},
+            "aws:ec2/getSubnet:getSubnet": {
+                "id": subnet,
+                "vpcId": "vpc-other" if subnet.endswith("stray") else "vpc-mine",
+                "availabilityZone": subnet.removesuffix("stray"),
+            },
+            "aws:ec2/getPrefixList:getPrefixList": {"id": "pl-found"},
+        }[args.token]
+
+    def named(self) -> dict[str, str]:
+        """Type by name of everything that was registered."""
+        return {args.name: args.typ for args in self.seen}
+
+    def inputs(self, name: str) -> dict[str, Any]:
+        """The inputs of one resource."""
+        (found,) = [args.inputs for args in self.seen if args.name == name]
+        return found
+
+    def of(self, kind: str) -> list[pulumi.runtime.MockResourceArgs]:
+        """The resources of one type."""
+        return [args for args in self.seen if args.typ == kind]
+
+
+@pytest.fixture
+def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, dict[str, Any]]]:
+    """Run a program under mocks: what it registered, and what the outputs that it returned came to."""
+
+    def run(program: Callable[[], dict[str, Any]], *, preview: bool = False) -> tuple[Recorder, dict[str, Any]]:
+        recorder, outputs = Recorder(), dict[str, Any]()
+
+        async def body() -> None:
+            await pulumi.Output.all(**program()).apply(outputs.update).future()
+
+        async def main() -> None:
+            pulumi.runtime.set_mocks(recorder, preview=preview)
+            settings.SETTINGS.rpc_manager.clear()
+            settings.SETTINGS.outputs.clear()
+            await stack.run_pulumi_func(body)
+
+        # Pulumi's mocks leave a loop behind in every thread that they use.
+        loops: list[asyncio.AbstractEventLoop] = []
+        new_loop = asyncio.new_event_loop
+        monkeypatch.setattr(asyncio, "new_event_loop", lambda: loops.append(new_loop()) or loops[-1])
+        try:
+            asyncio.run(main())
+        finally:
+            monkeypatch.undo()
+            for loop in loops:
+                loop.close()
+            gc.collect()  # their cycles must not be found later, in the midst of CPython 3.11's parser
+        return recorder, outputs
+
+    return run
+
+
+SPEC: TrainingClusterArgs = {
+    "tags": TAGS,
+    "zones": ["eu-west-1a", "eu-west-1b"],
+    "image_id": "ami-1",
+    "capacity": {
+        "target": 5,
+        "on_demand_base": 1,
+        "instance_types": [{"type": "m6i.large"}, {"type": "c6i.large"}, {"type": "m7i.large"}],
+    },
+}
+
+
+@pytest.fixture
+def spec() -> TrainingClusterArgs:
+    """A sound cluster, for a test to change."""
+    return copy.deepcopy(SPEC)

@@ -1,0 +1,228 @@
+"""A whole cluster under mocks: exactly these children, with exactly what keeps them safe."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import everspot
+import pulumi
+import pytest
+from everspot import TrainingCluster, TrainingClusterArgs
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+Cluster = Callable[..., Any]
+
+BUCKET = {"": "bucket:Bucket", "-private": "bucketPublicAccessBlock:BucketPublicAccessBlock", "-tls": "bucketPolicy:BucketPolicy",
+          "-encryption": "bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+          "-lifecycle": "bucketLifecycleConfiguration:BucketLifecycleConfiguration"}  # fmt: skip
+ENDPOINTS = {"s3", "ec2", "sqs", "ssm", "ssmmessages", "logs", "monitoring"}
+EXPECTED = {
+    "train": "everspot:index:TrainingCluster",
+    "train-events": "everspot:index:InterruptionEvents",
+    "train-store": "everspot:index:Store",
+    "train-network": "everspot:index:Network",
+    "train-identity": "everspot:index:Identity",
+    "train-fleet": "everspot:index:TrainingFleet",
+    "train-scheduler": "everspot:index:SchedulerService",
+    "train-manifest": "aws:s3/bucketObjectv2:BucketObjectv2",
+    "train-events-queue": "aws:sqs/queue:Queue",
+    "train-events-dead": "aws:sqs/queue:Queue",
+    "train-events-redrive": "aws:sqs/redrivePolicy:RedrivePolicy",
+    "train-events-policy": "aws:sqs/queuePolicy:QueuePolicy",
+    **{f"train-events-{r}": "aws:cloudwatch/eventRule:EventRule" for r in ("interruption", "rebalance", "state", "fleet-error")},
+    **{f"train-events-{r}-target": "aws:cloudwatch/eventTarget:EventTarget" for r in ("interruption", "rebalance", "state", "fleet-error")},
+    **{f"train-store-{b}{suffix}": f"aws:s3/{kind}" for b in ("control", "data") for suffix, kind in BUCKET.items()},
+    "train-store-data-versioning": "aws:s3/bucketVersioning:BucketVersioning",
+    "train-network-vpc": "aws:ec2/vpc:Vpc",
+    "train-network-routes": "aws:ec2/routeTable:RouteTable",
+    **{f"train-network-subnet-eu-west-1{z}": "aws:ec2/subnet:Subnet" for z in "ab"},
+    **{f"train-network-routes-eu-west-1{z}": "aws:ec2/routeTableAssociation:RouteTableAssociation" for z in "ab"},
+    **{f"train-network-endpoint-{s}": "aws:ec2/vpcEndpoint:VpcEndpoint" for s in ENDPOINTS},
+    **{f"train-network-{g}": "aws:ec2/securityGroup:SecurityGroup" for g in ("instances", "endpoints")},
+    **{f"train-network-out-{to}": "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule" for to in ("s3", "endpoints")},
+    "train-network-in-endpoints": "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+    **{f"train-identity-{r}": "aws:iam/role:Role" for r in ("agent", "scheduler")},
+    **{f"train-identity-{r}-permissions": "aws:iam/rolePolicy:RolePolicy" for r in ("agent", "scheduler")},
+    **{f"train-identity-{r}-profile": "aws:iam/instanceProfile:InstanceProfile" for r in ("agent", "scheduler")},
+    **{f"train-{c}-template": "aws:ec2/launchTemplate:LaunchTemplate" for c in ("fleet", "scheduler")},
+    "train-fleet-fleet": "aws:ec2/fleet:Fleet",
+    "train-scheduler-group": "aws:autoscaling/group:Group",
+}  # fmt: skip
+
+
+def outputs_of(args: TrainingClusterArgs) -> dict[str, Any]:
+    cluster = TrainingCluster("train", args)
+    return {name: getattr(cluster, name) for name in TrainingCluster.__annotations__}
+
+
+@pytest.fixture
+def cluster(declare: Declare, spec: TrainingClusterArgs) -> Cluster:
+    """What a cluster registers, with the spec changed by keyword."""
+
+    def build(**changes: Any) -> Any:
+        args: Any = {key: value for key, value in {**spec, **changes}.items() if value is not None}
+        return declare(lambda: outputs_of(args))[0]
+
+    return build
+
+
+@pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
+def test_exactly_these_children_are_registered(declare: Declare, spec: TrainingClusterArgs, preview: bool) -> None:
+    recorder, _ = declare(lambda: outputs_of(spec), preview=preview)
+    assert recorder.named() == EXPECTED
+    assert len(recorder.seen) == len(EXPECTED)
+
+
+def test_outputs_lead_to_the_parts(declare: Declare, spec: TrainingClusterArgs) -> None:
+    _, outputs = declare(lambda: outputs_of(spec))
+    assert outputs["cluster"] == "train"
+    assert outputs["control_url"] == "s3://train-store-control-id"
+    assert outputs["data_url"] == "s3://train-store-data-id"
+    assert outputs["queue_url"] == "https://queue/train-events-queue"
+    assert outputs["fleet_id"] == "train-fleet-fleet-id"
+    assert outputs["subnet_ids"] == [f"train-network-subnet-eu-west-1{z}-id" for z in "ab"]
+    assert outputs["region"] == "eu-west-1"
+    assert None not in outputs.values()
+
+
+def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(cluster: Cluster) -> None:
+    recorder = cluster(limits={"lease_ttl": "15s", "beat_every": "5s"})
+    agent = user_data(recorder.inputs("train-fleet-template"))
+    scheduler = user_data(recorder.inputs("train-scheduler-template"))
+    published = json.loads(recorder.inputs("train-manifest")["content"])
+    assert (agent["role"], scheduler["role"], published["role"]) == ("agent", "scheduler", "agent")
+    assert "queue_url" not in agent
+    assert scheduler["queue_url"] == published["queue_url"] == "https://queue/train-events-queue"
+    assert agent["limits"]["lease_ttl"] == 15
+    assert agent["control_url"] == published["control_url"] == "s3://train-store-control-id"
+    assert recorder.inputs("train-manifest")["key"] == "cluster.json"
+    assert agent["generation"]
+
+
+def test_the_generation_follows_the_image_and_not_the_target(cluster: Cluster, spec: TrainingClusterArgs) -> None:
+    def generation(**changes: Any) -> str:
+        return str(user_data(cluster(**changes).inputs("train-fleet-template"))["generation"])
+
+    assert generation() == generation(capacity={**spec["capacity"], "target": 9})
+    assert generation() != generation(image_id="ami-2")
+
+
+def test_instances_are_closed(cluster: Cluster) -> None:
+    recorder = cluster()
+    for template in recorder.of("aws:ec2/launchTemplate:LaunchTemplate"):
+        made = template.inputs
+        assert made["metadataOptions"] == {"httpEndpoint": "enabled", "httpTokens": "required", "httpPutResponseHopLimit": 1}
+        assert made["instanceInitiatedShutdownBehavior"] == "terminate"
+        (nic,) = made["networkInterfaces"]
+        assert nic["associatePublicIpAddress"] == "false"
+        assert nic["securityGroups"] == ["train-network-instances-id"]
+        (disk,) = made["blockDeviceMappings"]
+        assert disk["deviceName"] == "/dev/xvda"  # as the image calls its root
+        assert (disk["ebs"]["encrypted"], disk["ebs"]["volumeType"]) == ("true", "gp3")
+        assert {"keyName", "instanceMarketOptions"}.isdisjoint(made)
+    assert all(s.inputs["mapPublicIpOnLaunch"] is False for s in recorder.of("aws:ec2/subnet:Subnet"))
+
+
+def test_instances_and_volumes_carry_the_tags_by_which_they_are_found_and_billed(cluster: Cluster) -> None:
+    recorder = cluster()
+    for name, role in (("train-fleet-template", "agent"), ("train-scheduler-template", "scheduler")):
+        specs = {s["resourceType"]: s["tags"] for s in recorder.inputs(name)["tagSpecifications"]}
+        assert set(specs) == {"instance", "volume"}
+        for tags in specs.values():
+            assert tags["everspot:cluster"] == "train"
+            assert tags["everspot:role"] == role
+            assert {"Project", "Team", "Environment"} <= set(tags)
+
+
+def test_security_groups_open_port_443_to_endpoints_and_s3_and_nothing_else(cluster: Cluster) -> None:
+    recorder = cluster()
+    rules = [r for r in recorder.seen if r.typ.startswith("aws:vpc/securityGroup")]
+    assert len(rules) == 3
+    assert all((r.inputs["fromPort"], r.inputs["toPort"], r.inputs["ipProtocol"]) == (443, 443, "tcp") for r in rules)
+    assert recorder.inputs("train-network-out-s3")["prefixListId"] == "pl-s3"
+    assert recorder.inputs("train-network-out-endpoints")["referencedSecurityGroupId"] == "train-network-endpoints-id"
+    assert recorder.inputs("train-network-in-endpoints")["referencedSecurityGroupId"] == "train-network-instances-id"
+    assert all({"ingress", "egress"}.isdisjoint(g.inputs) for g in recorder.of("aws:ec2/securityGroup:SecurityGroup"))
+
+
+def test_buckets_are_private_encrypted_and_keep_old_data(cluster: Cluster) -> None:
+    recorder = cluster()
+    for bucket in ("train-store-control", "train-store-data"):
+        closed = recorder.inputs(f"{bucket}-private")
+        assert all(closed[k] for k in ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"))
+        policy = json.loads(recorder.inputs(f"{bucket}-tls")["policy"])
+        assert policy["Statement"][0]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        assert policy["Statement"][0]["Effect"] == "Deny"
+        assert recorder.inputs(bucket)["forceDestroy"] is False
+    assert "train-store-control-versioning" not in recorder.named()
+    assert len(recorder.inputs("train-store-control-lifecycle")["rules"]) == 1
+    assert {r["id"] for r in recorder.inputs("train-store-data-lifecycle")["rules"]} == {"unfinished-uploads", "old-versions"}
+
+
+def test_a_customer_key_brings_its_endpoint_its_encryption_and_its_permission(cluster: Cluster) -> None:
+    recorder = cluster(kms_key_arn="arn:aws:kms:eu-west-1:1:key/k")
+    assert recorder.named().keys() - EXPECTED.keys() == {"train-network-endpoint-kms"}
+    (rule,) = recorder.inputs("train-store-data-encryption")["rules"]
+    assert rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] == "aws:kms"
+    for role in ("agent", "scheduler"):
+        policy = json.loads(recorder.inputs(f"train-identity-{role}-permissions")["policy"])
+        (use,) = [s for s in policy["Statement"] if s["Sid"] == "UseTheKey"]
+        assert use["Resource"] == ["arn:aws:kms:eu-west-1:1:key/k"]
+
+
+def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:
+    recorder = cluster(permissions_boundary_arn="arn:aws:iam::1:policy/edge")
+    roles = recorder.of("aws:iam/role:Role")
+    assert [r.inputs["permissionsBoundary"] for r in roles] == ["arn:aws:iam::1:policy/edge"] * 2
+
+
+def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:
+    recorder = cluster()
+    send, deny = json.loads(recorder.inputs("train-events-policy")["policy"])["Statement"]
+    rules = [f"arn:train-events-{r}" for r in ("interruption", "rebalance", "state", "fleet-error")]
+    assert send["Condition"] == {"ArnEquals": {"aws:SourceArn": rules}}
+    assert (send["Principal"], send["Action"]) == ({"Service": "events.amazonaws.com"}, "sqs:SendMessage")
+    assert (deny["Effect"], deny["Sid"]) == ("Deny", "TlsOnly")
+    assert all(q.inputs["sqsManagedSseEnabled"] for q in recorder.of("aws:sqs/queue:Queue"))
+
+
+def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: TrainingClusterArgs) -> None:
+    del spec["image_id"]
+    spec["image_parameter"] = "/everspot/image"
+    recorder, outputs = declare(lambda: outputs_of(spec), preview=True)
+    assert outputs == {} or outputs["image_id"] == "ami-fromparameter"
+    assert recorder.inputs("train-fleet-template")["imageId"] == "ami-fromparameter"
+
+
+def test_an_existing_network_is_taken_by_its_ids(cluster: Cluster) -> None:
+    recorder = cluster(zones=None, vpc_id="vpc-mine", subnet_ids=["eu-west-1a", "eu-west-1b"])
+    made = {name for name in recorder.named() if name.startswith("train-network-")}
+    assert made == {"train-network-instances", "train-network-out-vpc", "train-network-out-s3"}
+    assert recorder.inputs("train-network-out-vpc")["cidrIpv4"] == "10.9.0.0/16"
+    subnets = {o["subnetId"] for o in recorder.inputs("train-fleet-fleet")["launchTemplateConfigs"][0]["overrides"]}
+    assert subnets == {"eu-west-1a", "eu-west-1b"}
+
+
+@pytest.mark.parametrize(
+    ("subnets", "words"),
+    [(["eu-west-1a", "eu-west-1a"], "eu-west-1a too"), (["eu-west-1a", "eu-west-1bstray"], "belongs to vpc-other")],
+)
+def test_existing_subnets_that_do_not_fit_are_refused(cluster: Cluster, subnets: list[str], words: str) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=words):
+        cluster(zones=None, vpc_id="vpc-mine", subnet_ids=subnets)
+
+
+def test_the_account_gets_both_service_linked_roles_unless_it_has_them(declare: Declare, spec: TrainingClusterArgs) -> None:
+    def account(**more: bool) -> Any:
+        args: Any = {"tags": spec["tags"], **more}
+        return declare(lambda: {"r": everspot.AccountSetup("account", args).spot_role_name})[0]
+
+    made = account().of("aws:iam/serviceLinkedRole:ServiceLinkedRole")
+    assert {r.inputs["awsServiceName"] for r in made} == {"ec2fleet.amazonaws.com", "spot.amazonaws.com"}
+    assert len(account(spot_role=False).of("aws:iam/serviceLinkedRole:ServiceLinkedRole")) == 1
+
+
+def user_data(template: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(base64.b64decode(template["userData"]))
+    return found

@@ -82,7 +82,9 @@ def test_a_planted_bad_import_is_found(room: str, planted: str) -> None:
 
 
 def test_every_room_is_looked_at() -> None:
-    assert {room for room, _ in modules()} == set(ROOMS) - {room for room in ROOMS if not list((ROOT / ROOMS[room][0]).rglob("*.py"))}
+    assert {room for room, _ in modules()} == set(ROOMS) - {
+        room for room in ROOMS if not list((ROOT / ROOMS[room][0]).rglob("*.py"))
+    }
     assert len(modules()) > 20
 
 

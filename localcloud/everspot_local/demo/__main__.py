@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
+from pulumi import automation
 from rich.console import Console
 from rich.table import Table
 
@@ -53,14 +54,16 @@ def main() -> int:
     except KeyboardInterrupt:
         _say("[yellow]interrupted: taking everything down[/]")
         code = 130
-    except (DemoError, subprocess.SubprocessError) as error:
-        console.print(f"[red]{error}[/]", markup=True, highlight=False)
+    except (DemoError, subprocess.SubprocessError, automation.CommandError) as error:
+        console.print(str(error)[-4000:], style="red", markup=False, highlight=False)
     finally:
         with contextlib.suppress(DemoError, KeyboardInterrupt):
             world.local("down")
         stubborn = processes.end_descendants()
     if code == 0:
-        checks.append(Check("no process is left", not stubborn, f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}"))
+        checks.append(
+            Check("no process is left", not stubborn, f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}")
+        )
         code = _verdict(checks, home, time.monotonic() - began)
     return code
 
@@ -82,16 +85,17 @@ def _play(world: World, limit: timedelta) -> list[Check]:
         report, audit = _report(world)
         checks += promises(report, CHECKPOINT_STEPS)
         equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
-        checks.append(Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}"))
+        checks.append(
+            Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}")
+        )
     with _step("pulumi up -s local --expect-no-changes"):
         world.up("local", expect_no_changes=True)
         checks.append(Check("a second up changes nothing", True, "expect-no-changes"))
     with _step("drain and destroy"):
         world.everspot("drain", "--wait")
-        cluster = world.everspot_json("doctor")["cluster"]
         for stack in reversed(STACKS):
             world.destroy(stack)
-        left = leftovers(world, cluster)
+        left = leftovers(world, world.cluster)
         checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or "asked through boto3"))
     return checks
 
@@ -108,7 +112,11 @@ def _report(world: World) -> tuple[dict, float]:  # type: ignore[type-arg]
 
 
 def _verdict(checks: list[Check], home: Path, seconds: float) -> int:
-    table = Table(title=f"Everspot kept its word in {seconds / 60:.1f} minutes" if all(c.holds for c in checks) else "Broken promises")
+    table = Table(
+        title=f"Everspot kept its word in {seconds / 60:.1f} minutes"
+        if all(c.holds for c in checks)
+        else "Broken promises"
+    )
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
     for check in checks:
@@ -143,7 +151,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / ".everspot/demo", help="folder of the report and the logs")
     parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
-    parser.add_argument("--limit", type=lambda s: timedelta(seconds=float(s)), default=timedelta(minutes=8), help="seconds for the jobs")
+    parser.add_argument(
+        "--limit", type=lambda s: timedelta(seconds=float(s)), default=timedelta(minutes=8), help="seconds for the jobs"
+    )
     return parser.parse_args()
 
 

@@ -25,13 +25,23 @@ def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:
         Check("all three jobs succeeded", len(jobs) == 3 and states == ["SUCCEEDED"], ", ".join(states)),
         Check("at least two interruptions with notice", len(noticed) >= 2, str(len(noticed))),
         Check("a hard kill without notice", len(hard) >= 1, str(len(hard))),
-        Check("no step redone after a notice", report["steps_redone_after_notice"] == 0, str(report["steps_redone_after_notice"])),
+        Check(
+            "no step redone after a notice",
+            report["steps_redone_after_notice"] == 0,
+            str(report["steps_redone_after_notice"]),
+        ),
         Check(
             "at most one checkpoint interval redone per hard kill",
             redone <= checkpoint_steps * len(hard),
             f"{redone} of {checkpoint_steps} steps",
         ),
-        Check("durable within the notice", bool(waits) and max(waits) < 120, f"{max(waits, default=-1):.1f} s of 120 s"),
-        Check("test accuracy of at least 88 %", (report["accuracy"] or 0) >= 0.88, f"{100 * (report['accuracy'] or 0):.2f} %"),
+        Check(
+            "durable within the notice", bool(waits) and max(waits) < 120, f"{max(waits, default=-1):.1f} s of 120 s"
+        ),
+        Check(
+            "test accuracy of at least 88 %",
+            (report["accuracy"] or 0) >= 0.88,
+            f"{100 * (report['accuracy'] or 0):.2f} %",
+        ),
         Check("a bill", report["cost_usd"] > 0 and report["on_demand_cost_usd"] > 0, f"${report['cost_usd']:.4f}"),
     ]

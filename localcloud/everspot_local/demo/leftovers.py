@@ -9,9 +9,15 @@ def leftovers(world: World, cluster: str) -> list[str]:
     """Every resource that the cluster could have left behind, by kind and id; empty when all is gone."""
     ec2 = world.client("ec2")
     found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
-    found += [f"fleet {f['FleetId']}" for f in ec2.describe_fleets()["Fleets"] if not f["FleetState"].startswith("deleted")]
+    found += [
+        f"fleet {f['FleetId']}" for f in ec2.describe_fleets()["Fleets"] if not f["FleetState"].startswith("deleted")
+    ]
     found += [f"vpc {v['VpcId']}" for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]]
-    found += [f"endpoint {e['VpcEndpointId']}" for e in ec2.describe_vpc_endpoints()["VpcEndpoints"] if e["State"] != "deleted"]
+    found += [
+        f"endpoint {e['VpcEndpointId']}"
+        for e in ec2.describe_vpc_endpoints()["VpcEndpoints"]
+        if e["State"] != "deleted"
+    ]
     found += [f"launch template {t['LaunchTemplateId']}" for t in ec2.describe_launch_templates()["LaunchTemplates"]]
     found += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
     found += [f"bucket {b['Name']}" for b in world.client("s3").list_buckets()["Buckets"] if cluster in b["Name"]]

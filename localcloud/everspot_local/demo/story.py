@@ -1,4 +1,4 @@
-"""What happens in the demonstration: three jobs, two interruptions with notice, a kill without, a pool that dries up."""
+"""What happens: three jobs, two interruptions with notice, a kill without, a pool that dries up."""
 
 import time
 from collections.abc import Callable

@@ -30,6 +30,7 @@ class World:
     say: Callable[[str], None]
     env: dict[str, str] = field(default_factory=dict)
     store_url: str = ""
+    cluster: str = ""
 
     @property
     def state_dir(self) -> Path:
@@ -81,10 +82,11 @@ class World:
         )
 
     def up(self, name: str, *, expect_no_changes: bool = False) -> automation.UpResult:
-        """`pulumi up -s NAME`, and take the store's URL from its outputs."""
+        """`pulumi up -s NAME`, and take the store's URL and the cluster's name from its outputs."""
         result = self.stack(name).up(on_output=self._engine_log, expect_no_changes=expect_no_changes, color="never")
         if "controlUrl" in result.outputs:
             self.store_url = result.outputs["controlUrl"].value
+            self.cluster = result.outputs["cluster"].value
         return result
 
     def destroy(self, name: str) -> None:
@@ -102,7 +104,9 @@ class World:
             log.write(line.rstrip("\n") + "\n")
 
     def _run(self, command: list[str]) -> str:
-        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **self.env}, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **self.env}, capture_output=True, text=True, check=False
+        )  # noqa: S603
         if done.returncode:
             words = " ".join(command[2:])
             raise DemoError(f"`{words}` ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

@@ -17,13 +17,17 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_train": ("training_image", {"everspot_core", "everspot_store", "torch", "numpy", "pydantic", "yaml"}),
     "everspot_cli": (
         "cli",
-        {"everspot_core", "everspot_store", "everspot_scheduler", "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore"},
+        {
+            "everspot_core", "everspot_store", "everspot_scheduler",
+            "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore",
+        },
     ),
     "everspot_local": (
         "localcloud",
         # The last row: what the bridge speaks with, on both of its sides.
         {
-            "everspot_core", "moto", "boto3", "botocore", "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
+            "everspot_core", "moto", "boto3", "botocore",
+            "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
             "werkzeug", "flask", "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
         },
     ),
@@ -89,7 +93,7 @@ def test_every_room_is_looked_at() -> None:
 
 
 def test_the_agent_never_imports_torch() -> None:
-    agent = [p for p in (ROOT / "training_image/everspot_train/agent").rglob("*.py")]
+    agent = list((ROOT / "training_image/everspot_train/agent").rglob("*.py"))
     assert agent
     assert [p for p in agent if "torch" in imported(p.read_text())] == []
 

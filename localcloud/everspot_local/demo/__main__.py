@@ -27,7 +27,7 @@ from everspot_local.demo.leftovers import leftovers
 from everspot_local.demo.story import Story
 from everspot_local.demo.world import ROOT, STACKS, DemoError, World
 
-CHECKPOINT_STEPS = 50  # as the job specs beside this file say
+CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = Console()
 
 

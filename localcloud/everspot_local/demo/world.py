@@ -104,9 +104,8 @@ class World:
             log.write(line.rstrip("\n") + "\n")
 
     def _run(self, command: list[str]) -> str:
-        done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **self.env}, capture_output=True, text=True, check=False
-        )  # noqa: S603
+        env = {**os.environ, **self.env}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             words = " ".join(command[2:])
             raise DemoError(f"`{words}` ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

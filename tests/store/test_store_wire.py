@@ -249,7 +249,7 @@ def test_the_role_of_the_instance_is_used_and_refreshed_before_it_expires(
         mine.put("k", b"1")
         for _ in range(3):
             time.sleep(0.15)  # obstore asks the service ten times a second at most
-                mine.get("k")
+            mine.get("k")
     signed = [text.split("Credential=")[1].split("/")[0] for text in wire.authorizations[-4:]]
     assert signed[0].startswith("ROLE")
     assert (len(set(signed)) > 1) is refreshed

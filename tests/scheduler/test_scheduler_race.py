@@ -23,6 +23,7 @@ class FaultyBucket:
     """A bucket of one scheduler: before some writes the others get their turn, and some end the scheduler."""
 
     def __init__(self, bucket: Bucket, meanwhile: Callable[[], None], dice: random.Random, rate: float) -> None:
+        self._often = 0.25
         self._bucket, self._meanwhile, self._dice, self._rate = bucket, meanwhile, dice, rate
         self.crashes = self.pauses = 0
 
@@ -30,7 +31,7 @@ class FaultyBucket:
         return getattr(self._bucket, name)
 
     def _faulty(self, name: str, *args: object) -> object:
-        if self._dice.random() < 0.3:
+        if self._dice.random() < self._often:
             self.pauses += 1
             self._meanwhile()
         chance = self._dice.random()
@@ -49,6 +50,9 @@ class FaultyBucket:
     def replace(self, *args: object) -> object:
         return self._faulty("replace", *args)
 
+    def put(self, *args: object) -> object:
+        return self._faulty("put", *args)
+
     def delete(self, *args: object) -> object:
         return self._faulty("delete", *args)
 
@@ -56,8 +60,8 @@ class FaultyBucket:
 class Contender:
     """A scheduler that is started again after each crash, without any memory."""
 
-    def __init__(self, cluster: Cluster, name: str, seed: int, rate: float) -> None:
-        self._cluster, self._name, self._lives = cluster, name, count()
+    def __init__(self, cluster: Cluster, name: str, users: Callable[[], None], seed: int, rate: float) -> None:
+        self._cluster, self._name, self._users, self._lives = cluster, name, users, count()
         self.rival: Contender | None = None
         self._dice, self._busy = random.Random(seed), False
         self.bucket = FaultyBucket(cluster.store.control, self._meanwhile, self._dice, rate)
@@ -68,10 +72,11 @@ class Contender:
         return self._cluster.scheduler(f"{self._name}-{next(self._lives)}", store)
 
     def _meanwhile(self) -> None:
-        """Between two calls of ours: a whole tick of the rival, agents at work, or both."""
+        """Between two calls of ours: new wishes, a whole tick of the rival, agents at work, or some of these."""
+        self._users()
         if self.rival is not None and self._dice.random() < 0.7:
             self.rival.tick()
-        work(self._cluster, self._dice, 0.3)
+        work(self._cluster, self._dice, self._dice.choice([0, 0.5, 1]))
 
     def tick(self) -> None:
         if self._busy:  # it is the one that waits
@@ -94,18 +99,21 @@ def work(cluster: Cluster, dice: random.Random, share: float) -> None:
 
 def compete(cluster: Cluster, rate: float, seed: int) -> list[Contender]:
     """Jobs come in, agents work, two schedulers get in each other's way, and at no time is anything owned twice."""
-    dice = random.Random(seed)
-    contenders = [Contender(cluster, name, seed + n, rate) for n, name in enumerate("ab")]
+    dice, jobs = random.Random(seed), iter(range(JOBS))
+
+    def users() -> None:
+        n = next(jobs, None) if dice.random() < 0.1 else None
+        if n is not None:
+            cluster.submit(f"j{n}", priority=dice.choice(["critical", "normal"]))
+        disturb(cluster, dice)
+
+    contenders = [Contender(cluster, name, users, seed + n, rate) for n, name in enumerate("ab")]
     contenders[0].rival, contenders[1].rival = contenders[1], contenders[0]
     cluster.length = 6
-    for n in range(5):
+    for n in range(4):
         cluster.agent(f"i-{n}", Market.ON_DEMAND if n == 0 else Market.SPOT)
-    jobs = iter(range(JOBS))
     for _ in range(TICKS):
-        for n in [next(jobs, None) for _ in range(dice.choice([0, 0, 1]))]:
-            if n is not None:
-                cluster.submit(f"j{n}", priority=dice.choice(["critical", "normal"]))
-        disturb(cluster, dice)
+        users()
         for contender in dice.sample(contenders, 2):
             contender.tick()
             cluster.check()
@@ -120,14 +128,14 @@ def disturb(cluster: Cluster, dice: random.Random) -> None:
     now, chance = cluster.clock.now(), dice.random()
     running = sorted(n for n, r in cluster.store.records.scan().items() if r.value.state.owned)
     if chance < 0.05 and running:
-        cluster.store.drills.create(f"{dice.choice(running)}/{now:%H%M%S}", Request(at=now))
+        cluster.store.drills.create(f"{dice.choice(running)}/{now:%H%M%S}-{chance}", Request(at=now))
     elif chance < 0.08:
         cluster.store.request_drain(Request(at=now))
     elif chance < 0.5:
         cluster.store.clear_drain()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_two_schedulers_on_a_folder_assign_nothing_twice(cluster: Cluster, seed: int) -> None:
     contenders = compete(cluster, 0.0 if seed == 0 else 0.03, seed)
     assert seed == 0 or sum(c.bucket.crashes for c in contenders) >= 5
@@ -144,16 +152,16 @@ def finish(cluster: Cluster) -> None:
     """One undisturbed scheduler brings everything to its end, from whatever the crashes have left."""
     cluster.store.clear_drain()
     cluster.schedulers = [cluster.scheduler("last")]
-    cluster.run(60)
+    cluster.run(45)
     names = list(cluster.store.jobs.scan())
-    assert len(names) == JOBS
+    assert len(names) >= JOBS / 2
     assert {cluster.state(n) for n in names} == {"SUCCEEDED"}
     assert all(a.value.job_id is None for a in cluster.store.assignments.scan().values())
     for name in names:
         told = [e.epoch for e in cluster.told(name, EventKind.ASSIGNED)]
         assert len(told) == len(set(told))
         assert set(told) >= {epoch for epoch, _ in cluster.starts[name]}
-    assert len(cluster.store.launches.scan()) == 5
+    assert len(cluster.store.launches.scan()) == 4
 
 
 class PausingBucket(FaultyBucket):

@@ -109,7 +109,7 @@ class TrainingFleet(pulumi.ComponentResource):
                 "on_demand_target_capacity": capacity.on_demand_target,
             },
             spot_options=_spot_options(args["capacity"], capacity),
-            on_demand_options={"allocation_strategy": _provider_word(capacity.on_demand_allocation)},
+            on_demand_options=_on_demand_options(capacity),
             # A lower target ends no instance: the scheduler drains, and lets go.
             excess_capacity_termination_policy="no-termination",
             terminate_instances=True,
@@ -147,7 +147,7 @@ def _overrides(args: TrainingFleetArgs, capacity: Capacity) -> list[ec2.FleetLau
 
 def _spot_options(args: CapacityArgs, capacity: Capacity) -> ec2.FleetSpotOptionsArgsDict:
     options: ec2.FleetSpotOptionsArgsDict = {
-        "allocation_strategy": _provider_word(capacity.spot_allocation),
+        "allocation_strategy": _PROVIDER_WORDS.get(capacity.spot_allocation.value, capacity.spot_allocation.value),
         "instance_interruption_behavior": "terminate",
     }
     pools = args.get("lowest_price_pools")
@@ -165,5 +165,8 @@ def _spot_options(args: CapacityArgs, capacity: Capacity) -> ec2.FleetSpotOption
     return options
 
 
-def _provider_word(strategy: SpotAllocation | OnDemandAllocation) -> str:
-    return _PROVIDER_WORDS.get(strategy.value, strategy.value)
+def _on_demand_options(capacity: Capacity) -> ec2.FleetOnDemandOptionsArgsDict | None:
+    # EC2's default is left unsaid: the provider and the API spell it differently, which would read as a change.
+    if capacity.on_demand_allocation is OnDemandAllocation.LOWEST_PRICE:
+        return None
+    return {"allocation_strategy": capacity.on_demand_allocation.value}

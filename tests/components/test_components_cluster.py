@@ -13,9 +13,15 @@ from everspot import TrainingCluster, TrainingClusterArgs
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 Cluster = Callable[..., Any]
 
-BUCKET = {"": "bucket:Bucket", "-private": "bucketPublicAccessBlock:BucketPublicAccessBlock", "-tls": "bucketPolicy:BucketPolicy",
-          "-encryption": "bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
-          "-lifecycle": "bucketLifecycleConfiguration:BucketLifecycleConfiguration"}  # fmt: skip
+BUCKET = {
+    "": "bucket:Bucket",
+    "-private": "bucketPublicAccessBlock:BucketPublicAccessBlock",
+    "-tls": "bucketPolicy:BucketPolicy",
+    "-encryption": "bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+    "-lifecycle": "bucketLifecycleConfiguration:BucketLifecycleConfiguration",
+}
+RULES = ("interruption", "rebalance", "state", "fleet-error")
+EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 ENDPOINTS = {"s3", "ec2", "sqs", "ssm", "ssmmessages", "logs", "monitoring"}
 EXPECTED = {
     "train": "everspot:index:TrainingCluster",
@@ -30,8 +36,8 @@ EXPECTED = {
     "train-events-dead": "aws:sqs/queue:Queue",
     "train-events-redrive": "aws:sqs/redrivePolicy:RedrivePolicy",
     "train-events-policy": "aws:sqs/queuePolicy:QueuePolicy",
-    **{f"train-events-{r}": "aws:cloudwatch/eventRule:EventRule" for r in ("interruption", "rebalance", "state", "fleet-error")},
-    **{f"train-events-{r}-target": "aws:cloudwatch/eventTarget:EventTarget" for r in ("interruption", "rebalance", "state", "fleet-error")},
+    **{f"train-events-{r}": "aws:cloudwatch/eventRule:EventRule" for r in RULES},
+    **{f"train-events-{r}-target": "aws:cloudwatch/eventTarget:EventTarget" for r in RULES},
     **{f"train-store-{b}{suffix}": f"aws:s3/{kind}" for b in ("control", "data") for suffix, kind in BUCKET.items()},
     "train-store-data-versioning": "aws:s3/bucketVersioning:BucketVersioning",
     "train-network-vpc": "aws:ec2/vpc:Vpc",
@@ -40,7 +46,7 @@ EXPECTED = {
     **{f"train-network-routes-eu-west-1{z}": "aws:ec2/routeTableAssociation:RouteTableAssociation" for z in "ab"},
     **{f"train-network-endpoint-{s}": "aws:ec2/vpcEndpoint:VpcEndpoint" for s in ENDPOINTS},
     **{f"train-network-{g}": "aws:ec2/securityGroup:SecurityGroup" for g in ("instances", "endpoints")},
-    **{f"train-network-out-{to}": "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule" for to in ("s3", "endpoints")},
+    **{f"train-network-out-{to}": EGRESS for to in ("s3", "endpoints")},
     "train-network-in-endpoints": "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
     **{f"train-identity-{r}": "aws:iam/role:Role" for r in ("agent", "scheduler")},
     **{f"train-identity-{r}-permissions": "aws:iam/rolePolicy:RolePolicy" for r in ("agent", "scheduler")},
@@ -112,7 +118,11 @@ def test_instances_are_closed(cluster: Cluster) -> None:
     recorder = cluster()
     for template in recorder.of("aws:ec2/launchTemplate:LaunchTemplate"):
         made = template.inputs
-        assert made["metadataOptions"] == {"httpEndpoint": "enabled", "httpTokens": "required", "httpPutResponseHopLimit": 1}
+        assert made["metadataOptions"] == {
+            "httpEndpoint": "enabled",
+            "httpTokens": "required",
+            "httpPutResponseHopLimit": 1,
+        }
         assert made["instanceInitiatedShutdownBehavior"] == "terminate"
         (nic,) = made["networkInterfaces"]
         assert nic["associatePublicIpAddress"] == "false"
@@ -150,14 +160,19 @@ def test_buckets_are_private_encrypted_and_keep_old_data(cluster: Cluster) -> No
     recorder = cluster()
     for bucket in ("train-store-control", "train-store-data"):
         closed = recorder.inputs(f"{bucket}-private")
-        assert all(closed[k] for k in ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"))
+        assert all(
+            closed[k] for k in ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+        )
         policy = json.loads(recorder.inputs(f"{bucket}-tls")["policy"])
         assert policy["Statement"][0]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
         assert policy["Statement"][0]["Effect"] == "Deny"
         assert recorder.inputs(bucket)["forceDestroy"] is False
     assert "train-store-control-versioning" not in recorder.named()
     assert len(recorder.inputs("train-store-control-lifecycle")["rules"]) == 1
-    assert {r["id"] for r in recorder.inputs("train-store-data-lifecycle")["rules"]} == {"unfinished-uploads", "old-versions"}
+    assert {r["id"] for r in recorder.inputs("train-store-data-lifecycle")["rules"]} == {
+        "unfinished-uploads",
+        "old-versions",
+    }
 
 
 def test_a_customer_key_brings_its_endpoint_its_encryption_and_its_permission(cluster: Cluster) -> None:
@@ -213,7 +228,9 @@ def test_existing_subnets_that_do_not_fit_are_refused(cluster: Cluster, subnets:
         cluster(zones=None, vpc_id="vpc-mine", subnet_ids=subnets)
 
 
-def test_the_account_gets_both_service_linked_roles_unless_it_has_them(declare: Declare, spec: TrainingClusterArgs) -> None:
+def test_the_account_gets_both_service_linked_roles_unless_it_has_them(
+    declare: Declare, spec: TrainingClusterArgs
+) -> None:
     def account(**more: bool) -> Any:
         args: Any = {"tags": spec["tags"], **more}
         return declare(lambda: {"r": everspot.AccountSetup("account", args).spot_role_name})[0]

@@ -1,0 +1,153 @@
+"""What components refuse: everything at once, by the name of the input, before anything is made."""
+
+from collections.abc import Callable
+from typing import Any
+
+import everspot
+import pulumi
+import pytest
+from everspot import TrainingCluster, TrainingClusterArgs
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+
+
+def refusal(declare: Declare, args: Any, name: str = "train") -> pulumi.InputPropertiesError:
+    with pytest.raises(pulumi.InputPropertiesError) as refused:
+        declare(lambda: {"fleet": TrainingCluster(name, args).fleet_id})
+    return refused.value
+
+
+def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spec: TrainingClusterArgs) -> None:
+    args: Any = {
+        **spec,
+        "tags": {"Project": "vision", "aws:x": "no"},
+        "vpc_cidr": "10.0.0.0/8",
+        "peer_cidrs": ["10.0.0.0/16", "nonsense"],
+        "zones": ["eu-west-1a", "eu-west-1a"],
+        "image_parameter": "/both",
+        "scheduler_type": "t4g.small",
+        "volume_gib": 2,
+        "limits": {"beat_every": "1s"},
+        "capacity": {
+            "target": 3,
+            "on_demand_base": 4,
+            "on_demand_percentage": 101,
+            "spot_allocation": "cheapest",
+            "lowest_price_pools": 2,
+            "capacity_rebalance": {"termination_delay": 10},
+            "instance_types": [
+                {"type": "m6i.larg"},
+                {"type": "m6i.large", "weight": 0},
+                {"type": "odd.large", "vcpus": 0, "memory_gib": 8},
+            ],
+        },
+    }
+    error = refusal(declare, args)
+    assert error.errors is not None
+    paths = {detail["property_path"] for detail in error.errors}
+    assert paths == {
+        "tags", "tags.aws:x", "vpcCidr", "peerCidrs[1]", "zones", "imageId", "schedulerType", "volumeGib",
+        "limits.beatEvery", "capacity.onDemandBase", "capacity.onDemandPercentage", "capacity.spotAllocation",
+        "capacity.lowestPricePools", "capacity.capacityRebalance.terminationDelay", "capacity.instanceTypes[0].type",
+        "capacity.instanceTypes[1].weight", "capacity.instanceTypes[2].vcpus",
+    }  # fmt: skip
+    text = str(error)
+    assert all(detail["reason"] in text for detail in error.errors)
+    assert "price-capacity-optimized, capacity-optimized," in text  # what is allowed
+    assert "did you mean m6i.large" in text
+    assert "Team, Environment" in text
+
+
+def test_nothing_but_the_component_itself_is_registered_when_it_is_refused(declare: Declare, spec: Any) -> None:
+    seen: list[Any] = []
+
+    def program() -> dict[str, Any]:
+        try:
+            TrainingCluster("train", {**spec, "zones": []})
+        except pulumi.InputPropertiesError:
+            seen.append("refused")
+        return {}
+
+    recorder, _ = declare(program)
+    assert seen == ["refused"]
+    assert recorder.named() == {"train": "everspot:index:TrainingCluster"}
+
+
+@pytest.mark.parametrize("name", ["Train", "t", "x" * 33, "train_1", "1train"])
+def test_a_cluster_needs_a_name_that_fits_every_resource(declare: Declare, spec: Any, name: str) -> None:
+    assert "cluster:" in str(refusal(declare, spec, name))
+
+
+def test_more_pools_than_ec2_allows_are_refused_by_their_number(declare: Declare, spec: Any) -> None:
+    zones = [f"eu-west-1{z}" for z in "abcdef"]
+    types = [{"type": f"own{n}.large", "vcpus": 2, "memory_gib": 8} for n in range(51)]
+    text = str(refusal(declare, {**spec, "zones": zones, "capacity": {"target": 1, "instance_types": types}}))
+    assert "51 types in 6 subnets are 306 pools; EC2 allows 300" in text
+
+
+def test_types_of_two_architectures_are_refused(declare: Declare, spec: Any) -> None:
+    spec["capacity"]["instance_types"].append({"type": "c7g.xlarge"})
+    assert "arm64 and x86_64" in str(refusal(declare, spec))
+
+
+def test_a_type_declared_in_place_reaches_fleet_and_manifest(declare: Declare, spec: Any) -> None:
+    spec["capacity"]["instance_types"].append({"type": "new1.large", "vcpus": 8, "memory_gib": 32, "gpus": 1})
+    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", spec).fleet_id})
+    overrides = recorder.inputs("train-fleet-fleet")["launchTemplateConfigs"][0]["overrides"]
+    assert "new1.large" in {o["instanceType"] for o in overrides}
+    assert '"name":"new1.large"' in recorder.inputs("train-manifest")["content"]
+
+
+def test_overlapping_addresses_are_named(declare: Declare, spec: Any) -> None:
+    text = str(refusal(declare, {**spec, "vpc_cidr": "10.1.0.0/16", "peer_cidrs": ["10.0.0.0/12"]}))
+    assert "vpcCidr: 10.1.0.0/16 overlaps peerCidrs[0] (10.0.0.0/12)" in text
+
+
+def test_an_existing_network_and_a_new_one_are_not_mixed(declare: Declare, spec: Any) -> None:
+    text = str(refusal(declare, {**spec, "vpc_id": "vpc-1"}))
+    assert "subnetIds: vpcId and subnetIds belong together" in text
+    assert "zones: is for a new network" in text
+
+
+def fleet_of(declare: Declare, spec: Any, **capacity: Any) -> Any:
+    args = {**spec, "capacity": {**spec["capacity"], **capacity}}
+    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", args).fleet_id})
+    return recorder.inputs("train-fleet-fleet")
+
+
+def test_the_fleet_asks_for_what_the_design_says(declare: Declare, spec: Any) -> None:
+    fleet = fleet_of(declare, spec)
+    assert fleet["type"] == "maintain"
+    assert fleet["terminateInstances"] is True
+    assert fleet["excessCapacityTerminationPolicy"] == "no-termination"
+    assert fleet["targetCapacitySpecification"] == {
+        "defaultTargetCapacityType": "spot", "totalTargetCapacity": 5, "onDemandTargetCapacity": 1,
+    }  # fmt: skip
+    assert fleet["spotOptions"] == {
+        "allocationStrategy": "price-capacity-optimized", "instanceInterruptionBehavior": "terminate",
+    }  # fmt: skip
+    (config,) = fleet["launchTemplateConfigs"]
+    assert config["launchTemplateSpecification"] == {"launchTemplateId": "train-fleet-template-id", "version": "3"}
+    assert len(config["overrides"]) == 3 * 2
+    assert all(o["weightedCapacity"] == 1 for o in config["overrides"])
+
+
+@pytest.mark.parametrize("strategy", list(everspot.SpotAllocation))
+def test_every_spot_strategy_is_passed_through(declare: Declare, spec: Any, strategy: str) -> None:
+    options = fleet_of(declare, spec, spot_allocation=strategy)["spotOptions"]
+    assert options["allocationStrategy"] == {"lowest-price": "lowestPrice"}.get(str(strategy), strategy)
+
+
+def test_options_of_a_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
+    fleet = fleet_of(
+        declare, spec, on_demand_percentage=50, max_price=0.25, on_demand_allocation="prioritized",
+        capacity_rebalance={"termination_delay": 300},
+    )  # fmt: skip
+    assert fleet["targetCapacitySpecification"]["onDemandTargetCapacity"] == 1 + 2
+    assert fleet["onDemandOptions"] == {"allocationStrategy": "prioritized"}
+    assert fleet["spotOptions"]["maintenanceStrategies"]["capacityRebalance"] == {
+        "replacementStrategy": "launch-before-terminate", "terminationDelay": 300,
+    }  # fmt: skip
+    overrides = fleet["launchTemplateConfigs"][0]["overrides"]
+    assert {o["maxPrice"] for o in overrides} == {"0.25"}
+    assert [o["priority"] for o in overrides] == [0, 0, 1, 1, 2, 2]

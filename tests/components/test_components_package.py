@@ -1,0 +1,99 @@
+"""The components as a package for every Pulumi language: tokens, schema, the served form, the frozen surface."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import everspot
+import pytest
+from pulumi.provider.experimental.component import ComponentProvider
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+ROOM = Path(__file__).resolve().parents[2] / "components"
+COMPONENTS = {
+    "AccountSetup", "Identity", "InterruptionEvents", "Network", "SchedulerService", "Store", "TrainingCluster",
+    "TrainingFleet",
+}  # fmt: skip
+ARGS = {f"{name}Args" for name in COMPONENTS} | {
+    "CapacityArgs", "CapacityRebalanceArgs", "InstanceTypeArgs", "LimitsArgs", "MachineArgs",
+    "OnDemandAllocation", "SpotAllocation", "WeightBy",
+}  # fmt: skip
+
+
+def provider() -> ComponentProvider:
+    return ComponentProvider([getattr(everspot, name) for name in sorted(COMPONENTS)], "everspot")
+
+
+def test_the_surface_is_frozen() -> None:
+    assert set(everspot.__all__) == COMPONENTS | ARGS
+    assert everspot.__all__ == sorted(everspot.__all__)
+
+
+def test_the_committed_schema_is_what_the_code_says() -> None:
+    schema = json.loads(provider().schema)
+    committed = json.loads((ROOM / "schema.json").read_text())
+    assert schema == committed, (
+        "inputs or outputs changed: see docs/components.md on how to write components/schema.json"
+    )
+
+
+def test_every_input_output_and_value_is_described() -> None:
+    schema = json.loads(provider().schema)
+    missing = [f"{name}.{prop}" for name, kind in {**schema["resources"], **schema["types"]}.items()
+               for part in ("inputProperties", "properties") for prop, about in kind.get(part, {}).items() if not about.get("description")]  # fmt: skip # noqa: E501
+    assert missing == []
+    assert all(value.get("description") for kind in schema["types"].values() for value in kind.get("enum", []))
+
+
+def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> None:
+    inputs: Any = {
+        "tags": {"Project": "p", "Team": "t", "Environment": "e"},
+        "zones": ["eu-west-1a"],
+        "imageId": "ami-1",
+        "retainStore": False,
+        "limits": {"leaseTtl": "30s"},
+        # Numbers come over the wire as floats.
+        "capacity": {"target": 4.0, "onDemandBase": 1.0, "spotAllocation": "capacity-optimized", "weightBy": "vcpu",
+                     "instanceTypes": [{"type": "c6i.large"}, {"type": "c6i.xlarge", "maxPrice": 0.1}]},
+    }  # fmt: skip
+    states: list[dict[str, Any]] = []
+
+    def program() -> dict[str, Any]:
+        result = provider().construct("far", "everspot:index:TrainingCluster", inputs)
+        states.append(dict(result.state))
+        return {"urn": result.urn}
+
+    recorder, outputs = declare(program)
+    assert outputs["urn"].endswith("everspot:index:TrainingCluster::far")
+    assert {"controlUrl", "queueUrl", "fleetId", "subnetIds"} <= states[0].keys()
+    fleet = recorder.inputs("far-fleet-fleet")
+    assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 4
+    assert fleet["spotOptions"]["allocationStrategy"] == "capacity-optimized"
+    assert [o["weightedCapacity"] for o in fleet["launchTemplateConfigs"][0]["overrides"]] == [1, 2]
+    assert recorder.inputs("far-store-data")["forceDestroy"] is True
+
+
+def test_the_folder_is_a_component_plugin() -> None:
+    assert (ROOM / "PulumiPlugin.yaml").read_text().strip() == "runtime: python"
+    assert (ROOM / "requirements.txt").read_text().strip() == ".."
+    assert not (ROOM / "Pulumi.yaml").exists()
+
+
+@pytest.mark.engine
+def test_the_engine_reads_the_schema_from_the_served_folder(tmp_path: Path) -> None:
+    """By the executable form: the language host that is built here cannot run a folder."""
+    pulumi_bin = ROOM.parent / ".everspot/toolchain/bin"
+    served = tmp_path / "pulumi-resource-everspot"
+    served.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOM}/__main__.py "$@"\n')
+    served.chmod(0o755)
+    env = {**os.environ, "PATH": f"{pulumi_bin}:{os.environ['PATH']}", "PULUMI_HOME": str(tmp_path / "home"),
+           "PULUMI_SKIP_UPDATE_CHECK": "1"}  # fmt: skip
+    done = subprocess.run(
+        ["pulumi", "package", "get-schema", str(served)], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["resources"]) == {f"everspot:index:{name}" for name in COMPONENTS}

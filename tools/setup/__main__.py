@@ -1,10 +1,10 @@
-"""`make setup`: everything that tests and demo need, below `.venv` and `.everspot`. Runs on the standard library alone."""
+"""`make setup`: all that tests and demo need, below `.venv` and `.everspot`. Runs on the standard library alone."""
 
 import sys
 
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 11):  # noqa: UP036 (this very file is what an old Python gets to read)
     sys.exit(
-        "setup: Python 3.11 or newer is needed, this is %s (%s). Name another one: make setup PYTHON=python3.12"
+        "setup: Python 3.11 or newer is needed, this is %s (%s). Name another one: make setup PYTHON=python3.12"  # noqa: UP031
         % (sys.version.split()[0], sys.executable)
     )
 
@@ -12,6 +12,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import plan  # noqa: E402 (only after the version check may newer syntax be read)
+import plan  # only after the version check may newer syntax be read
 
 sys.exit(plan.main())

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: from EVERSPOT_DATA, else Debian's package, else the official place; known by the digests of its contents."""
+"""Fashion-MNIST: from EVERSPOT_DATA, else Debian's package, else the official place; known by its digests."""
 
 import gzip
 import hashlib
@@ -13,7 +13,8 @@ from steps import STATE, Step, call, say
 FOLDER = STATE / "data" / "fashion-mnist"
 PACKAGE = "dataset-fashion-mnist"
 OFFICIAL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-# SHA-256 of the uncompressed files in Debian's package 0.0~git20200523.55506a9-1 (packers' headers differ, contents do not).
+# SHA-256 of the uncompressed files in Debian's package 0.0~git20200523.55506a9-1.
+# Not of the packed ones: packers write different headers.
 DIGESTS = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -63,8 +64,20 @@ def from_debian() -> None:
     work = STATE / "apt"
     for folder in ("state/lists/partial", "cache/archives/partial", "deb"):
         (work / folder).mkdir(parents=True, exist_ok=True)
-    own = ["-o", f"Dir::State={work}/state", "-o", f"Dir::Cache={work}/cache", "-o", "Dir::State::status=/var/lib/dpkg/status",
-           "-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=10"]
+    own = [
+        "-o",
+        f"Dir::State={work}/state",
+        "-o",
+        f"Dir::Cache={work}/cache",
+        "-o",
+        "Dir::State::status=/var/lib/dpkg/status",
+        "-o",
+        "APT::Sandbox::User=",
+        "-o",
+        "Acquire::Retries=1",
+        "-o",
+        "Acquire::http::Timeout=10",
+    ]
     try:
         call(["apt-get", *own, "-q", "update"], "dataset-lists", work / "deb")
         call(["apt-get", *own, "-q", "download", PACKAGE], "dataset-package", work / "deb")
@@ -110,8 +123,9 @@ def make() -> str:
             tried.append(f"{name}: {error}")
             say(f"dataset: not from {name} ({error})")
     raise Missing(
-        "Fashion-MNIST cannot be had:\n  " + "\n  ".join(tried) +
-        f"\nPut its four IDX files ({', '.join(DIGESTS)}, packed or not) into a folder and name it: EVERSPOT_DATA=FOLDER make setup"
+        "Fashion-MNIST cannot be had:\n  "
+        + "\n  ".join(tried)
+        + f"\nPut its four IDX files ({', '.join(DIGESTS)}, packed or not) into a folder and name it: EVERSPOT_DATA=FOLDER make setup"
     )
 
 

@@ -1,4 +1,4 @@
-"""Fetching over HTTPS, with short patience: where the official places cannot be reached, another way is taken at once."""
+"""Fetching with short patience: where the official places cannot be reached, another way is taken at once."""
 
 import platform
 import shutil

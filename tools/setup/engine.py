@@ -68,7 +68,12 @@ def built() -> None:
     """
     disk(TOOLCHAIN, GO_BYTES if not (BIN / "pulumi").exists() else 0, "building the Pulumi engine (Go's caches)")
     build(ENGINE, "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", BIN / "pulumi", "engine")
-    build(LANGHOST, "github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python", BIN / "pulumi-language-python", "langhost")
+    build(
+        LANGHOST,
+        "github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
+        BIN / "pulumi-language-python",
+        "langhost",
+    )
     sdk = call([go(), "list", "-m", "-f", "{{.Dir}}", "github.com/pulumi/pulumi/sdk/v3"], "engine-scripts", ENGINE)
     for script in ("cmd/pulumi-language-python-exec", "dist/pulumi-resource-pulumi-python"):
         target = BIN / Path(script).name

@@ -27,21 +27,33 @@ def make_venv() -> str:
     Raises:
         Missing: no room, no network, or Python without venv.
     """
-    disk(VENV, VENV_BYTES if not (VENV / "lib").exists() else 0, "the virtual environment (torch with its CUDA libraries)")
+    disk(
+        VENV,
+        VENV_BYTES if not (VENV / "lib").exists() else 0,
+        "the virtual environment (torch with its CUDA libraries)",
+    )
     if not PYTHON.exists():
-        if subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode:
+        if subprocess.run(
+            [sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False
+        ).returncode:
             raise Missing(f"{sys.executable} has no venv module: install it (Debian: apt-get install python3-venv)")
         call([sys.executable, "-m", "venv", VENV], "venv")
     pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     call([*pip, "-c", CONSTRAINTS, *requirements()], "pip")
-    call([*pip, "--no-deps", "--no-build-isolation", "-e", ROOT] if has_backend() else [*pip, "--no-deps", "-e", ROOT], "pip-project")
+    call(
+        [*pip, "--no-deps", "--no-build-isolation", "-e", ROOT] if has_backend() else [*pip, "--no-deps", "-e", ROOT],
+        "pip-project",
+    )
     return f"Python {sys.version.split()[0]} with the versions of {CONSTRAINTS.name}"
 
 
 def has_backend() -> bool:
     """Whether the build backend is in the environment already (then nothing has to be fetched for it)."""
-    found = subprocess.run([PYTHON, "-c", "import setuptools, sys; sys.exit(int(setuptools.__version__.split('.')[0]) < 77)"],
-                           capture_output=True, check=False)
+    found = subprocess.run(
+        [PYTHON, "-c", "import setuptools, sys; sys.exit(int(setuptools.__version__.split('.')[0]) < 77)"],
+        capture_output=True,
+        check=False,
+    )
     return found.returncode == 0
 
 
@@ -51,11 +63,23 @@ def make_stubs() -> str:
     Raises:
         Missing: there is no Go, or its module cannot be had.
     """
-    where = call([go(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", PROTOCOL_MODULE], "stubs-module", ROOT / "tools/upstream_aws")
+    where = call(
+        [go(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", PROTOCOL_MODULE], "stubs-module", ROOT / "tools/upstream_aws"
+    )
     folder = f"{where.strip().splitlines()[-1]}/tfprotov5/internal/tfplugin5"
     STUBS.mkdir(parents=True, exist_ok=True)
-    call([PYTHON, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={STUBS}", f"--grpc_python_out={STUBS}",
-          "tfplugin5.proto"], "stubs")
+    call(
+        [
+            PYTHON,
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{folder}",
+            f"--python_out={STUBS}",
+            f"--grpc_python_out={STUBS}",
+            "tfplugin5.proto",
+        ],
+        "stubs",
+    )
     return "the plugin protocol's client"
 
 

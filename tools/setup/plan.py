@@ -1,4 +1,4 @@
-"""The order of things: Python's side and Go's side go on at once, since the one waits for the network and the other computes."""
+"""The order of things: Python's side and Go's go on at once, the one waits for the network while the other computes."""
 
 import sys
 import time

@@ -47,7 +47,9 @@ def go() -> str:
     text = subprocess.run([command, "version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"go(\d+)\.(\d+)", text)
     if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
-        raise Missing(f"{command} is too old or does not run ({text.strip() or 'no answer'}): Go 1.21 or newer is needed")
+        raise Missing(
+            f"{command} is too old or does not run ({text.strip() or 'no answer'}): Go 1.21 or newer is needed"
+        )
     return command
 
 
@@ -58,7 +60,19 @@ def explain(command: list[str], output: str) -> Missing:
     hint = ""
     if "no space left" in low:
         hint = "The disk is full: make room, then run `make setup` again."
-    elif any(s in low for s in ("name or service not known", "temporary failure", "could not resolve", "connection refused",
-                                "no such host", "network is unreachable", "dial tcp", "connection timed out", "i/o timeout")):
+    elif any(
+        s in low
+        for s in (
+            "name or service not known",
+            "temporary failure",
+            "could not resolve",
+            "connection refused",
+            "no such host",
+            "network is unreachable",
+            "dial tcp",
+            "connection timed out",
+            "i/o timeout",
+        )
+    ):
         hint = "The network cannot be reached: check the connection, proxy variables and package mirrors, then run `make setup` again."
     return Missing(f"`{' '.join(command[:4])} …` failed:\n{tail}\n{hint}".rstrip())

@@ -1,4 +1,4 @@
-"""The AWS provider plugin: the official one where it can be had, else the bridge before the upstream provider's build."""
+"""The AWS provider plugin: the official one where it can be had, else the bridge before the upstream provider."""
 
 import re
 import shutil
@@ -56,7 +56,9 @@ def built() -> None:
     if pinned is None:
         raise RuntimeError(f"{UPSTREAM}/go.mod does not require {MODULE}")
     # Outside any module: inside this one the module is replaced by the trimmed copy, which is not there yet.
-    found = call([go(), "mod", "download", "-json", f"{MODULE}@{pinned[1]}"], "upstream-source", TOOLCHAIN, {"GOWORK": "off"})
+    found = call(
+        [go(), "mod", "download", "-json", f"{MODULE}@{pinned[1]}"], "upstream-source", TOOLCHAIN, {"GOWORK": "off"}
+    )
     where = re.search(r'"Dir": "([^"]+)"', found)
     if where is None:
         raise RuntimeError("go mod download names no folder")

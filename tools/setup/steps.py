@@ -1,4 +1,4 @@
-"""Steps with stamps: each is done once, says how long it took, and is done again only when what it depends on changes."""
+"""Steps with stamps: each is done once, says how long it took, and is done again only when its sources change."""
 
 import hashlib
 import os

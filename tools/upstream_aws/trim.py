@@ -1,4 +1,4 @@
-"""Copy the upstream AWS provider's source and leave out the services that nothing here uses: 6 minutes of build, not 45.
+"""Copy the upstream AWS provider's source without the services that nothing here uses: 6 minutes of build, not 45.
 
 usage: trim.py MODULE_DIR OUT_DIR      (MODULE_DIR: where Go keeps the module's own source)
 
@@ -11,10 +11,11 @@ import shutil
 import sys
 from pathlib import Path
 
-# What the components declare, and the services that these reach into themselves: S3 reads bucket tags through S3 Control,
-# Auto Scaling looks at load balancers.
+# What the components declare, and what these services reach into themselves: S3 reads bucket tags through
+# S3 Control, Auto Scaling looks at load balancers.
 SERVICES = frozenset(
-    "autoscaling budgets cloudwatch ec2 elb elbv2 events iam kms logs meta s3 s3control sns sqs ssm sts".split()
+    {"autoscaling", "budgets", "cloudwatch", "ec2", "elb", "elbv2", "events", "iam", "kms", "logs", "meta", "s3"}
+    | {"s3control", "sns", "sqs", "ssm", "sts"}
 )
 PACKAGES = Path("internal/provider/sdkv2/service_packages_gen.go")
 CLIENTS = Path("internal/conns/awsclient_gen.go")
@@ -36,7 +37,8 @@ def keep_packages(source: str) -> str:
     """Drop the import and the entry of every service package that is not kept."""
     kept, named = [], set()
     for line in source.split("\n"):
-        found = re.search(r'internal/service/([a-z0-9_]+)"', line) or re.match(r"\s*(\w+)\.ServicePackage\(ctx\),", line)
+        imported = re.search(r'internal/service/([a-z0-9_]+)"', line)
+        found = imported or re.match(r"\s*(\w+)\.ServicePackage\(ctx\),", line)
         if found is None or found.group(1) in SERVICES:
             kept.append(line)
             named.add(found and found.group(1))

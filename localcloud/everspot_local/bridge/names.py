@@ -40,6 +40,7 @@ SDK_AHEAD = {
     ("aws_s3_bucket", "server_side_encryption_configuration.rule"): {"blockedEncryptionTypes"},
     ("aws_s3_bucket_server_side_encryption_configuration", "rule"): {"blockedEncryptionTypes"},
     ("aws_sns_topic", ""): {"maximumMessageSize"},
+    ("aws_vpc", ""): {"ipv6CidrBlockAssociations"},
 }
 # Folders of the SDK whose types carry no service name upstream (`aws_vpc`, not `aws_ec2_vpc`).
 BARE_FOLDERS = {"ec2", "index"}
@@ -135,7 +136,8 @@ class Namer:
             if name in claimed:
                 raise NameMismatch(f"{token}: {claimed[name]} and {field.tf} both claim the property {name}")
             claimed[name] = field.tf
-            field.pulumi = "" if name == "id" and not path else name
+            # A resource's id travels beside its properties; a function's is one of them.
+            field.pulumi = "" if name == "id" and not path and ":get" not in token else name
             self._shape(token, upstream, where, field, inputs.get(name), outputs.get(name))
         left = set(shapes) - set(claimed) - ({"id"} if not path else set())
         left -= SDK_AHEAD.get((upstream, path), set())

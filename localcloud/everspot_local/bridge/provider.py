@@ -152,7 +152,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if not found and not plan.replaces:
             return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
         log.debug("diff %s: %s, replaces %s", request.urn, [c.path for c in found], plan.replaces)
-        shown = [c for c in found if c.field.settable] or found
+        # What upstream computes by itself is not worth a line where there is a change that somebody made.
+        shown = [c for c in found if c.field.settable and (c.field.pulumi in news or not c.field.computed)] or found
         return provider_pb2.DiffResponse(
             changes=provider_pb2.DiffResponse.DIFF_SOME,
             diffs=sorted({_top(c.path) for c in shown}),

@@ -104,8 +104,8 @@ def die_with_parent() -> None:
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the provider's environment: the given one, and what the protocol needs.
 
-    S3 Control puts the account before the endpoint's host name, and a name such as 123456789012.127.0.0.1 cannot be looked
-    up. So an endpoint that is an IP address is also made the proxy for plain HTTP: it gets these requests itself.
+    S3 Control puts the account before the endpoint's host name, and a name such as 123456789012.127.0.0.1 cannot be
+    looked up. So an endpoint that is an IP address is also made the proxy for plain HTTP: it gets these requests itself.
     """
     out = {"TF_LOG": "WARN", **given, **HANDSHAKE}
     endpoint = urlsplit(given.get("AWS_ENDPOINT_URL", ""))
@@ -135,7 +135,7 @@ class Upstream:
         self._stub_type = importlib.import_module("tfplugin5_pb2_grpc").ProviderStub
         sink = os.environ.get("EVERSPOT_BRIDGE_LOG")
         with open(sink or os.devnull, "ab") as errors:  # noqa: PTH123 (may be a device)
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 (set-up's own binary)
                 [str(binary)],
                 env=environment(os.environ),
                 stdin=subprocess.DEVNULL,
@@ -204,6 +204,8 @@ class Upstream:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
 
     def _node(self, kind: str, name: str) -> Node:
         key = (kind, name)

@@ -1,4 +1,4 @@
-"""The engine's property values: plain Python in, plain Python out, with its markers for unknowns, secrets and assets."""
+"""The engine's property values as plain Python, with its markers for unknowns, secrets and assets."""
 
 from __future__ import annotations
 

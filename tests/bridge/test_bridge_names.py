@@ -1,0 +1,84 @@
+"""Every name of every type in use, against the installed SDK and the real upstream schema, both ways."""
+
+import pytest
+from everspot_local.bridge.names import SDK_AHEAD, NameMismatch, camel, plural, singular
+from everspot_local.bridge.values import from_upstream, to_upstream
+
+IN_USE = """
+ec2/vpc:Vpc ec2/subnet:Subnet ec2/routeTable:RouteTable ec2/routeTableAssociation:RouteTableAssociation
+ec2/securityGroup:SecurityGroup vpc/securityGroupIngressRule:SecurityGroupIngressRule
+vpc/securityGroupEgressRule:SecurityGroupEgressRule ec2/vpcEndpoint:VpcEndpoint ec2/launchTemplate:LaunchTemplate
+ec2/fleet:Fleet autoscaling/group:Group iam/role:Role iam/rolePolicy:RolePolicy iam/instanceProfile:InstanceProfile
+iam/serviceLinkedRole:ServiceLinkedRole iam/policy:Policy iam/rolePolicyAttachment:RolePolicyAttachment s3/bucket:Bucket
+s3/bucketVersioning:BucketVersioning s3/bucketPublicAccessBlock:BucketPublicAccessBlock s3/bucketPolicy:BucketPolicy
+s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration
+s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration s3/bucketOwnershipControls:BucketOwnershipControls
+s3/bucketObject:BucketObject s3/bucketObjectv2:BucketObjectv2 sqs/queue:Queue sqs/queuePolicy:QueuePolicy
+sqs/redrivePolicy:RedrivePolicy sqs/redriveAllowPolicy:RedriveAllowPolicy cloudwatch/eventRule:EventRule
+cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Parameter kms/key:Key kms/alias:Alias
+""".split()  # noqa: SIM905
+FUNCTIONS = """
+index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
+index/getPartition:getPartition ssm/getParameter:getParameter ec2/getAmi:getAmi iam/getPolicyDocument:getPolicyDocument
+ec2/getVpc:getVpc ec2/getSubnet:getSubnet
+""".split()  # noqa: SIM905
+
+
+def sample(node, depth=0):
+    """A value of a type in which every part that can be there is there once."""
+    if node.kind == "object":
+        return {f.tf: sample(f.node, depth + 1) for f in node.fields.values()} if depth < 12 else None
+    if node.kind in ("list", "set"):
+        return [sample(node.elem, depth + 1)]
+    if node.kind == "map":
+        return {"key": sample(node.elem, depth + 1)}
+    return {"string": "7", "number": 7, "bool": True}.get(node.kind)
+
+
+def hidden(node, value):
+    """Take out of a sample what has no Pulumi name: the id and the timeouts, which Pulumi has options for."""
+    return {f.tf: value[f.tf] for f in node.fields.values() if f.pulumi}
+
+
+@pytest.mark.parametrize("token", IN_USE)
+def test_every_property_of_a_resource_in_use_maps_both_ways(resources, token):
+    mapping = resources.mapping(f"aws:{token}")
+    full = sample(mapping.node)
+    there = from_upstream(mapping.node, full)
+    ahead = SDK_AHEAD.get((mapping.upstream, ""), set())
+    assert set(there) == (set(mapping.names.inputs) | set(mapping.names.outputs)) - ahead - {"id"}
+    assert hidden(mapping.node, to_upstream(mapping.node, there)) == hidden(mapping.node, full)
+
+
+@pytest.mark.parametrize("token", FUNCTIONS)
+def test_every_property_of_a_function_in_use_maps_both_ways(resources, token):
+    mapping = resources.function(f"aws:{token}")
+    full = sample(mapping.node)
+    there = from_upstream(mapping.node, full)
+    ahead = SDK_AHEAD.get((mapping.upstream, ""), set())
+    assert set(there) - {"id"} == (set(mapping.names.inputs) | set(mapping.names.outputs)) - ahead - {"id"}
+    assert hidden(mapping.node, to_upstream(mapping.node, there)) == hidden(mapping.node, full)
+
+
+def test_the_providers_own_configuration_has_its_names(resources):
+    assert {"region", "defaultTags", "endpoints"} <= {f.pulumi for f in resources.provider().node.fields.values()}
+
+
+def test_a_wrong_rule_fails_loudly(resources, monkeypatch):
+    monkeypatch.setattr("everspot_local.bridge.names.plural", lambda word: word)
+    monkeypatch.setattr(resources, "_mappings", {})
+    with pytest.raises(NameMismatch, match="aws_ec2_fleet has no property in the SDK"):
+        resources.mapping("aws:ec2/fleet:Fleet")
+
+
+def test_a_service_that_was_not_built_is_named(resources):
+    with pytest.raises(NameMismatch, match="aws_eks_cluster"):
+        resources.mapping("aws:eks/cluster:Cluster")
+
+
+@pytest.mark.parametrize(
+    ("one", "many"), [("subnet_id", "subnetIds"), ("policy", "policies"), ("access", "accesses"), ("key", "keys")]
+)
+def test_names_follow_the_generators_rule(one, many):
+    assert plural(camel(one)) == many
+    assert singular("subnetIds") == "subnetId"

@@ -1,0 +1,76 @@
+"""The rules of planning, without a cloud."""
+
+from everspot_local.bridge.plan import changes, ignore, proposed, replacements
+from everspot_local.bridge.schema import Field, Node
+from everspot_local.bridge.upstream import UNKNOWN, environment
+from everspot_local.bridge.wire import SECRET, SIGNATURE, UNKNOWN_STRING, plain
+
+
+def text(name, **flags):
+    return Field(name, Node("string"), pulumi=name, **flags)
+
+
+RULE = Node("object", fields={f.tf: f for f in (text("cidr", optional=True), text("id", computed=True))}, block=True)
+TYPE = Node(
+    "object",
+    fields={
+        f.tf: f
+        for f in (
+            text("name", required=True),
+            text("arn", computed=True),
+            text("zone", optional=True, computed=True),
+            Field("rule", Node("set", RULE, block=True), pulumi="rules"),
+            Field("opts", Node("list", RULE, block=True), pulumi="opts", flat=True),
+        )
+    },
+)
+
+
+def config(**given):
+    return {"name": "a", "arn": None, "zone": None, "rule": [], "opts": [], **given}
+
+
+def test_what_is_computed_and_not_configured_keeps_its_prior_value():
+    prior = config(arn="arn:1", zone="z")
+    assert proposed(TYPE, config(name="b"), prior) == config(name="b", arn="arn:1", zone="z")
+    assert proposed(TYPE, config(zone="y"), prior)["zone"] == "y"
+    assert proposed(TYPE, config(), None) == config()
+
+
+def test_blocks_of_a_set_are_matched_by_what_is_configured_in_them():
+    prior = config(rule=[{"cidr": "1", "id": "r1"}, {"cidr": "2", "id": "r2"}])
+    wanted = config(rule=[{"cidr": "2", "id": None}, {"cidr": "3", "id": None}])
+    assert proposed(TYPE, wanted, prior)["rule"] == [{"cidr": "2", "id": "r2"}, {"cidr": "3", "id": None}]
+
+
+def test_the_order_of_a_set_is_no_change_and_an_unknown_is_one():
+    a, b = {"cidr": "1", "id": "r1"}, {"cidr": "2", "id": "r2"}
+    assert not list(changes(TYPE, config(rule=[a, b]), config(rule=[b, a])))
+    assert [c.path for c in changes(TYPE, config(arn="x"), config(arn=UNKNOWN))] == ["arn"]
+
+
+def test_a_path_that_forces_a_replacement_counts_only_when_its_value_changes():
+    prior, planned = (
+        config(zone="a", opts=[{"cidr": "1", "id": None}]),
+        config(zone="a", opts=[{"cidr": "2", "id": None}]),
+    )
+    assert replacements(TYPE, prior, planned, [("zone",), ("opts", 0, "cidr")]) == ["opts.cidr"]
+
+
+def test_ignored_changes_take_the_prior_value():
+    prior, wanted = (
+        config(zone="a", opts=[{"cidr": "0", "id": None}]),
+        config(zone="b", opts=[{"cidr": None, "id": None}]),
+    )
+    ignore(TYPE, wanted, prior, ["opts.cidr"])
+    assert wanted["opts"][0]["cidr"] == "0" and wanted["zone"] == "b"
+
+
+def test_wrappers_of_secrets_are_taken_off_at_every_depth():
+    assert plain({"a": [{SIGNATURE: SECRET, "value": {"b": UNKNOWN_STRING}}]}) == {"a": [{"b": UNKNOWN_STRING}]}
+
+
+def test_an_endpoint_that_is_an_address_is_its_own_proxy_and_no_other_is():
+    assert environment({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})["HTTP_PROXY"] == "http://127.0.0.1:9"
+    assert "HTTP_PROXY" not in environment({"AWS_ENDPOINT_URL": "https://cloud.example"})
+    assert environment({"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "HTTP_PROXY": "p"})["HTTP_PROXY"] == "p"

@@ -1,0 +1,19 @@
+"""Writes the package's schema: `python components/schema.py > components/schema.json`."""
+
+import json
+import sys
+
+import everspot
+import pulumi
+from pulumi.provider.experimental.component import ComponentProvider
+
+
+def schema() -> str:
+    """The schema of every component of the package, as indented JSON with sorted keys."""
+    kinds = [getattr(everspot, name) for name in everspot.__all__]
+    components = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, pulumi.ComponentResource)]
+    return json.dumps(json.loads(ComponentProvider(components, "everspot").schema), indent=2, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema())

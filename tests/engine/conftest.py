@@ -1,0 +1,105 @@
+"""The real engine, the real provider behind the bridge, a local cloud of its own, and one cluster for all tests."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from pulumi import automation
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Rig:
+    """A copy of this repository's stacks, the settings of which a test may change, upon a local cloud."""
+
+    project: Path
+    env: dict[str, str]
+    outputs: dict[str, Any] = field(default_factory=dict)
+
+    def stack(self, name: str = "local") -> automation.Stack:
+        return automation.create_or_select_stack(
+            stack_name=name, work_dir=str(self.project), opts=automation.LocalWorkspaceOptions(env_vars=self.env)
+        )
+
+    def settings(self, name: str, value: str, stack: str = "local") -> None:
+        """Set one setting of the cluster by its path."""
+        self.stack(stack).set_config(f"everspot:cluster.{name}", automation.ConfigValue(value), path=True)
+
+    def up(self, stack: str = "local", **options: Any) -> automation.UpResult:
+        result = self.stack(stack).up(parallel=64, color="never", **options)
+        self.outputs = {key: output.value for key, output in result.outputs.items()}
+        return result
+
+    def changes(self, stack: str = "local", **options: Any) -> dict[str, str]:
+        """What a preview would do, by resource name; what stays the same is left out."""
+        events: list[automation.EngineEvent] = []
+        self.stack(stack).preview(color="never", on_event=events.append, **options)
+        steps = [event.resource_pre_event.metadata for event in events if event.resource_pre_event]
+        return {step.urn.rsplit("::", 1)[1]: str(step.op.value) for step in steps if step.op.value != "same"}
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            endpoint_url=self.env["AWS_ENDPOINT_URL"],
+            region_name=self.env["AWS_REGION"],
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+
+    def fleet(self) -> dict[str, Any]:
+        """The fleet as EC2 describes it."""
+        (found,) = self.client("ec2").describe_fleets(FleetIds=[self.outputs["fleetId"]])["Fleets"]
+        return dict(found)
+
+
+@pytest.fixture(scope="session")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A local cloud whose instances run nothing, with the account stack and the local cluster upon it."""
+    home = tmp_path_factory.mktemp("engine")
+    shutil.copytree(ROOT / "stacks", home / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "Pulumi.yaml", home)
+    state = ["--state-dir", str(home / "local")]
+    local(["up", "--no-processes", "--port", "0", *state])
+    try:
+        env = json.loads(local(["env", "--json", *state]))
+        made = Rig(home, {**env, "PYTHONWARNINGS": "ignore"})
+        made.up("account")
+        made.up()
+        yield made
+    finally:
+        local(["down", *state])
+
+
+def local(arguments: list[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_local.main", *arguments],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def restored(rig: Rig) -> Iterator[Callable[[], None]]:
+    """Puts the settings back after a test that changed them."""
+    kept = {path: path.read_text() for path in (rig.project / "stacks").glob("Pulumi.*.yaml")}
+
+    def restore() -> None:
+        for path, text in kept.items():
+            path.write_text(text)
+
+    yield restore
+    restore()

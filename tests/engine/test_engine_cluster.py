@@ -1,0 +1,115 @@
+"""The local environment through the real engine: what changes in place, what would replace, and what is left behind.
+
+The tests share one cluster and run in this order; each leaves it as its settings say.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pulumi import automation
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
+
+FLEET = "everspot-local-fleet-fleet"
+
+
+def test_up_declares_what_the_settings_say(rig: Any) -> None:
+    fleet = rig.fleet()
+    assert fleet["FleetState"] == "active"
+    assert fleet["Type"] == "maintain"
+    assert fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] == 5
+    assert fleet["TargetCapacitySpecification"]["OnDemandTargetCapacity"] == 1
+    overrides = fleet["LaunchTemplateConfigs"][0]["Overrides"]
+    assert len({o["InstanceType"] for o in overrides}) >= 4
+    assert len({o["SubnetId"] for o in overrides}) == 3
+    published = rig.client("s3").get_object(Bucket=rig.outputs["controlUrl"].removeprefix("s3://"), Key="cluster.json")
+    manifest = json.loads(published["Body"].read())
+    assert manifest["queue_url"] == rig.outputs["queueUrl"]
+    assert manifest["data_url"] == rig.outputs["dataUrl"]
+
+
+def test_instances_carry_the_tags_by_which_they_are_found(rig: Any) -> None:
+    filters = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
+    reservations = rig.client("ec2").describe_instances(Filters=filters)["Reservations"]
+    roles = [
+        tag["Value"] for r in reservations for i in r["Instances"] for tag in i["Tags"] if tag["Key"] == "everspot:role"
+    ]
+    assert roles.count("agent") >= 5
+    assert roles.count("scheduler") == 1
+
+
+def test_a_second_up_changes_nothing(rig: Any) -> None:
+    rig.up(expect_no_changes=True)
+
+
+def test_without_the_workaround_a_second_up_would_replace_the_fleet(rig: Any) -> None:
+    program = rig.project / "stacks" / "__main__.py"
+    kept = program.read_text()
+    program.write_text("import everspot.fleet\neverspot.fleet.ignored_changes = lambda allocation: []\n" + kept)
+    try:
+        changes = rig.changes()
+    finally:
+        program.write_text(kept)
+    assert changes[FLEET] in ("replace", "create-replacement", "delete-replaced")
+
+
+def test_target_types_and_tags_change_in_place(rig: Any, restored: Callable[[], None]) -> None:
+    before = rig.outputs["fleetId"]
+    rig.settings("capacity.target", "6")
+    rig.settings("capacity.instanceTypes[5]", "c7i.xlarge")
+    rig.settings("tags.Team", "vision")
+    assert rig.changes()[FLEET] == "update"
+    rig.up()
+    fleet = rig.fleet()
+    assert rig.outputs["fleetId"] == before
+    assert fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] == 6
+    assert "c7i.xlarge" in {o["InstanceType"] for o in fleet["LaunchTemplateConfigs"][0]["Overrides"]}
+    assert {t["Key"]: t["Value"] for t in fleet["Tags"]}["Team"] == "vision"
+    vpc = rig.client("ec2").describe_vpcs(VpcIds=[rig.outputs["vpcId"]])["Vpcs"][0]
+    assert {t["Key"]: t["Value"] for t in vpc["Tags"]}["Team"] == "vision"
+
+
+def test_protect_refuses_to_replace_the_fleet(rig: Any, restored: Callable[[], None]) -> None:
+    rig.settings("protect", "true")
+    rig.up(target=["**everspot-local-fleet-fleet"], target_dependents=True)
+    rig.settings("capacity.onDemandBase", "2")
+    with pytest.raises(automation.CommandError, match="protect"):
+        rig.changes()
+
+
+def test_what_was_deleted_behind_its_back_is_found_and_made_again(rig: Any) -> None:
+    rule = next(r["Name"] for r in rig.client("events").list_rules()["Rules"] if "rebalance" in r["Name"])
+    events = rig.client("events")
+    events.remove_targets(Rule=rule, Ids=[t["Id"] for t in events.list_targets_by_rule(Rule=rule)["Targets"]])
+    events.delete_rule(Name=rule)
+    rig.up(refresh=True)
+    assert any("rebalance" in r["Name"] for r in rig.client("events").list_rules()["Rules"])
+
+
+def test_bad_settings_are_told_all_at_once(rig: Any, restored: Callable[[], None]) -> None:
+    rig.settings("capacity.onDemandBase", "50")
+    rig.settings("vpcCidr", "10.0.0.0/30")
+    with pytest.raises(automation.CommandError) as refused:
+        rig.changes()
+    assert "capacity.onDemandBase: 50 is above the target" in str(refused.value)
+    assert "vpcCidr: 10.0.0.0/30 has to lie" in str(refused.value)
+
+
+def test_destroy_leaves_nothing(rig: Any) -> None:
+    rig.up()  # protect is lifted by the settings before anything can be destroyed
+    rig.stack("local").destroy(parallel=64, color="never")
+    rig.stack("account").destroy(color="never")
+    ec2 = rig.client("ec2")
+    living = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    assert ec2.describe_instances(Filters=living)["Reservations"] == []
+    assert [f for f in ec2.describe_fleets()["Fleets"] if f["FleetState"] == "active"] == []
+    assert ec2.describe_launch_templates()["LaunchTemplates"] == []
+    assert [v for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]] == []
+    assert rig.client("s3").list_buckets()["Buckets"] == []
+    assert rig.client("sqs").list_queues().get("QueueUrls", []) == []
+    assert rig.client("events").list_rules()["Rules"] == []
+    assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
+    mine = [r for r in rig.client("iam").list_roles()["Roles"] if r["RoleName"].startswith("everspot")]
+    assert mine == []

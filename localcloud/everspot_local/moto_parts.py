@@ -13,9 +13,10 @@ from moto.ec2.models import instances as moto_instances
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.moto_api._internal.models import moto_api_backend
 from moto.s3.models import FakeBucket
+from moto.s3.responses import S3Response
 from moto.sqs.models import Queue
 
-from everspot_local import autoscaling, iam, sqs
+from everspot_local import autoscaling, iam, s3, sqs
 from everspot_local.ec2 import roles
 from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.models import LocalEC2Backend
@@ -30,6 +31,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_s3_action", iam.enter_s3),
     (FakeBucket, "get_permission", iam.bucket_permission),
+    (S3Response, "_bucket_response_put", s3.bucket_response_put),
     (Queue, "_set_attributes", sqs.set_attributes),
     (Queue, "attributes", property(sqs.attributes)),
 ]

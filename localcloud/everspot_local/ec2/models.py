@@ -8,6 +8,7 @@ from typing import Any
 from everspot_core.records import Market
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Reservation
+from moto.ec2.models.launch_templates import LaunchTemplate
 
 from everspot_local import world
 from everspot_local.ec2.exceptions import (
@@ -87,6 +88,15 @@ class LocalEC2Backend(EC2Backend):
     def reset(self) -> None:
         """Forget everything; the processes of instances are not this one's business."""
         super().reset()
+
+    def create_launch_template(
+        self, name: str, description: str, template_data: dict[str, Any], tag_spec: dict[str, Any]
+    ) -> LaunchTemplate:
+        """moto's, which takes the template's own tags for tags of what is launched from it."""
+        launched = [s for s in template_data.get("TagSpecifications") or [] if s["ResourceType"] != "launch-template"]
+        if "TagSpecifications" in template_data:
+            template_data["TagSpecifications"] = launched
+        return super().create_launch_template(name, description, template_data, tag_spec)
 
     def _template_data(self, launch_template: dict[str, Any]) -> dict[str, Any]:
         if not launch_template:

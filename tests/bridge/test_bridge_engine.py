@@ -58,7 +58,8 @@ def test_a_stack_lives_from_up_to_destroy(stack):
 def test_what_upstream_refuses_is_refused_in_its_words(stack):
     text = stack.up(
         """
-aws.ec2.Fleet("fleet", launch_template_configs=[{"launch_template_specification": {"launch_template_id": "lt-1", "version": "1"}}],
+aws.ec2.Fleet("fleet",
+    launch_template_configs=[{"launch_template_specification": {"launch_template_id": "lt-1", "version": "1"}}],
     target_capacity_specification={"default_target_capacity_type": "spot", "total_target_capacity": 1},
     spot_options={"allocation_strategy": "priceCapacityOptimized"})
 """,
@@ -81,7 +82,8 @@ aws.ec2.Fleet("fleet", type="maintain", terminate_instances=True,
     launch_template_configs=[{{"launch_template_specification": {{"launch_template_id": lt.id, "version": "1"}},
         "overrides": [{{"instance_type": "m5.large", "availability_zone": "us-east-1a", "weighted_capacity": 1}}]}}],
     target_capacity_specification={{"default_target_capacity_type": "spot", "total_target_capacity": 1}},
-    spot_options={{"allocation_strategy": "price-capacity-optimized"}}, opts=pulumi.ResourceOptions(ignore_changes={ignored}))
+    spot_options={{"allocation_strategy": "price-capacity-optimized"}},
+    opts=pulumi.ResourceOptions(ignore_changes={ignored}))
 """
     stack.up(program.format(ignored=[]))
     op, detail = stack.preview(program.format(ignored=[]))["fleet"]

@@ -125,7 +125,8 @@ def make() -> str:
     raise Missing(
         "Fashion-MNIST cannot be had:\n  "
         + "\n  ".join(tried)
-        + f"\nPut its four IDX files ({', '.join(DIGESTS)}, packed or not) into a folder and name it: EVERSPOT_DATA=FOLDER make setup"
+        + f"\nPut its four IDX files ({', '.join(DIGESTS)}, packed or not) into a folder and name it: "
+        "EVERSPOT_DATA=FOLDER make setup"
     )
 
 

@@ -74,5 +74,5 @@ def explain(command: list[str], output: str) -> Missing:
             "i/o timeout",
         )
     ):
-        hint = "The network cannot be reached: check the connection, proxy variables and package mirrors, then run `make setup` again."
+        hint = "The network cannot be reached: check the connection, proxies and mirrors, then run `make setup` again."
     return Missing(f"`{' '.join(command[:4])} …` failed:\n{tail}\n{hint}".rstrip())

@@ -1,4 +1,4 @@
-"""Automatic names: a resource without a name gets its logical name and seven random digits, as pulumi-aws gives them."""
+"""Automatic names: without one, a resource gets its logical name and seven random digits, as pulumi-aws does it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Names: which upstream type a Pulumi token means, and which property is which attribute.
 
-The rule is the one by which pulumi-aws itself is generated: camelCase for snake_case, lists and sets in the plural unless
-they hold at most one item (then the item stands alone). Each name that the rule yields is looked up in the installed SDK;
-one that is not found there, or found twice, raises `NameMismatch`: a wrong rule fails loudly.
+The rule is the one by which pulumi-aws itself is generated: camelCase for snake_case, lists and sets in the plural
+unless they hold at most one item (then the item stands alone). Each name that the rule yields is looked up in the
+installed SDK; one that is not found there, or found twice, raises `NameMismatch`: a wrong rule fails loudly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELD_EXCEPTIONS = {
     ("aws_cloudwatch_event_endpoint", "event_bus"): "eventBuses",
     ("aws_sns_topic_subscription", "topic_arn"): "topic",
 }
-# What this SDK has and this upstream, which is some months older, does not have yet: (upstream type, path) → Pulumi names.
+# What this SDK has and this upstream, some months older, does not have yet: (upstream type, path) → Pulumi names.
 # Using one of them is refused by name; anything else that upstream lacks is a mismatch.
 SDK_AHEAD = {
     ("aws_autoscaling_group", ""): {"instanceLifecyclePolicy"},

@@ -1,7 +1,7 @@
 """What the installed Pulumi SDK calls things, read from its generated sources.
 
-Reading the text costs milliseconds; importing one service of the SDK costs a second and more per plugin process, and the
-engine starts several. The generated files have one form, and a form that is not understood raises `SdkError`.
+Reading the text costs milliseconds; importing one service of the SDK costs a second and more per plugin process, and
+the engine starts several. The generated files have one form, and a form that is not understood raises `SdkError`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Sdk:
     def nested(self, token: str, cls: str) -> dict[str, Shape]:
         """Return the properties of a nested class that a resource or function refers to."""
         folder = self.registry.get(token, "").removeprefix("pulumi_aws").strip(".") or token.split(":")[1].split("/")[0]
-        base = self.root if folder in ("index", "") or token == "pulumi:providers:aws" else self.root / folder
+        base = self.root if folder in ("index", "", "providers") else self.root / folder
         for name in ("_inputs.py", "outputs.py"):
             source = self._source(base / name)
             if cls in source.spans:

@@ -107,7 +107,7 @@ def config_with_timeout(config: dict[str, Any], mapping: Mapping, operation: str
 
 
 def refreshed_inputs(mapping: Mapping, old: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs that describe what is there now: the old ones with today's values, or all that are not empty."""
+    """Return the inputs that describe what is there now: the old ones with today's values, or all non-empty."""
     if old:
         maps = {f.pulumi for f in mapping.node.fields.values() if f.node.kind == "map"}
         return {

@@ -105,7 +105,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the provider's environment: the given one, and what the protocol needs.
 
     S3 Control puts the account before the endpoint's host name, and a name such as 123456789012.127.0.0.1 cannot be
-    looked up. So an endpoint that is an IP address is also made the proxy for plain HTTP: it gets these requests itself.
+    looked up. So an endpoint that is an IP address is also made the proxy for plain HTTP.
     """
     out = {"TF_LOG": "WARN", **given, **HANDSHAKE}
     endpoint = urlsplit(given.get("AWS_ENDPOINT_URL", ""))

@@ -47,7 +47,8 @@ def test_training_goes_on_through_an_outage_that_is_shorter_than_the_lease(short
 
 
 def test_training_is_killed_when_the_lease_ends_in_an_outage_and_nothing_is_written_then(short: Cluster) -> None:
-    short.submit("job-1", env={"TOY_STEPS": "100000", "TOY_EVERY": "1000000"})
+    """The program does not look at its lease by itself."""
+    short.submit("job-1", env={"TOY_STEPS": "100000", "TOY_EVERY": "1000000", "TOY_DEAF": "1"})
     short.assign("job-1", "i-1")
     agent = short.start_agent("i-1")
     short.wait_steps(5)
@@ -61,7 +62,7 @@ def test_training_is_killed_when_the_lease_ends_in_an_outage_and_nothing_is_writ
     assert record is not None
     assert before is not None
     assert (record.state, record.epoch, record.owner) == (JobState.RUNNING, 1, "i-1")
-    assert "is abandoned" in agent.output
+    assert "is abandoned: the lease is lost" in agent.output
     # The scheduler finds a record that stands still; the instance takes it again under the next epoch.
     short.expire("job-1")
     short.assign("job-1", "i-1")

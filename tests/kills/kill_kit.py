@@ -9,6 +9,7 @@ import itertools
 import json
 import random
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -316,7 +317,7 @@ class World:
         return control | {f"data/{entry.key}": entry.etag for entry in self.store.data.list()}
 
     def final_state(self, job_id: str) -> dict[str, Any]:
-        folder = self.root / f"final-{job_id}"
+        folder = Path(tempfile.mkdtemp(prefix=f"final-{job_id}-", dir=self.root))
         assert self.store.checkpoints(job_id).restore(folder) is not None
         return json.loads((folder / "state.json").read_text())
 

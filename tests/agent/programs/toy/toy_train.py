@@ -52,6 +52,8 @@ class Toy:
         self.wishes = 0
 
     def lease_valid(self) -> bool:
+        if self.deaf:
+            return True
         lease = self.run_dir.read(LeaseFile)
         return lease is not None and self.clock.monotonic().total_seconds() < lease.valid_until
 

@@ -100,11 +100,12 @@ class Stack:
         """Return {name: (operation, detailed diff)} of what would change."""
         self.write(program)
         steps = json.loads(self.run("preview", "--json"))["steps"]
-        return {
-            s["urn"].split("::")[-1]: (s["op"], s.get("detailedDiff") or {})
-            for s in steps
-            if s["op"] not in ("same", "read")
-        }
+        found = {}
+        for step in steps:
+            name, op = step["urn"].split("::")[-1], step["op"]
+            if op not in ("same", "read"):  # a replacement is several steps, of which one has the diff
+                found[name] = (op, step.get("detailedDiff") or found.get(name, ("", {}))[1])
+        return found
 
     def outputs(self):
         return json.loads(self.run("stack", "output", "--json", "--show-secrets"))

@@ -6,6 +6,7 @@ It does not answer GetSpotPlacementScores, attribute-based selection, or Spot re
 from datetime import datetime
 from typing import Any
 
+from everspot_core.allocation import OnDemandStrategy, SpotStrategy
 from everspot_core.records import Market
 from moto.core.responses import TYPE_RESPONSE, ActionResult
 from moto.ec2.responses import EC2Response
@@ -169,9 +170,14 @@ def _launched(fleet: LocalFleet) -> list[dict[str, Any]]:
     ]
 
 
+def _spelled(strategy: SpotStrategy | OnDemandStrategy) -> str:
+    """EC2 answers this one strategy in its older spelling, and the upstream provider compares with that."""
+    return "lowestPrice" if strategy.value == "lowest-price" else strategy.value
+
+
 def _fleet_document(fleet: LocalFleet) -> dict[str, Any]:
     spot: dict[str, Any] = {
-        "AllocationStrategy": fleet.spot_strategy.value,
+        "AllocationStrategy": _spelled(fleet.spot_strategy),
         "InstanceInterruptionBehavior": "terminate",
     }
     if fleet.spot_strategy.value == "lowest-price":
@@ -191,7 +197,7 @@ def _fleet_document(fleet: LocalFleet) -> dict[str, Any]:
         "Type": fleet.type,
         "ReplaceUnhealthyInstances": fleet.replace_unhealthy,
         "SpotOptions": spot,
-        "OnDemandOptions": {"AllocationStrategy": fleet.on_demand_strategy.value},
+        "OnDemandOptions": {"AllocationStrategy": _spelled(fleet.on_demand_strategy)},
         "Tags": fleet.get_tags(),
         "Context": fleet.context,
     }

@@ -52,7 +52,7 @@ def begun(log: Path) -> int:
 
 
 def test_a_process_that_is_killed_at_any_moment_assigns_nothing_twice(real: Cluster, tmp_path: Path) -> None:
-    dice, kills, log = random.Random(5), 12, tmp_path / "manifest.log"
+    dice, kills, log = random.Random(5), 6, tmp_path / "manifest.log"
     real.length = 3
     for n in range(4):
         real.agent(f"i-{n}")

@@ -5,7 +5,7 @@ free instance that is large enough, of the market that its priority prefers; rat
 market. Only this is kept back: a free on-demand instance that a waiting critical job could use.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterVi
     records = {j.job_id: j.record for j in view.jobs}
     stalls = _Stalls(i for i in instances if _free(i, records))
     shapes = _known_shapes(view)
+    present = Counter(Shape.of(i.record) for i in view.instances if i.healthy and i.record is not None)
     actions: list[Action] = []
     held: list[JobView] = []
     for rank, job in enumerate(sorted(jobs, key=queue_order)):
@@ -56,7 +57,7 @@ def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterVi
             continue
         if _critical(job):
             held.append(job)
-        actions.append(_no_room(job, view, kept, stalls))
+        actions.append(_no_room(job, present, kept, stalls))
     return actions
 
 
@@ -130,12 +131,12 @@ def _assign(job: JobView, instance: InstanceView, rank: int) -> Assign:
     )
 
 
-def _no_room(job: JobView, view: ClusterView, kept: frozenset[str], stalls: "_Stalls") -> Hold:
+def _no_room(job: JobView, present: Counter[Shape], kept: frozenset[str], stalls: "_Stalls") -> Hold:
     need = job.submission.spec.resources
     if any(fits(need, stalls.shape(i)) for i in kept):
         return Hold(job_id=job.job_id, why=Why.KEPT_FOR_CRITICAL)
-    present = sum(1 for i in view.instances if i.healthy and i.record and fits(need, Shape.of(i.record)))
-    return Hold(job_id=job.job_id, why=Why.NO_FREE_INSTANCE, figures={"present": present})
+    large_enough = sum(count for shape, count in present.items() if fits(need, shape))
+    return Hold(job_id=job.job_id, why=Why.NO_FREE_INSTANCE, figures={"present": large_enough})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -173,6 +174,8 @@ class _Stalls:
     def kept_for(self, critical: list[JobView]) -> frozenset[str]:
         """Free on-demand instances, one for each waiting critical job that has one it fits."""
         kept: set[str] = set()
+        if not any(k.market is Market.ON_DEMAND for k in self._by_kind):
+            return frozenset()
         for job in critical:
             need = job.submission.spec.resources
             for kind in sorted(k for k in self._by_kind if k.market is Market.ON_DEMAND and fits(need, k.shape)):

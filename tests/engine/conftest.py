@@ -71,10 +71,12 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     local(["up", "--no-processes", "--port", "0", *state])
     try:
         env = json.loads(local(["env", "--json", *state]))
-        made = Rig(home, {**env, "PYTHONWARNINGS": "ignore"})
-        made.up("account")
-        made.up()
-        yield made
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", env["PATH"])  # where the Automation API looks for the engine
+            made = Rig(home, {**env, "PYTHONWARNINGS": "ignore"})
+            made.up("account")
+            made.up()
+            yield made
     finally:
         local(["down", *state])
 
@@ -82,6 +84,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def local(arguments: list[str]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "everspot_local.main", *arguments],
+        cwd=ROOT,
         env=dict(os.environ),
         capture_output=True,
         text=True,

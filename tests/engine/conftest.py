@@ -73,8 +73,6 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         env = json.loads(local(["env", "--json", *state]))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", env["PATH"])  # where the Automation API looks for the engine
-            # An engine that was built from its Go modules does not know its version.
-            patch.setenv("PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK", "true")
             made = Rig(home, {**env, "PYTHONWARNINGS": "ignore"})
             made.up("account")
             made.up()

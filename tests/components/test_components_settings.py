@@ -1,0 +1,92 @@
+"""Settings of a stack: the components' own inputs in camelCase, every mistake told at once."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from everspot.cluster import check_cluster
+
+STACKS = Path(__file__).resolve().parents[2] / "stacks"
+
+
+@pytest.fixture(scope="module")
+def settings() -> Any:
+    spec = importlib.util.spec_from_file_location("everspot_stack_settings", STACKS / "settings.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+class Config:
+    """What the engine hands to a program: every setting as text."""
+
+    name = "everspot"
+
+    def __init__(self, **values: Any) -> None:
+        self.values = {name: json.dumps(value) for name, value in values.items()}
+
+    def get(self, name: str) -> str | None:
+        return self.values.get(name)
+
+
+def written(stack: str) -> Config:
+    config = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
+    ours = {key.split(":")[1]: value for key, value in config.items() if key.startswith("everspot:")}
+    return Config(**ours)
+
+
+@pytest.mark.parametrize("stack", ["local", "aws-dev", "aws-prod"])
+def test_every_environment_is_sound(settings: Any, stack: str) -> None:
+    found = settings.read_settings(written(stack), stack=stack)
+    check_cluster(f"everspot-{stack}", found.cluster)
+    assert found.account is None
+    assert found.cluster["tags"]["Environment"] == stack
+
+
+def test_the_account_stack_declares_no_cluster(settings: Any) -> None:
+    found = settings.read_settings(written("account"), stack="account")
+    assert found.cluster is None
+    assert {"Project", "Team", "Environment"} <= found.account["tags"].keys()
+
+
+def test_production_is_protected_and_kept(settings: Any) -> None:
+    cluster = settings.read_settings(written("aws-prod"), stack="aws-prod").cluster
+    assert cluster["protect"] is True
+    assert cluster.get("retain_store", True) is True
+
+
+def test_every_mistake_is_told_at_once(settings: Any) -> None:
+    config = Config(
+        cluster={
+            "tags": {"Project": 3},
+            "zone": ["a"],
+            "protect": "yes",
+            "capacity": {"target": "five", "onDemandBase": 1.5, "instanceTypes": [{"typ": "g5.xlarge"}, "g6.xlarge"]},
+        }
+    )
+    with pytest.raises(pulumi.RunError) as refused:
+        settings.read_settings(config, stack="dev")
+    text = str(refused.value)
+    for part in (
+        "everspot:cluster.tags: has to be a mapping of texts",
+        "everspot:cluster.zone: is not a setting (did you mean zones",
+        "everspot:cluster.protect: has to be true or false, not 'yes'",
+        "everspot:cluster.capacity.target: has to be a whole number, not 'five'",
+        "everspot:cluster.capacity.onDemandBase: has to be a whole number, not 1.5",
+        "everspot:cluster.capacity.instanceTypes[0].typ: is not a setting",
+        "everspot:cluster.capacity.instanceTypes[0].type: is missing",
+    ):
+        assert part in text
+
+
+def test_an_empty_stack_says_what_it_may_declare(settings: Any) -> None:
+    with pytest.raises(pulumi.RunError, match="everspot:account, everspot:cluster or both"):
+        settings.read_settings(Config(), stack="dev")

@@ -123,9 +123,11 @@ class TrainingFleet(pulumi.ComponentResource):
 
 
 def ignored_changes(allocation: SpotAllocation) -> list[str]:
-    """The upstream provider defaults instancePoolsToUseCount to 1, EC2 answers it for lowest-price only, and so every
-    second `up` would replace the fleet."""
-    return [] if allocation is SpotAllocation.LOWEST_PRICE else ["spotOptions.instancePoolsToUseCount"]
+    """What EC2 and the upstream provider say of a fleet without being asked, and what would replace it at every second
+    `up`: EC2 derives the Spot part of the target and answers with it; the provider defaults instancePoolsToUseCount
+    to 1, and EC2 answers that for lowest-price only."""
+    derived = ["targetCapacitySpecification.spotTargetCapacity"]
+    return derived if allocation is SpotAllocation.LOWEST_PRICE else [*derived, "spotOptions.instancePoolsToUseCount"]
 
 
 def _overrides(args: TrainingFleetArgs, capacity: Capacity) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from downloads import Unreachable, fetch, system, unpack
@@ -15,6 +16,8 @@ RELEASE = "https://get.pulumi.com/releases/sdk/pulumi-v{version}-{system}-{machi
 ENGINE = ROOT / "tools" / "engine"
 LANGHOST = ROOT / "tools" / "langhost"
 BUILD = ["build", "-trimpath"]
+# A build from source does not know its version, and the Automation API refuses an engine that does not.
+STAMPED = ["-ldflags", f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"]
 CHOICE = TOOLCHAIN / "engine"  # a note of where the engine is
 
 
@@ -48,7 +51,7 @@ def official() -> None:
             shutil.copy2(path, BIN / path.name)
 
 
-def build(folder: Path, package: str, target: Path, log: str) -> None:
+def build(folder: Path, package: str, target: Path, log: str, flags: Sequence[str] = ("-ldflags", "-s -w")) -> None:
     """Build one Go program into the toolchain; a half-written binary never takes its place.
 
     Raises:
@@ -56,7 +59,7 @@ def build(folder: Path, package: str, target: Path, log: str) -> None:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.new")
-    call([go(), *BUILD, "-o", fresh, package], log, folder, {"GOFLAGS": "-buildvcs=false"})
+    call([go(), *BUILD, *flags, "-o", fresh, package], log, folder, {"GOFLAGS": "-buildvcs=false"})
     fresh.replace(target)
 
 
@@ -67,7 +70,7 @@ def built() -> None:
         Missing: there is no Go, no room, or no module source.
     """
     disk(TOOLCHAIN, GO_BYTES if not (BIN / "pulumi").exists() else 0, "building the Pulumi engine (Go's caches)")
-    build(ENGINE, "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", BIN / "pulumi", "engine")
+    build(ENGINE, "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", BIN / "pulumi", "engine", STAMPED)
     build(
         LANGHOST,
         "github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",

@@ -3,7 +3,8 @@
 usage: trim.py MODULE_DIR OUT_DIR      (MODULE_DIR: where Go keeps the module's own source)
 
 Two generated files decide what is linked: the list of service packages and the list of client accessors. Both are
-filtered by name; no other line of the source is touched.
+filtered by name. One other line is touched: before it looks whether a deleted fleet's instances have ended, upstream
+waits five minutes whatever happens. That is the cloud's time, and in a local cloud the cloud's time runs faster.
 """
 
 import re
@@ -19,6 +20,27 @@ SERVICES = frozenset(
 )
 PACKAGES = Path("internal/provider/sdkv2/service_packages_gen.go")
 CLIENTS = Path("internal/conns/awsclient_gen.go")
+FLEET = Path("internal/service/ec2/ec2_fleet.go")
+WAIT = ("delay = 5 * time.Minute", "delay = marketTime(5 * time.Minute)")
+MARKET_TIME = """
+package ec2
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// marketTime is how long a span of the cloud's time takes here: EVERSPOT_CLOCK is "<speed>@<epoch>", or unset.
+func marketTime(span time.Duration) time.Duration {
+	speed, _, _ := strings.Cut(os.Getenv("EVERSPOT_CLOCK"), "@")
+	if factor, err := strconv.ParseFloat(speed, 64); err == nil && factor > 1 {
+		return time.Duration(float64(span) / factor)
+	}
+	return span
+}
+"""
 
 
 class UnknownForm(RuntimeError):
@@ -77,12 +99,21 @@ def keep_clients(source: str, used: set[str]) -> str:
     return "\n".join(imports) + kept
 
 
+def wait_in_market_time(source: str) -> str:
+    """Let the one fixed wait last as long as it does by the cloud's clock."""
+    if source.count(WAIT[0]) != 1:
+        raise UnknownForm(f"{FLEET} does not say {WAIT[0]!r} once")
+    return source.replace(*WAIT)
+
+
 def main() -> None:
     """Write the trimmed copy."""
     module, out = Path(sys.argv[1]), Path(sys.argv[2])
     copy(module, out)
     (out / PACKAGES).write_text(keep_packages((out / PACKAGES).read_text()))
     (out / CLIENTS).write_text(keep_clients((out / CLIENTS).read_text(), clients_in_use(out)))
+    (out / FLEET).write_text(wait_in_market_time((out / FLEET).read_text()))
+    (out / FLEET.with_name("market_time.go")).write_text(MARKET_TIME.lstrip())
 
 
 if __name__ == "__main__":

@@ -123,11 +123,13 @@ class TrainingFleet(pulumi.ComponentResource):
 
 
 def ignored_changes(allocation: SpotAllocation) -> list[str]:
-    """What EC2 and the upstream provider say of a fleet without being asked, and what would replace it at every second
-    `up`: EC2 derives the Spot part of the target and answers with it; the provider defaults instancePoolsToUseCount
-    to 1, and EC2 answers that for lowest-price only."""
-    derived = ["targetCapacitySpecification.spotTargetCapacity"]
-    return derived if allocation is SpotAllocation.LOWEST_PRICE else [*derived, "spotOptions.instancePoolsToUseCount"]
+    """What upstream would take for a change at every second `up`, and replace the fleet for.
+
+    The Spot part is the rest of the target; EC2 answers it though it was left unsaid. instancePoolsToUseCount is
+    defaulted to 1 by upstream, and EC2 answers it for lowest-price only.
+    """
+    rest = ["targetCapacitySpecification.spotTargetCapacity"]
+    return rest if allocation is SpotAllocation.LOWEST_PRICE else [*rest, "spotOptions.instancePoolsToUseCount"]
 
 
 def _overrides(args: TrainingFleetArgs, capacity: Capacity) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:

@@ -1,0 +1,200 @@
+"""A whole cluster on the local cloud, laid by boto3 with the components' own policies; instances are real processes."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+from everspot import policies
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.records import Event, EventKind, JobState, Role
+from everspot_local.cloud import LocalCloud
+from everspot_local.world import Options
+from everspot_store import Store, SystemClock
+
+SCALE = 12.0
+CLUSTER = "road"
+BUCKETS = ("road-control", "road-data")
+LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
+EVENTS = json.dumps({"source": ["aws.ec2"]})
+T = TypeVar("T")
+
+
+class Road:
+    """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue."""
+
+    def __init__(self, folder: Path, *, agent_env: dict[str, str] | None = None, events: bool = True) -> None:
+        words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
+        boot = ("/usr/bin/env", *words, sys.executable, "-m", "everspot_train.agent.main")
+        self.folder = folder
+        self.cloud = LocalCloud(Options(state_dir=folder, scale=SCALE, boot_command=boot, iam_enforce=True))
+        self.events = events
+
+    def __enter__(self) -> "Road":
+        self.cloud.__enter__()
+        for name in ("AWS_ENDPOINT_URL", "AWS_REGION"):
+            assert name not in os.environ, f"{name} is set: this test would not know where it goes"
+        os.environ |= {"AWS_ENDPOINT_URL": self.cloud.endpoint, "AWS_REGION": "us-east-1"}
+        os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        self._lay()
+        self.store = Store.open(f"s3://{BUCKETS[0]}", f"s3://{BUCKETS[1]}", clock=self.clock)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.cloud.close()
+        for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            os.environ.pop(name, None)
+
+    @property
+    def clock(self) -> SystemClock:
+        return SystemClock(SCALE, self.cloud.world.clock.epoch.timestamp())
+
+    def client(self, service: str) -> Any:
+        return boto3.client(service, endpoint_url=self.cloud.endpoint, region_name="us-east-1")
+
+    # What the components lay ------------------------------------------------------------------------------------
+
+    def _lay(self) -> None:
+        for service in ("ec2fleet", "spot"):
+            self.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
+        for bucket in BUCKETS:
+            self.client("s3").create_bucket(Bucket=bucket)
+        control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
+        self.queue_url, queue_arn = self._queue()
+        self._role("agent", policies.agent_policy(control_arn=control, data_arn=data))
+        self._role("scheduler", policies.scheduler_policy(control_arn=control, queue_arn=queue_arn))
+        self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._manifest(Role.AGENT).to_json())
+        self._fleet()
+        self._scheduler()
+
+    def _manifest(self, role: Role) -> Manifest:
+        return Manifest(
+            cluster=CLUSTER, cloud=Cloud.AWS, role=role, region="us-east-1", limits=LIMITS, queue_url=self.queue_url,
+            control_url=f"s3://{BUCKETS[0]}", data_url=f"s3://{BUCKETS[1]}",
+        )  # fmt: skip
+
+    def _queue(self) -> tuple[str, str]:
+        sqs, events = self.client("sqs"), self.client("events")
+        url = sqs.create_queue(QueueName="road-interruptions")["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        if self.events:
+            rule = events.put_rule(Name="road-ec2", EventPattern=EVENTS, State="ENABLED")["RuleArn"]
+            events.put_targets(Rule="road-ec2", Targets=[{"Id": "queue", "Arn": arn}])
+            policy = json.dumps(policies.interruption_queue(arn, [rule]))
+            sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+        return url, arn
+
+    def _role(self, name: str, policy: dict[str, Any]) -> None:
+        iam = self.client("iam")
+        iam.create_role(RoleName=f"road-{name}", AssumeRolePolicyDocument=json.dumps(policies.trust_ec2()))
+        iam.put_role_policy(RoleName=f"road-{name}", PolicyName="all", PolicyDocument=json.dumps(policy))
+        iam.create_instance_profile(InstanceProfileName=f"road-{name}")
+        iam.add_role_to_instance_profile(InstanceProfileName=f"road-{name}", RoleName=f"road-{name}")
+
+    def _template(self, role: Role, kind: str) -> str:
+        tags = {"everspot:cluster": CLUSTER, "everspot:role": role.value}
+        answer = self.client("ec2").create_launch_template(
+            LaunchTemplateName=f"road-{role.value}",
+            LaunchTemplateData={
+                "ImageId": "ami-12c6146b",
+                "InstanceType": kind,
+                "IamInstanceProfile": {"Name": f"road-{role.value}"},
+                "UserData": base64.b64encode(self._manifest(role).to_json()).decode(),
+                "InstanceInitiatedShutdownBehavior": "terminate",
+                "TagSpecifications": [
+                    {"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
+                ],
+            },
+        )
+        return str(answer["LaunchTemplate"]["LaunchTemplateId"])
+
+    def _fleet(self) -> None:
+        subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
+        overrides = [
+            {"InstanceType": kind, "SubnetId": subnets[f"us-east-1{zone}"]}
+            for kind in ("c6i.large", "m6i.large")
+            for zone in "ab"
+        ]
+        self.client("ec2").create_fleet(
+            Type="maintain",
+            SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
+            TargetCapacitySpecification={"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "spot"},
+            LaunchTemplateConfigs=[
+                {
+                    "LaunchTemplateSpecification": {
+                        "LaunchTemplateId": self._template(Role.AGENT, "c6i.large"),
+                        "Version": "$Latest",
+                    },
+                    "Overrides": overrides,
+                }
+            ],
+        )
+
+    def _scheduler(self) -> None:
+        subnet = self.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+        self.client("autoscaling").create_auto_scaling_group(
+            AutoScalingGroupName="road-scheduler",
+            MinSize=1, MaxSize=1, DesiredCapacity=1, VPCZoneIdentifier=subnet,
+            LaunchTemplate={"LaunchTemplateId": self._template(Role.SCHEDULER, "t3.small"), "Version": "$Latest"},
+        )  # fmt: skip
+
+    # What a user does and sees ----------------------------------------------------------------------------------
+
+    def submit(self, name: str, **parameters: Any) -> str:
+        spec = JobSpec.model_validate(
+            {
+                "name": name,
+                "recipe": "image_classification",
+                "parameters": {"data": "synthetic", **parameters},
+                "env": {"OMP_NUM_THREADS": "1"},
+                "checkpoint": {"steps": 400},
+            }
+        )
+        self.store.submit(JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now()))
+        return f"{name}-1"
+
+    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=120)) -> T:
+        """Wait until it is there; with what everybody last said if it never is."""
+        end = time.monotonic() + limit.total_seconds()
+        while time.monotonic() < end:
+            found = what()
+            if found:
+                return found
+            time.sleep(0.3)
+        raise AssertionError(f"it did not come in {limit}; consoles:\n{self.consoles()}")
+
+    def trains(self, job: str, steps: int = 1) -> str | None:
+        """The owner of a job that has done so many steps."""
+        record = self.store.records.get(job)
+        if record is None or record.value.state is not JobState.RUNNING or record.value.progress.step < steps:
+            return None
+        return record.value.owner
+
+    def ended(self, job: str) -> JobState | None:
+        record = self.store.records.get(job)
+        return record.value.state if record is not None and record.value.state.final else None
+
+    def events_of(self, job: str, *kinds: EventKind) -> list[Event]:
+        return [e for e in self.store.events(job) if e.kind in kinds]
+
+    def consoles(self) -> str:
+        logs = sorted(self.folder.glob("instances/*/console.log"))
+        return "\n".join(f"--- {log.parent.name}\n{log.read_text()[-1500:]}" for log in logs)
+
+    def calls(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "calls.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def everspot(*arguments: str) -> str:
+    """The command, as a user types it."""
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,110 @@
+"""Least privilege: what the roles call is allowed; what they are allowed is called, or listed with its source."""
+
+import fnmatch
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from everspot import policies
+from everspot_core.records import EventKind, JobState
+from road_kit import BUCKETS, Road, everspot
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+
+# Granted though this road does not come by them: (action, resource), and who says that they are needed.
+NEEDED_ON_AWS = {
+    (
+        "s3:AbortMultipartUpload",
+        "jobs/*",
+    ): "Amazon S3 User Guide, Multipart upload API and permissions: a failed upload of "
+    "a large part is cleaned up; the parts of this road's checkpoints are too small to be uploaded in pieces",
+    ("s3:GetObject", "code/*"): "the agent fetches a job's own code; this road's jobs are a built-in recipe",
+    ("s3:GetObject", "datasets/*"): "the trainer fetches datasets that lie in the store; this road's are synthetic",
+    ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
+    ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",
+} | {
+    (action, "*"): "AWS Systems Manager User Guide, minimal Session Manager permissions; off unless asked for"
+    for action in (
+        "ssm:UpdateInstanceInformation",
+        *(
+            f"ssmmessages:{c}"
+            for c in ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
+        ),
+    )
+}
+
+
+def granted(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for statement in document["Statement"]:
+        assert statement["Effect"] == "Allow"
+        for action in statement["Action"]:
+            for resource in statement["Resource"]:
+                yield action, resource
+
+
+def covers(grant: tuple[str, str], call: tuple[str, str]) -> bool:
+    return grant[0] == call[0] and (call[1] == "*" or fnmatch.fnmatchcase(call[1], grant[1]))
+
+
+@pytest.fixture(scope="module")
+def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
+    """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
+    with Road(tmp_path_factory.mktemp("road")) as road:
+        job = road.submit("walked", epochs=40)
+        first = road.until(lambda: road.trains(job, steps=500))
+        everspot("interrupt", job)
+        road.until(lambda: road.events_of(job, EventKind.INTERRUPTED) or None)
+        second = road.until(lambda: road.trains(job, steps=600))
+        assert second != first
+        road.cloud.do("interrupt", instance=second)
+        assert road.until(lambda: road.ended(job)) is JobState.SUCCEEDED
+        everspot("drain", "--wait")
+        calls = road.calls()
+    refused = [c for c in calls if not c["allowed"]]
+    assert refused == []
+    by_role: dict[str, list[tuple[str, str]]] = {"agent": [], "scheduler": []}
+    for call in calls:
+        for role, own in by_role.items():
+            if f"assumed-role/road-{role}/" in call["principal"]:
+                own += [(checked["action"], checked["resource"]) for checked in call["checked"]]
+    return by_role
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
+    queue = "arn:aws:sqs:us-east-1:123456789012:road-interruptions"
+    return {
+        "agent": policies.agent_policy(control_arn=control, data_arn=data, key_arn="key", session_manager=True),
+        "scheduler": policies.scheduler_policy(
+            control_arn=control, queue_arn=queue, key_arn="key", session_manager=True
+        ),
+    }
+
+
+@pytest.mark.parametrize("role", ["agent", "scheduler"])
+def test_every_call_is_allowed(travelled: dict[str, list[tuple[str, str]]], role: str) -> None:
+    grants = list(granted(documents()[role]))
+    assert len(travelled[role]) > 50
+    assert {call for call in travelled[role] if not any(covers(grant, call) for grant in grants)} == set()
+
+
+@pytest.mark.parametrize("role", ["agent", "scheduler"])
+def test_nothing_is_allowed_that_is_neither_called_nor_listed(
+    travelled: dict[str, list[tuple[str, str]]], role: str
+) -> None:
+    def listed(grant: tuple[str, str]) -> bool:
+        return any(grant[0] == action and grant[1].endswith(place) for action, place in NEEDED_ON_AWS)
+
+    unused = {
+        grant
+        for grant in granted(documents()[role])
+        if not listed(grant) and not any(covers(grant, call) for call in travelled[role])
+    }
+    assert unused == set()
+
+
+def test_a_grant_too_many_would_be_found(travelled: dict[str, list[tuple[str, str]]]) -> None:
+    assert not any(covers(("ec2:TerminateInstances", "*"), call) for call in travelled["scheduler"])
+    assert not any(
+        covers(("s3:PutObject", f"arn:aws:s3:::{BUCKETS[0]}/assignments/*"), call) for call in travelled["agent"]
+    )

@@ -6,15 +6,15 @@ Definitions, used by report and budget alike:
   lost, error, finished, failed or cancelled; without any, the next assignment.
 - An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
 - *Steps redone* by it: the last step that the attempt is known to have done, minus the step that the next training
-  resumed from.
+  resumed from. An attempt that never trained has done none, whatever its job's record still said of the one before.
 - *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
-  training runs again. Spans that overlap are counted once.
+  training runs again, or the job ends without. Spans that overlap are counted once.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
@@ -102,7 +102,8 @@ class Interruption:
         """From the release to training again. None while the job is not training again."""
         if self.resumed_at is None or self.attempt.end is None:
             return None
-        return float(seconds_between(self.attempt.end, self.resumed_at))
+        # Two machines' clocks: a little before the release is at once.
+        return max(0.0, float(seconds_between(self.attempt.end, self.resumed_at)))
 
 
 def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None) -> list[Attempt]:
@@ -146,7 +147,8 @@ def _attempt(events: list[Event], successor: Event | None, final: Event | None, 
     durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
     notice = _first(inside, EventKind.NOTICE)
     steps = [_int(e.data.get("step")) for e in events] + [_int(training.data.get("from_step")) if training else None]
-    known = [s for s in steps if s is not None]
+    # Without training, what a `lost` tells is the step that the record had from the attempt before.
+    known = [s for s in steps if s is not None] if training or durable else []
     return Attempt(
         job_id=first.job_id,
         epoch=first.epoch,
@@ -183,7 +185,11 @@ def _notice_to_durable(release: Event | None, notice: Event | None, durable: Seq
 def _seen_at(notice: Event) -> datetime:
     """When the notice was learnt: the event that tells of it is a little younger."""
     stated = notice.data.get("seen_at")
-    return datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
+    try:
+        seen = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
+    except ValueError:
+        return notice.at
+    return seen.astimezone(UTC) if seen.tzinfo is not None else notice.at
 
 
 def _int(value: Any) -> int | None:
@@ -209,6 +215,15 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
                 )
             )
     return found
+
+
+def ended_at(events: Iterable[Event]) -> datetime | None:
+    """When the job ended for good; None if it has not, or went on after a word that turned out not to be the last."""
+    ordered = sorted(events, key=lambda e: e.at)
+    last = next((e for e in reversed(ordered) if e.kind in _FINAL), None)
+    if last is None or any(e.kind is EventKind.ASSIGNED and e.epoch > last.epoch for e in ordered):
+        return None
+    return last.at
 
 
 Span = tuple[datetime, datetime]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
-from everspot_core.attempts import Attempt, Interruption, Span, attempts, interruptions, lost_spans
+from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
 from everspot_core.budget import Spent, spent
 from everspot_core.catalogue import Catalogue
 from everspot_core.prices import MINIMUM, PriceBook, Stretch, is_free, notes, seconds_between, total
@@ -70,6 +70,11 @@ class Usage:
     def cost(self) -> Fraction:
         """Dollars, exact."""
         return Fraction(0) if self.free else total(s.cost for s in self.paid)
+
+    @property
+    def waived(self) -> Fraction:
+        """Dollars that are not billed because the cloud took the instance within its first hour, exact."""
+        return total(s.cost for s in self.paid) if self.free else Fraction(0)
 
     @property
     def on_demand_cost(self) -> Fraction:
@@ -176,7 +181,7 @@ def bill(
         job: attempts(own, {epoch: step for (j, epoch), step in (reported or {}).items() if j == job})
         for job, own in sorted(events.items())
     }
-    lost = {job: lost_spans(history, as_of) for job, history in histories.items()}
+    lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
     holds = _holds(histories, as_of)
     instances = tuple(
         _instance(launch, ended.get(launch.instance_id), holds.get(launch.instance_id, []), lost, book, as_of)

@@ -247,6 +247,58 @@ def test_an_unfinished_changeover_has_no_redone_steps_yet():
     assert job.lost_seconds == 300
 
 
+@pytest.mark.parametrize("kind", [EventKind.CANCELLED, EventKind.FAILED])
+def test_a_job_that_ends_while_it_waits_loses_no_time_after_its_end(kind):
+    """Cancelled, or out of budget, 300 s after its notice: however late the report is asked for."""
+    events = [*interrupted_job()["job-1"][:7], event(kind, 900, iid=None)]
+    for as_of in (900, 100_000):
+        assert compute([launch()], [], [], {"job-1": events}, as_of=as_of).jobs[0].lost_seconds == 300
+
+
+def test_an_ending_whose_owner_had_lost_the_job_is_not_its_end():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.TRAINING, 10, from_step=0),
+        event(EventKind.LOST, 90, step=80, cause="expired"),
+        event(EventKind.FINISHED, 95, step=100),
+        event(EventKind.ASSIGNED, 100, epoch=2, iid="i-2"),
+    ]
+    job = compute([launch(), launch("i-2")], [], [], {"job-1": events}, as_of=400).jobs[0]
+    assert job.lost_seconds == 390  # nothing was durable, and it is not training again
+
+
+def test_steps_of_an_attempt_that_never_trained_are_not_redone_twice():
+    """The record still has the step of the attempt before when its successor dies at its start."""
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.TRAINING, 10, from_step=0),
+        event(EventKind.CHECKPOINTED, 60, step=150, trigger="interval"),
+        event(EventKind.LOST, 90, step=200, cause="terminated"),
+        event(EventKind.ASSIGNED, 100, epoch=2, iid="i-2"),
+        event(EventKind.LOST, 120, epoch=2, iid="i-2", step=200, cause="terminated"),
+        event(EventKind.ASSIGNED, 130, epoch=3, iid="i-3"),
+        event(EventKind.TRAINING, 140, epoch=3, iid="i-3", from_step=150),
+    ]
+    strokes = compute([launch()], [], [], {"job-1": events}).jobs[0].interruptions
+    assert [s.steps_redone for s in strokes] == [50, 0]
+
+
+def test_what_the_free_first_hour_waives_is_told():
+    (usage,) = compute([launch()], [end(1800, interrupted=True)], [price(0.04)]).usages
+    assert (usage.cost, usage.waived) == (0, Fraction("0.02"))
+    (usage,) = compute([launch()], [end(1800)], [price(0.04)]).usages
+    assert (usage.cost, usage.waived) == (Fraction("0.02"), 0)
+
+
+@pytest.mark.parametrize("said", ["soon", "2026-03-01T12:10:00"])
+def test_a_notice_whose_moment_cannot_be_read_counts_from_its_event(said):
+    events = interrupted_job()["job-1"]
+    odd = [
+        e.model_copy(update={"data": {**e.data, "seen_at": said}}) if e.kind is EventKind.NOTICE else e for e in events
+    ]
+    assert compute([launch()], [], [], {"job-1": odd}).jobs[0].lost_seconds == 160
+
+
 @pytest.mark.parametrize("kind", [EventKind.CANCELLED, EventKind.FAILED, EventKind.FINISHED, EventKind.ERROR])
 def test_what_the_job_does_itself_is_no_interruption(kind):
     events = [event(EventKind.ASSIGNED, 0), event(EventKind.TRAINING, 5, from_step=0), event(kind, 50)]

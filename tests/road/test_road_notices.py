@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 def interrupted_once(road: Road) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Run a job, have its instance taken with notice, and let it end: what interruption and second training say."""
-    job = road.submit("noticed", epochs=30)
+    job = road.submit("noticed", epochs=600)
     first = road.until(lambda: road.trains(job, steps=200))
     road.cloud.do("interrupt", instance=first)
     assert road.until(lambda: road.ended(job)) is JobState.SUCCEEDED

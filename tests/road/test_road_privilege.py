@@ -50,7 +50,7 @@ def covers(grant: tuple[str, str], call: tuple[str, str]) -> bool:
 def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
     with Road(tmp_path_factory.mktemp("road")) as road:
-        job = road.submit("walked", epochs=40)
+        job = road.submit("walked", epochs=600)
         first = road.until(lambda: road.trains(job, steps=500))
         everspot("interrupt", job)
         road.until(lambda: road.events_of(job, EventKind.INTERRUPTED) or None)

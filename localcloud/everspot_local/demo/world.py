@@ -15,6 +15,7 @@ from pulumi import automation
 
 ROOT = Path(__file__).resolve().parents[3]
 STACKS = ("account", "local")
+PARALLEL = 64  # most of an update is waiting, and the engine's default goes by the number of cores
 
 
 class DemoError(RuntimeError):
@@ -83,7 +84,9 @@ class World:
 
     def up(self, name: str, *, expect_no_changes: bool = False) -> automation.UpResult:
         """`pulumi up -s NAME`, and take the store's URL and the cluster's name from its outputs."""
-        result = self.stack(name).up(on_output=self._engine_log, expect_no_changes=expect_no_changes, color="never")
+        result = self.stack(name).up(
+            on_output=self._engine_log, expect_no_changes=expect_no_changes, parallel=PARALLEL, color="never"
+        )
         if "controlUrl" in result.outputs:
             self.store_url = result.outputs["controlUrl"].value
             self.cluster = result.outputs["cluster"].value
@@ -91,7 +94,7 @@ class World:
 
     def destroy(self, name: str) -> None:
         """`pulumi destroy -s NAME`."""
-        self.stack(name).destroy(on_output=self._engine_log, color="never")
+        self.stack(name).destroy(on_output=self._engine_log, parallel=PARALLEL, color="never")
 
     def client(self, service: str) -> Any:
         """A boto3 client of the local cloud, for asking what is really there."""

@@ -12,7 +12,7 @@ from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.models import instances as moto_instances
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.moto_api._internal.models import moto_api_backend
-from moto.s3.models import FakeBucket
+from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
 from moto.sqs.models import Queue
 
@@ -31,11 +31,13 @@ _REPLACED: list[tuple[object, str, object]] = [
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_s3_action", iam.enter_s3),
     (FakeBucket, "get_permission", iam.bucket_permission),
+    (FakeDeleteMarker, "dispose", s3.dispose),
     (S3Response, "_bucket_response_put", s3.bucket_response_put),
     (Queue, "_set_attributes", sqs.set_attributes),
     (Queue, "attributes", property(sqs.attributes)),
 ]
-_originals = [(place, name, getattr(place, name)) for place, name, _ in _REPLACED]
+_ABSENT = object()
+_originals = [(place, name, getattr(place, name, _ABSENT)) for place, name, _ in _REPLACED]
 
 
 def take_moto() -> None:
@@ -49,7 +51,10 @@ def take_moto() -> None:
 def give_moto_back() -> None:
     """moto as it comes, with nothing in it."""
     for place, name, original in _originals:
-        setattr(place, name, original)
+        if original is _ABSENT:
+            delattr(place, name)
+        else:
+            setattr(place, name, original)
     for name in roles.NAMES:
         SERVICE_NAME_CONVERSION.pop(name, None)
     _use_backend(EC2Backend)

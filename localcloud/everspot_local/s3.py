@@ -1,8 +1,9 @@
-"""Corrects an answer of moto's S3, after which the upstream provider would plan a change that is none."""
+"""Corrects what moto's S3 answers otherwise than AWS, where the upstream provider would stumble over it."""
 
 from typing import Any
 
 import xmltodict
+from moto.s3.models import FakeDeleteMarker
 from moto.s3.responses import S3Response
 
 _bucket_response_put = S3Response._bucket_response_put
@@ -17,3 +18,8 @@ def bucket_response_put(handler: S3Response, request: Any, bucket_name: str, que
         if tags:
             handler.backend.put_bucket_tagging(bucket_name, tags)
     return answer
+
+
+def dispose(self: FakeDeleteMarker, garbage: bool = False) -> None:
+    """Let go of what a delete marker holds, which is nothing. moto lacks this, and so cannot empty a bucket whose
+    versioning was suspended, as a destroy does on its way."""

@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {
             "everspot_core", "moto", "boto3", "botocore",
             "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
-            "werkzeug", "flask", "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
+            "werkzeug", "flask", "xmltodict", "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
         },
     ),
     "stacks": ("stacks", {"everspot", "everspot_core", "pulumi", "pulumi_aws", "pydantic", "settings", "yaml"}),

@@ -76,9 +76,9 @@ def _fresh(rule: Rule, proposal: str, name: str, seed: bytes, ending: str) -> st
     return f"{rule.prefix}{base[:room]}-{''.join(digits)}{ending}"
 
 
-def was_automatic(mapping: Mapping, inputs: dict[str, Any]) -> bool:
-    """Whether the resource has no name that would stand in the way of its own replacement."""
+def in_the_way(mapping: Mapping, olds: dict[str, Any], news: dict[str, Any]) -> bool:
+    """Whether a resource has a name of the user's own that its replacement is to have as well."""
     rule = rule_for(mapping)
-    if rule is None or f"{rule.property}Prefix" in inputs:
-        return True
-    return rule.property in inputs.get("__defaults", [])
+    if rule is None or rule.property not in news or rule.property in news.get("__defaults", []):
+        return False
+    return bool(news[rule.property] == olds.get(rule.property))

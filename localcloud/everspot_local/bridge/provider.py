@@ -144,7 +144,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """Say what upstream's plan changes, and what of it forces a replacement."""
         mapping = self.resources.mapping(_token(request.urn))
         news = wire.load(request.news)
-        prior = loaded(self.resources, mapping, request.id, wire.load(request.olds))
+        olds = wire.load(request.olds)
+        prior = loaded(self.resources, mapping, request.id, olds)
         plan = self.resources.plan(
             mapping, prior, self.resources.config(mapping, news, prior, list(request.ignoreChanges))
         )
@@ -160,7 +161,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             replaces=sorted({_top(p) for p in plan.replaces}),
             detailedDiff=_detailed(shown, plan),
             hasDetailedDiff=True,
-            deleteBeforeReplace=bool(plan.replaces) and not autoname.was_automatic(mapping, news),
+            deleteBeforeReplace=bool(plan.replaces) and autoname.in_the_way(mapping, olds, news),
         )
 
     @answered
@@ -213,8 +214,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """Delete a resource."""
         mapping = self.resources.mapping(_token(request.urn))
         known = loaded(self.resources, mapping, request.id, wire.load(request.properties))
-        known.private = state.with_timeout(known.private, "delete", request.timeout)
-        self.resources.delete(mapping, known)
+        self.resources.delete(mapping, state.with_timeout(known, mapping, "delete", request.timeout))
         return empty_pb2.Empty()
 
     @answered

@@ -13,7 +13,7 @@ from everspot_local.bridge.plan import Change, changes, ignore, proposed, pulumi
 from everspot_local.bridge.sdk import Names, Sdk
 from everspot_local.bridge.state import State
 from everspot_local.bridge.upstream import BridgeError, Upstream, decode, diagnostics, raise_errors
-from everspot_local.bridge.values import BadValue, from_upstream, strangers, to_upstream
+from everspot_local.bridge.values import BadValue, from_upstream, strangers, to_upstream, without_unknowns
 
 
 class Unfinished(BridgeError):
@@ -164,6 +164,7 @@ class Resources:
         try:
             raise_errors(answer.diagnostics)
         except BridgeError as error:
+            done.value = without_unknowns(done.value)  # nobody will ever know what a failed step did not come to
             if done.id:
                 raise Unfinished(str(error), done) from error
             raise

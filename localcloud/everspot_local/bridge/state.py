@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from everspot_local.bridge import wire
 from everspot_local.bridge.names import Mapping
 from everspot_local.bridge.plan import same
+from everspot_local.bridge.sdk import snake
 from everspot_local.bridge.upstream import Upstream, decode, raise_errors
 from everspot_local.bridge.values import from_upstream, to_upstream
 
@@ -41,14 +41,18 @@ class State:
             meta["private"] = base64.b64encode(self.private).decode()
         back = to_upstream(mapping.node, out)
         # What the names cannot carry, such as the difference between a null and an empty list that stands for one item.
-        lost = {
-            f.tf: (self.value or {})[f.tf]
+        value = self.value or {}
+        lost = [
+            f
             for f in mapping.node.fields.values()
-            if f.tf != "id"
+            if f.tf in value
+            and f.tf != "id"
             and f.pulumi not in self.assets
-            and not same(f.node, back[f.tf], (self.value or {}).get(f.tf))
-        }
-        kept = {k: v for k, v in lost.items() if v not in (None, []) and not wire_unknown(v)}
+            and not same(f.node, back[f.tf], value[f.tf])
+        ]
+        # A block that is null is an empty one: Terraform takes it so, whatever providers answer.
+        kept = {f.tf: value[f.tf] for f in lost if not (f.node.block and value[f.tf] is None)}
+        kept = {k: v for k, v in kept.items() if not wire_unknown(v)}
         if kept:
             meta["rest"] = kept
         return {**out, META: json.dumps(meta, sort_keys=True)}
@@ -77,6 +81,9 @@ def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[s
     private = base64.b64decode(meta.get("private", ""))
     written = int(meta.get("schema_version", mapping.version))
     if written != mapping.version:
+        known = {f.pulumi for f in mapping.node.fields.values()}
+        # What only the older schema had is for upstream's own upgrade to read.
+        value.update({snake(k): v for k, v in outputs.items() if k not in known and not k.startswith("__")})
         raw = upstream.pb.RawState(json=json.dumps(value).encode())
         answer = upstream.call("UpgradeResourceState", type_name=mapping.upstream, version=written, raw_state=raw)
         raise_errors(answer.diagnostics)
@@ -84,26 +91,38 @@ def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[s
     return State(value, private)
 
 
-def with_timeout(private: bytes, operation: str, seconds: float) -> bytes:
-    """Return the private part with a timeout for one operation written into it, where upstream keeps them as JSON."""
-    if not seconds:
-        return private
+def with_timeout(known: State, mapping: Mapping, operation: str, seconds: float) -> State:
+    """Return the state with a timeout for one operation, which has no configuration that could carry it.
+
+    Types of upstream's older kind keep their timeouts in the private part, those of the newer kind in the value.
+    """
+    if not seconds or not _takes_timeout(mapping, operation):
+        return known
     try:
-        parts = json.loads(private or b"{}")
+        parts = json.loads(known.private or b"{}")
     except ValueError:
-        return private
-    parts.setdefault(TIMEOUTS_KEY, {})[operation] = int(seconds * 1e9)
-    return json.dumps(parts).encode()
+        parts = {}
+    if TIMEOUTS_KEY in parts:
+        parts[TIMEOUTS_KEY][operation] = int(seconds * 1e9)
+        return State(known.value, json.dumps(parts).encode(), known.assets)
+    return State(_timed(known.value or {}, mapping, operation, seconds), known.private, known.assets)
+
+
+def _takes_timeout(mapping: Mapping, operation: str) -> bool:
+    spot = mapping.node.fields.get("timeouts")
+    return spot is not None and operation in spot.node.fields
+
+
+def _timed(value: dict[str, Any], mapping: Mapping, operation: str, seconds: float) -> dict[str, Any]:
+    names = mapping.node.fields["timeouts"].node.fields
+    return {**value, "timeouts": {**dict.fromkeys(names), operation: f"{seconds:f}s"}}
 
 
 def config_with_timeout(config: dict[str, Any], mapping: Mapping, operation: str, seconds: float) -> dict[str, Any]:
     """Return the configuration with a timeout for one operation, if the type knows it."""
-    spot = mapping.node.fields.get("timeouts")
-    if not seconds or spot is None or operation not in spot.node.fields:
+    if not seconds or not _takes_timeout(mapping, operation):
         return config
-    out = copy.copy(config)
-    out["timeouts"] = {**dict.fromkeys(spot.node.fields), operation: f"{seconds:g}s"}
-    return out
+    return _timed(config, mapping, operation, seconds)
 
 
 def refreshed_inputs(mapping: Mapping, old: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,15 @@ def _scalar(node: Node, value: Any, path: str) -> Any:
         raise BadValue(path, f"Incorrect attribute value type: a {node.kind} is needed, not {value!r}") from None
 
 
+def without_unknowns(value: Any) -> Any:
+    """Return an upstream value with null where something is unknown."""
+    if isinstance(value, dict):
+        return {k: without_unknowns(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [without_unknowns(v) for v in value]
+    return None if is_unknown(value) else value
+
+
 def from_upstream(node: Node, value: Any, scalar: str = "") -> Any:
     """Convert an upstream value to Pulumi's; null parts of objects are left out."""
     if is_unknown(value):

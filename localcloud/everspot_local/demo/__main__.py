@@ -103,7 +103,7 @@ def _play(world: World, limit: timedelta) -> list[Check]:
 def _report(world: World) -> tuple[dict, float]:  # type: ignore[type-arg]
     report = world.everspot_json("report", "--html", str(world.home / "report.html"))
     (world.home / "report.json").write_text(json.dumps(report, indent=2))
-    console.print(world.everspot("report"), highlight=False, markup=False)
+    console.print(world.everspot("report", "--as-of", report["as_of"]), highlight=False, markup=False)
     audit = subprocess.run(  # noqa: S603
         [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--until", report["as_of"], "--json"],
         capture_output=True, text=True, check=True,

@@ -1,22 +1,34 @@
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
+import grpc
 import pytest
+from everspot_local.bridge import wire
 from everspot_local.bridge.resources import Resources
 from everspot_local.bridge.sdk import Sdk
 from everspot_local.bridge.upstream import Upstream
+from pulumi.runtime.proto import provider_pb2 as pb
+from pulumi.runtime.proto import provider_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".everspot" / "toolchain"
-START_SECONDS = 60
+PLUGIN = TOOLS / "plugins" / "pulumi-resource-aws"
+REGION = "us-east-1"
+KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+STOP_SECONDS = 20
+CLOUD = """
+import pathlib, sys
+from everspot_local.cloud import LocalCloud
+from everspot_local.world import Options
+with LocalCloud(Options(pathlib.Path(sys.argv[1]), boot_command=None)) as cloud:
+    print(cloud.endpoint, flush=True)
+    sys.stdin.read()
+"""
 COMMAND_SECONDS = 240
 
 
@@ -29,26 +41,102 @@ def resources():
 
 
 @pytest.fixture(scope="session")
-def endpoint():
-    """Plain moto in a process of its own."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+def endpoint(tmp_path_factory):
+    """The local cloud, whose instances run nothing, in a process of its own. The account can have fleets."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [sys.executable, "-c", CLOUD, str(tmp_path_factory.mktemp("cloud"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(START_SECONDS * 5):
-        try:
-            urllib.request.urlopen(f"{url}/moto-api/", timeout=2).close()
-            break
-        except OSError:
-            time.sleep(0.2)
+    url = server.stdout.readline().strip()
+    for name in ("ec2fleet", "spot"):
+        client(url, "iam").create_service_linked_role(AWSServiceName=f"{name}.amazonaws.com")
     yield url
-    server.terminate()
-    server.wait(10)
+    server.communicate(timeout=STOP_SECONDS)
+
+
+def client(endpoint, service):
+    """What the cloud says for itself, without Pulumi."""
+    return boto3.client(service, endpoint_url=endpoint, region_name=REGION, **KEYS)
+
+
+class Door:
+    """The plugin as the engine starts it, asked as the engine asks, without the engine's seconds."""
+
+    def __init__(self, endpoint, log):
+        env = {
+            **os.environ,
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "EVERSPOT_BRIDGE_LOG": str(log),
+        }
+        self.endpoint = endpoint
+        self.process = subprocess.Popen([PLUGIN], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.process.stdout.readline().strip()}")
+        self.stub = provider_pb2_grpc.ResourceProviderStub(self.channel)
+        args = {"region": REGION, "s3UsePathStyle": "true", "skipCredentialsValidation": "true"}
+        self.stub.Configure(pb.ConfigureRequest(args=wire.dump(args)))
+
+    def close(self):
+        self.channel.close()
+        self.process.terminate()
+        self.process.wait(STOP_SECONDS)
+        self.process.stdout.close()
+
+    def client(self, service):
+        return client(self.endpoint, service)
+
+    @staticmethod
+    def urn(token, name):
+        return f"urn:pulumi:test::bridge::{token}::{name}"
+
+    def check(self, token, inputs, olds=None, name="it"):
+        """Return the checked inputs and {property: why it is refused}."""
+        request = pb.CheckRequest(
+            urn=self.urn(token, name), news=wire.dump(inputs), olds=wire.dump(olds or {}), randomSeed=b"x"
+        )
+        answer = self.stub.Check(request)
+        return wire.load(answer.inputs), {f.property: f.reason for f in answer.failures}
+
+    def create(self, token, inputs, name="it", timeout=0):
+        """Check and create; return the id, the inputs and the outputs."""
+        news, failures = self.check(token, inputs, name=name)
+        assert not failures
+        request = pb.CreateRequest(urn=self.urn(token, name), properties=wire.dump(news), timeout=timeout)
+        answer = self.stub.Create(request)
+        return answer.id, news, wire.load(answer.properties)
+
+    def diff(self, token, id_, olds, news):
+        return self.stub.Diff(
+            pb.DiffRequest(urn=self.urn(token, "it"), id=id_, olds=wire.dump(olds), news=wire.dump(news))
+        )
+
+    def update(self, token, id_, olds, news):
+        request = pb.UpdateRequest(urn=self.urn(token, "it"), id=id_, olds=wire.dump(olds), news=wire.dump(news))
+        return wire.load(self.stub.Update(request).properties)
+
+    def read(self, token, id_, outputs=None, inputs=None):
+        """Return the id (empty: it is gone), the inputs and the outputs."""
+        request = pb.ReadRequest(
+            urn=self.urn(token, "it"), id=id_, properties=wire.dump(outputs or {}), inputs=wire.dump(inputs or {})
+        )
+        answer = self.stub.Read(request)
+        return answer.id, wire.load(answer.inputs), wire.load(answer.properties)
+
+    def delete(self, token, id_, outputs, timeout=0):
+        self.stub.Delete(
+            pb.DeleteRequest(urn=self.urn(token, "it"), id=id_, properties=wire.dump(outputs), timeout=timeout)
+        )
+
+
+@pytest.fixture(scope="session")
+def door(endpoint, tmp_path_factory):
+    made = Door(endpoint, tmp_path_factory.mktemp("door") / "bridge.log")
+    yield made
+    made.close()
 
 
 @dataclass
@@ -69,7 +157,7 @@ class Stack:
             "PULUMI_CONFIG_PASSPHRASE": "x",
             "PULUMI_SKIP_UPDATE_CHECK": "1",
             "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_REGION": "us-east-1",
+            "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
             "EVERSPOT_BRIDGE_LOG": str(self.folder / "bridge.log"),
@@ -114,14 +202,12 @@ class Stack:
         found = json.loads(self.run("stack", "export"))["deployment"].get("resources", [])
         return {r["urn"].split("::")[-1]: r for r in found}
 
+    def resources(self):
+        """Return what there is of the cloud's own."""
+        return {name: r for name, r in self.state().items() if r["type"].startswith("aws:")}
+
     def client(self, service):
-        return boto3.client(
-            service,
-            endpoint_url=self.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-        )
+        return client(self.endpoint, service)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The real engine, the bridge, the real upstream provider, plain moto."""
+"""The real engine, the bridge, the real upstream provider, the local cloud."""
 
 import pytest
 
@@ -67,30 +67,88 @@ aws.ec2.Fleet("fleet",
     )
     assert "priceCapacityOptimized" in text
     assert "price-capacity-optimized" in text  # upstream lists what it allows
-
-    text = stack.up('aws.ec2.LaunchTemplate("train", name="lt", image_id="ami-1")', fails=True)
-    assert "name" in text and "3" in text
-
     text = stack.up('aws.ec2.LaunchTemplate("train", metadata_options={"httpToken": "required"})', fails=True)
     assert "'httpToken' is not expected here" in text and "httpTokens" in text
+    assert not stack.resources()
 
 
-def test_the_plan_of_a_fleet_shows_upstreams_false_replacement_and_ignoring_it_works(stack):
-    program = """
-lt = aws.ec2.LaunchTemplate("train", image_id="ami-12c6146b", instance_type="m5.large")
+FLEET = """
+lt = aws.ec2.LaunchTemplate("train", image_id="ami-12c6146b", instance_type="g5.xlarge")
 aws.ec2.Fleet("fleet", type="maintain", terminate_instances=True,
     launch_template_configs=[{{"launch_template_specification": {{"launch_template_id": lt.id, "version": "1"}},
-        "overrides": [{{"instance_type": "m5.large", "availability_zone": "us-east-1a", "weighted_capacity": 1}}]}}],
+        "overrides": [{{"instance_type": "g5.xlarge", "availability_zone": "us-east-1a", "weighted_capacity": 1}}]}}],
     target_capacity_specification={{"default_target_capacity_type": "spot", "total_target_capacity": 1}},
     spot_options={{"allocation_strategy": "price-capacity-optimized"}},
     opts=pulumi.ResourceOptions(ignore_changes={ignored}))
 """
-    stack.up(program.format(ignored=[]))
-    op, detail = stack.preview(program.format(ignored=[]))["fleet"]
+
+
+def test_the_plan_of_a_fleet_shows_upstreams_false_replacement_and_ignoring_it_works(stack):
+    stack.up(FLEET.format(ignored=[]))
+    op, detail = stack.preview(FLEET.format(ignored=[]))["fleet"]
     assert "replace" in op
-    assert "spotOptions.instancePoolsToUseCount" in detail
-    # moto answers two more fields that AWS would not; they are ignored too, to see the one alone.
-    others = ["terminateInstancesWithExpiration", "validFrom"]
-    left = stack.preview(program.format(ignored=others))["fleet"][1]
-    assert set(left) >= {"spotOptions.instancePoolsToUseCount"}
-    assert "fleet" not in stack.preview(program.format(ignored=[*others, "spotOptions.instancePoolsToUseCount"]))
+    assert {path: d["kind"] for path, d in detail.items()} == {"spotOptions.instancePoolsToUseCount": "update-replace"}
+    assert stack.preview(FLEET.format(ignored=["spotOptions.instancePoolsToUseCount"])) == {}
+
+
+ROLE = """
+trust = json.dumps({{"Version": "2012-10-17", "Statement": [
+    {{"Effect": "Allow", "Principal": {{"Service": "ec2.amazonaws.com"}}, "Action": "sts:AssumeRole"}}]}})
+aws.iam.Role("fixed", name="engine-fixed", path="{path}", assume_role_policy=trust)
+auto = aws.iam.Role("auto", path="{path}", assume_role_policy=trust)
+aws.ec2.Vpc("old", cidr_block="10.7.0.0/16", tags={{"made": "elsewhere"}}, opts=pulumi.ResourceOptions(import_={vpc}))
+pulumi.export("auto", auto.name)
+"""
+
+
+def test_what_the_plan_calls_a_replacement_is_one_and_what_was_there_is_imported(stack):
+    iam, ec2 = stack.client("iam"), stack.client("ec2")
+    tags = [{"Key": "made", "Value": "elsewhere"}, {"Key": "Project", "Value": "everspot"}]
+    vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+    ec2.create_tags(Resources=[vpc], Tags=tags)
+
+    stack.up(ROLE.format(path="/a/", vpc=repr(vpc)))
+    before, auto = iam.get_role(RoleName="engine-fixed")["Role"], stack.outputs()["auto"]
+    assert stack.resources()["old"]["id"] == vpc
+    assert before["Path"] == "/a/"
+
+    program = ROLE.format(path="/b/", vpc=None)
+    planned = stack.preview(program)
+    assert set(planned) == {"fixed", "auto"}
+    assert all("replace" in op for op, _ in planned.values())
+    assert {d["path"]["kind"] for _, d in planned.values()} == {"update-replace"}
+    stack.up(program)
+    after = iam.get_role(RoleName="engine-fixed")["Role"]
+    assert after["Path"] == "/b/" and after["RoleId"] != before["RoleId"]
+    assert stack.outputs()["auto"] != auto
+    assert auto not in {r["RoleName"] for r in iam.list_roles()["Roles"]}
+
+    name = stack.outputs()["auto"]
+    stack.run("state", "delete", "--yes", stack.resources()["auto"]["urn"])
+    stack.run("import", "aws:iam/role:Role", "auto", name, "--yes", "--skip-preview", "--protect=false",
+              "--generate-code=false")  # fmt: skip
+    assert stack.resources()["auto"]["outputs"]["path"] == "/b/"
+
+    stack.run("destroy", "--yes", "--skip-preview")
+    assert not {"engine-fixed", name} & {r["RoleName"] for r in iam.list_roles()["Roles"]}
+
+
+def test_a_creation_that_fails_half_way_is_kept_in_the_state_and_orphans_nothing(stack):
+    stack.up(
+        """
+aws.sqs.Queue("half", name="engine-half", opts=pulumi.ResourceOptions(
+    custom_timeouts=pulumi.CustomTimeouts(create="1s", delete="1s")))
+""",
+        fails=True,
+    )
+    half = stack.resources()["half"]
+    assert half["id"] == stack.client("sqs").get_queue_url(QueueName="engine-half")["QueueUrl"]
+    assert any("timeout while waiting" in reason for reason in half["initErrors"])
+    assert stack.preview('aws.sqs.Queue("half", name="engine-half")')["half"][0] == "update"
+
+    # Upstream would look for a minute whether it is gone; it is, and a refresh sees it.
+    text = stack.run("destroy", "--yes", "--skip-preview", fails=True)
+    assert "timeout while waiting" in text
+    assert "QueueUrls" not in stack.client("sqs").list_queues(QueueNamePrefix="engine-half")
+    stack.run("refresh", "--yes", "--skip-preview")
+    assert not stack.resources()

@@ -1,0 +1,165 @@
+"""The life of single resources through the plugin's own door: import, timeouts, half-done steps, upgrades, names."""
+
+import base64
+import json
+
+import grpc
+import pytest
+from everspot_local.bridge import wire
+from everspot_local.bridge.state import TIMEOUTS_KEY
+from google.rpc import status_pb2
+from pulumi.runtime.proto import provider_pb2 as pb
+
+ROLE, VPC, QUEUE = "aws:iam/role:Role", "aws:ec2/vpc:Vpc", "aws:sqs/queue:Queue"
+PARAMETER, BUCKET = "aws:ssm/parameter:Parameter", "aws:s3/bucket:Bucket"
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    },
+    sort_keys=True,  # as upstream writes it when it reads one
+    separators=(",", ":"),
+)
+NONE = pb.DiffResponse.DIFF_NONE
+ALL = [
+    (ROLE, {"assumeRolePolicy": TRUST, "description": "of a test", "tags": {"a": "b"}}),
+    (VPC, {"cidrBlock": "10.9.0.0/16", "enableDnsHostnames": True}),
+    (PARAMETER, {"type": "String", "value": "7"}),
+    (BUCKET, {"forceDestroy": False, "tags": {"a": "b"}}),
+]
+
+
+def initialization(error):
+    """What the engine gets to know of a resource whose creation failed half way."""
+    trailers = dict(error.trailing_metadata())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    found = pb.ErrorResourceInitFailed()
+    assert status.details[0].Unpack(found)
+    return found
+
+
+@pytest.mark.parametrize(("token", "inputs"), ALL, ids=["role", "vpc", "parameter", "bucket"])
+def test_a_resource_is_known_by_its_id_alone_and_needs_no_change(door, token, inputs):
+    made, news, outputs = door.create(token, inputs, name="adopted")
+    found, described, read = door.read(token, made)
+    assert found == made
+    assert {k: v for k, v in read.items() if k != "__meta"}.keys() >= outputs.keys() - {"__meta", "forceDestroy"}
+    program = {k: v for k, v in news.items() if k != "__defaults"}
+    assert {k: described.get(k) for k in inputs if k != "forceDestroy"} == {
+        k: v for k, v in inputs.items() if k != "forceDestroy"
+    }
+    for wanted in (described, program):
+        checked, failures = door.check(token, wanted, olds=described)
+        assert not failures
+        assert door.diff(token, made, read, checked).changes == NONE, wanted
+    door.delete(token, made, read)
+    assert door.read(token, made, read)[0] == ""
+
+
+@pytest.mark.parametrize(("token", "inputs"), ALL, ids=["role", "vpc", "parameter", "bucket"])
+def test_what_was_made_and_read_again_needs_no_change_and_gone_is_gone(door, token, inputs):
+    made, news, outputs = door.create(token, inputs)
+    assert door.diff(token, made, outputs, news).changes == NONE
+    found, described, read = door.read(token, made, outputs, news)
+    assert (found, described) == (made, news)
+    assert door.diff(token, made, read, news).changes == NONE
+    door.delete(token, made, read)
+    assert door.read(token, made, read, news)[0] == ""
+
+
+def test_an_id_that_nothing_has_is_not_found(door):
+    assert door.read(VPC, "vpc-0123456789abcdef0")[0] == ""
+
+
+def test_a_creation_past_its_timeout_is_handed_over_half_done_and_can_be_deleted(door):
+    with pytest.raises(grpc.RpcError, match="timeout while waiting") as caught:
+        door.create(QUEUE, {"name": "slow", "delaySeconds": 3}, timeout=1)
+    half = initialization(caught.value)
+    assert half.id == door.client("sqs").get_queue_url(QueueName="slow")["QueueUrl"]
+    assert "timeout while waiting" in half.reasons[0]
+    outputs = wire.load(half.properties)
+    assert outputs["name"] == "slow"
+    assert wire.load(half.inputs)["delaySeconds"] == 3
+    # The deletion's own timeout holds as well: upstream waits for longer than a second.
+    with pytest.raises(grpc.RpcError, match="timeout while waiting"):
+        door.delete(QUEUE, half.id, outputs, timeout=1)
+    assert "QueueUrls" not in door.client("sqs").list_queues(QueueNamePrefix="slow")
+
+
+def test_a_creation_that_failed_from_the_start_leaves_nothing_to_hand_over(door):
+    door.create(PARAMETER, {"name": "taken", "type": "String", "value": "1"})
+    with pytest.raises(grpc.RpcError, match="ParameterAlreadyExists") as caught:
+        door.create(PARAMETER, {"name": "taken", "type": "String", "value": "2"})
+    assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata())
+
+
+def test_timeouts_are_kept_with_the_resource(door):
+    made, _, outputs = door.create(BUCKET, {}, timeout=77)
+    private = json.loads(base64.b64decode(json.loads(outputs["__meta"])["private"]))
+    assert private[TIMEOUTS_KEY]["create"] == 77e9
+    door.delete(BUCKET, made, outputs, timeout=1_000_000)
+    assert door.read(BUCKET, made, outputs)[0] == ""
+
+
+def test_a_state_of_an_older_schema_is_upgraded_by_upstream(door):
+    made, news, outputs = door.create(VPC, {"cidrBlock": "10.8.0.0/16"})
+    now = json.loads(outputs["__meta"])["schema_version"]
+    assert int(now) > 0
+    old = {k: v for k, v in outputs.items() if k not in ("__meta", "assignGeneratedIpv6CidrBlock")}
+    old |= {"__meta": json.dumps({"schema_version": "0"}), "ofAnotherAge": "x"}
+    _, _, read = door.read(VPC, made, old, news)
+    assert json.loads(read["__meta"])["schema_version"] == now
+    assert read["assignGeneratedIpv6CidrBlock"] is False and "ofAnotherAge" not in read
+    assert door.diff(VPC, made, old, news).changes == NONE
+    door.delete(VPC, made, old)
+    assert door.read(VPC, made, outputs)[0] == ""
+
+
+def test_only_a_name_that_is_in_the_way_makes_the_deletion_come_first(door):
+    def replaced(before, after):
+        made, news, outputs = door.create(ROLE, {"assumeRolePolicy": TRUST, "path": "/a/", **before}, name="named")
+        wanted, _ = door.check(ROLE, {"assumeRolePolicy": TRUST, "path": "/b/", **after}, olds=news, name="named")
+        answer = door.diff(ROLE, made, outputs, wanted)
+        door.delete(ROLE, made, outputs)
+        assert "path" in answer.replaces
+        assert answer.detailedDiff["path"].kind == pb.PropertyDiff.UPDATE_REPLACE
+        return answer.deleteBeforeReplace
+
+    assert replaced({"name": "mine"}, {"name": "mine"})
+    assert not replaced({"name": "mine"}, {"name": "other"})
+    assert not replaced({}, {})
+    assert not replaced({"namePrefix": "mine-"}, {"namePrefix": "mine-"})
+
+
+def test_an_update_is_no_replacement_and_keeps_the_name_that_was_made(door):
+    made, news, outputs = door.create(ROLE, {"assumeRolePolicy": TRUST})
+    wanted, _ = door.check(ROLE, {"assumeRolePolicy": TRUST, "description": "new"}, olds=news)
+    assert wanted["name"] == news["name"]
+    answer = door.diff(ROLE, made, outputs, wanted)
+    assert list(answer.diffs) == ["description"] and not answer.replaces
+    assert door.update(ROLE, made, outputs, wanted)["uniqueId"] == outputs["uniqueId"]
+    assert door.client("iam").get_role(RoleName=made)["Role"]["Description"] == "new"
+
+
+REFUSED = {
+    "an unknown property": (VPC, {"cidrBlok": "10.0.0.0/16"}, "cidrBlok", "Did you mean 'cidrBlock'"),
+    "an unknown part": (ROLE, {"inlinePolicies": [{"nam": "x"}], "assumeRolePolicy": TRUST}, "inlinePolicies[0].nam",
+                        "Unsupported argument"),
+    "an output as an input": (VPC, {"cidrBlock": "10.0.0.0/16", "arn": "a"}, "arn", "Unsupported argument"),
+    "a missing property": (PARAMETER, {"value": "x"}, "type", "is required"),
+    "a wrong word": (PARAMETER, {"type": "Text", "value": "x"}, "type", "SecureString"),
+    "a wrong type": (VPC, {"cidrBlock": "10.0.0.0/16", "enableDnsSupport": "perhaps"}, "enableDnsSupport", "bool"),
+    "a bad address": (VPC, {"cidrBlock": "10.0.0.0"}, "cidrBlock", "10.0.0.0"),
+    "a document that is none": (ROLE, {"assumeRolePolicy": "{"}, "assumeRolePolicy", "JSON"),
+    "two that exclude each other": (QUEUE, {"name": "a", "namePrefix": "a"}, "name", "conflicts with"),
+    "a bad name of a bucket": (BUCKET, {"bucket": "a" * 64}, "bucket", "63"),
+    "a bad name of a template": ("aws:ec2/launchTemplate:LaunchTemplate", {"name": "lt"}, "name", "3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_bad_inputs_are_refused_by_name_in_upstreams_words(door, what):
+    token, inputs, name, words = REFUSED[what]
+    _, failures = door.check(token, inputs)
+    assert name in failures, failures
+    assert words in failures[name]

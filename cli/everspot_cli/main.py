@@ -1,6 +1,7 @@
 """The `everspot` command."""
 
 import json as jsonlib
+import sys
 from typing import Annotated
 
 import typer
@@ -48,15 +49,30 @@ for module in (submit, jobs, logs, control, instances, report, doctor):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command line (by default the process's own) and exit with one of `Exit`."""
-    session = Session()
+    session, given = Session(), sys.argv[1:] if arguments is None else arguments
     try:
-        app(arguments, obj=session)
+        if "--json" in given:
+            _json_usage(session, given)
+        else:
+            app(given, obj=session)
     except CliError as error:
         _fail(session, error)
     except StoreError as error:
         _fail(session, of_store(error, session.store_url))
     except KeyboardInterrupt:
         raise SystemExit(Exit.INTERRUPTED) from None
+
+
+_UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+
+
+def _json_usage(session: Session, arguments: list[str]) -> None:
+    """Run a command line whose errors are all to be JSON, those too that are found before its flags are known."""
+    session.json = True
+    try:
+        raise SystemExit(app(arguments, obj=session, standalone_mode=False) or int(Exit.OK))
+    except _UsageError as error:
+        raise CliError(error.format_message(), Exit.USAGE, hint="everspot --help") from None
 
 
 def _fail(session: Session, error: CliError) -> None:

@@ -7,6 +7,8 @@ from everspot_core.records import Event, EventKind
 from rich.table import Table
 from rich.text import Text
 
+from everspot_cli.tables import sheet, stamp
+
 _STYLE = {
     EventKind.NOTICE: "yellow",
     EventKind.INTERRUPTED: "magenta",
@@ -20,12 +22,12 @@ _STYLE = {
 
 def history(events: Sequence[Event]) -> Table:
     """What happened, oldest first."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("TIME", "EPOCH", "WHAT", "WHERE", "DETAIL"):
-        table.add_column(name, no_wrap=name != "DETAIL")
+    table = sheet(("TIME", "EPOCH", "WHAT", "WHERE", "DETAIL"), left=5, fold=())
+    table.columns[-1].no_wrap = False
+    dated = len({event.at.date() for event in events}) > 1
     for event in events:
         table.add_row(
-            f"{event.at:%H:%M:%S}",
+            stamp(event.at, dated=dated),
             str(event.epoch or "—"),
             Text(event.kind.value, style=_STYLE.get(event.kind, "")),
             event.instance_id or "—",

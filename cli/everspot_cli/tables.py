@@ -1,7 +1,7 @@
 """Rows as tables for the terminal."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.table import Table
@@ -23,6 +23,27 @@ STYLE = {
     "ENDED": "dim",
     "BOOTING": "yellow",
 }
+
+
+NARROW = 110
+"""Terminals of fewer columns get tables with fewer, stacked columns."""
+
+
+def sheet(columns: Sequence[str], *, left: int, fold: Sequence[str] = ()) -> Table:
+    """An empty table whose first `left` columns are text, the others figures. Figures are never cut; where the width
+    does not suffice, the columns named in `fold` go on in a second line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for index, name in enumerate(columns):
+        folds = name in fold
+        table.add_column(
+            name, justify="left" if index < left else "right", no_wrap=not folds, overflow="fold" if folds else None
+        )
+    return table
+
+
+def stamp(moment: datetime, *, dated: bool) -> str:
+    """A moment for a row of a table; with its day where the rows are of several."""
+    return f"{moment:%m-%d %H:%M:%S}" if dated else f"{moment:%H:%M:%S}"
 
 
 def duration(seconds: float | None) -> str:
@@ -50,57 +71,61 @@ def steps(row: dict[str, Any]) -> str:
     return f"{row['step']}/{row['total_steps']} {100 * row['step'] // row['total_steps']}%"
 
 
-def jobs_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The queue."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("ID", "left"),
-        ("PRIORITY", "left"),
-        ("SUBMITTED", "left"),
-        ("TOT. DURATION", "right"),
-        ("JOB DURATION", "right"),
-        ("#INT.", "right"),
-        ("STEPS", "right"),
-        ("STATUS", "left"),
-        ("ON", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=name in ("ID", "STATUS", "SUBMITTED", "STEPS"))  # type: ignore[arg-type]
+def jobs_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
+    """The queue. Priority and submission are left to `everspot job ID` where the terminal is narrow."""
+    wide = width >= NARROW
+    table = (
+        sheet(("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."),
+              left=5, fold=("ID",))
+        if wide
+        else sheet(("ID", "STATUS", "ON", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT."), left=3,
+                   fold=("ID", "ON"))
+    )  # fmt: skip
     for row in rows:
-        where = f"{row['instance_type']} {row['zone']} {row['market']}" if row["instance_type"] else row["owner"] or "—"
-        table.add_row(
-            row["job_id"],
-            row["priority"],
-            f"{row['submitted_at']:%m-%d %H:%M}",
-            duration(row["total_duration_seconds"]),
-            duration(row["job_duration_seconds"]),
-            str(row["interruptions"]),
-            steps(row),
-            word(row["status"]),
-            where,
-        )
+        durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
+        figures = (steps(row), *durations, str(row["interruptions"]))
+        if wide:
+            submitted = f"{row['submitted_at']:%m-%d %H:%M}"
+            table.add_row(row["job_id"], row["priority"], submitted, word(row["status"]), _where(row, " "), *figures)
+        else:
+            table.add_row(row["job_id"], word(row["status"]), _where(row, "\n"), *figures)
     return table
 
 
-def instances_table(rows: Sequence[dict[str, Any]]) -> Table:
+def _where(row: dict[str, Any], between: str) -> str:
+    if not row["instance_type"]:
+        return row["owner"] or "—"
+    return f"{row['instance_type']}{between}{row['zone']} {row['market']}"
+
+
+def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     """The fleet."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "AGE", "NOTICE"):
-        table.add_column(name, no_wrap=name in ("INSTANCE", "STATE"))
+    wide = width >= NARROW
+    columns = ("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE")
+    if not wide:
+        columns = ("INSTANCE", "TYPE", "STATE", "JOB", "AGE")
+    table = sheet(columns, left=len(columns) - 1, fold=("JOB", "NOTICE"))
     for row in rows:
-        notice = row["notice"]
-        state = "ENDED" if row["state"] == "ENDED" else row["state"]
-        table.add_row(
-            row["instance_id"],
-            row["instance_type"],
-            row["zone"],
-            row["market"],
-            row["role"],
-            word(state),
-            row["job_id"] or "—",
-            duration(row["age_seconds"]),
-            "taken by the cloud" if row["interrupted"] else f"{notice['kind']} ({notice['source']})" if notice else "—",
-        )
+        job, age, notice = row["job_id"] or "—", duration(row["age_seconds"]), _notice(row)
+        if wide:
+            table.add_row(
+                row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], word(row["state"]),
+                job, notice or "—", age,
+            )  # fmt: skip
+            continue
+        state = word(row["state"])
+        if notice:
+            state.append(f"\n{notice}", style="yellow")
+        doing = "(scheduler)" if row["role"] == "scheduler" else job
+        kind = f"{row['instance_type']}\n{row['zone']} {row['market']}"
+        table.add_row(row["instance_id"], kind, state, doing, age)
     return table
+
+
+def _notice(row: dict[str, Any]) -> str:
+    if row["interrupted"]:
+        return "taken by the cloud"
+    return f"{row['notice']['kind']} ({row['notice']['source']})" if row["notice"] else ""
 
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 from everspot_core.attempts import attempts
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
-from everspot_core.records import Event, InstanceRecord, JobRecord, JobState, LaunchRecord
+from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, LaunchRecord, Progress
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
@@ -89,7 +89,9 @@ def job_row(
     """One job as `jobs --json` answers it. Durations in market seconds: since submission, and with an instance."""
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
-    held = sum((min(a.end or until, until) - a.start for a in attempts(events)), start=timedelta(0))
+    nothing = timedelta(0)  # two machines' clocks may tell of an end before its beginning
+    held = sum((max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing)
+    progress = last_word(record, events)
     owner = (instances or {}).get(record.owner or "")
     return {
         "job_id": submission.job_id,
@@ -97,10 +99,10 @@ def job_row(
         "status": status_of(record, cancelling),
         "state": record.state.value,
         "priority": submission.spec.priority.value,
-        "step": record.progress.step,
-        "total_steps": record.progress.total_steps,
-        "steps_per_second": record.progress.steps_per_second,
-        "metrics": record.progress.metrics,
+        "step": progress.step,
+        "total_steps": progress.total_steps,
+        "steps_per_second": progress.steps_per_second,
+        "metrics": progress.metrics,
         "owner": record.owner,
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,
@@ -114,9 +116,23 @@ def job_row(
         "submitted_at": submission.submitted_at,
         "deadline_at": submission.deadline_at,
         "changed_at": record.changed_at,
-        "total_duration_seconds": (until - submission.submitted_at).total_seconds(),
+        "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
         "job_duration_seconds": held.total_seconds(),
     }
+
+
+def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
+    """How far a job has come: its record is as old as the last renewal, its last event may know more."""
+    finished = next((e for e in events if e.kind is EventKind.FINISHED), None)
+    if finished is None or record.state is not JobState.SUCCEEDED:
+        return record.progress
+    step, metrics = finished.data.get("step"), finished.data.get("metrics")
+    return record.progress.model_copy(
+        update={
+            "step": max(record.progress.step, step) if isinstance(step, int) else record.progress.step,
+            "metrics": {**record.progress.metrics, **(metrics if isinstance(metrics, dict) else {})},
+        }
+    )
 
 
 def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any]]:

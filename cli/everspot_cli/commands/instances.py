@@ -41,4 +41,4 @@ def _page(session: Session, all: bool) -> RenderableType:
     spot = sum(row["market"] == "spot" and row["state"] != "ENDED" for row in rows)
     alive = sum(row["state"] != "ENDED" for row in rows)
     words = f"{alive} alive, {spot} of them spot. {session.scale_note()}"
-    return Group(instances_table(rows), Text(words.strip(), style="dim"))
+    return Group(instances_table(rows, session.console.width), Text(words.strip(), style="dim"))

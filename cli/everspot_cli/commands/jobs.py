@@ -55,7 +55,7 @@ def _page(session: Session, active: bool) -> RenderableType:
     rows = _chosen(session, active)
     if not rows:
         return Text("No jobs. Submit one: everspot submit FILE")
-    return Group(jobs_table(rows), Text(session.scale_note(), style="dim"))
+    return Group(jobs_table(rows, session.console.width), Text(session.scale_note(), style="dim"))
 
 
 def job(

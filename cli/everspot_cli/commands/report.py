@@ -1,6 +1,6 @@
 """`everspot report` and `everspot compare`."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,15 +44,24 @@ def report(
     only = find_job(session, job_id).job_id if job_id else None
     material = gather(session, _moment(as_of))
     answer = build(material, _today(), only)
+    if only is not None and only not in material.submissions:
+        raise CliError(f"{only} was submitted after {material.as_of:%Y-%m-%d %H:%M:%S} UTC", Exit.NOT_FOUND)
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(document(answer, material, only), encoding="utf-8")
+        _write(html, document(answer, material, only))
     if session.json:
         session.answer(answer)
         return
-    session.console.print(page(answer))
+    session.console.print(page(answer, session.console.width))
     if html is not None:
         session.console.print(f"\nThe picture: {html.resolve().as_uri()}", markup=False)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"--html: {path} cannot be written: {error.strerror or error}") from None
 
 
 def _today() -> Any:
@@ -69,7 +78,7 @@ def _moment(text: str | None) -> datetime | None:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise CliError(f"--as-of: {text!r} is not a time with a zone, such as 2026-01-31T12:00:00Z", Exit.USAGE)
-    return moment
+    return moment.astimezone(UTC)
 
 
 def compare(
@@ -91,7 +100,9 @@ def compare(
     left = _as_it_ran(jobs[ids[0]])
     right = _as_it_ran(jobs[ids[1]]) if other else _on_demand(jobs[ids[0]])
     if session.json:
-        session.answer({"job_id": ids[0], "sides": [left, right], "savings_percent": jobs[ids[0]]["savings_percent"]})
+        saved = _cheaper(left, right) if other else jobs[ids[0]]["savings_percent"]
+        session.answer({"job_id": ids[0], "sides": [left, right],
+                        "savings_percent": None if saved is None else round(saved, 2)})  # fmt: skip
     else:
         _print(session, left, right)
 
@@ -100,6 +111,7 @@ def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "side": f"{job['job_id']} as it ran",
         "cost_usd": job["cost_usd"],
+        "free_usd": job["free_usd"],
         "spot_hours": job["spot_hours"],
         "on_demand_hours": job["on_demand_hours"],
         "total_duration_seconds": job["total_duration_seconds"],
@@ -115,15 +127,33 @@ def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "side": "on-demand, never interrupted (computed)",
         "cost_usd": job["on_demand_cost_usd"],
+        "free_usd": 0.0,
         "spot_hours": 0.0,
         "on_demand_hours": round(job["useful_seconds"] / 3600, 4),
-        "total_duration_seconds": job["total_duration_seconds"] - job["lost_seconds"],
+        "total_duration_seconds": max(0.0, job["total_duration_seconds"] - job["lost_seconds"]),
         "job_duration_seconds": job["useful_seconds"],
         "lost_seconds": 0.0,
         "interruptions": 0,
         "steps_redone": 0,
         "state": job["state"],
     }
+
+
+def _cheaper(left: dict[str, Any], right: dict[str, Any]) -> float | None:
+    """How much less the left side costs, in percent."""
+    return 100 * (1 - left["cost_usd"] / right["cost_usd"]) if right["cost_usd"] else None
+
+
+def _verdict(left: dict[str, Any], right: dict[str, Any]) -> str:
+    cheaper = _cheaper(left, right)
+    if cheaper is None:
+        return ""
+    if abs(cheaper) < 0.05:
+        return "Both cost the same."
+    said = f"The left side costs {percent(abs(cheaper))} {'less' if cheaper > 0 else 'more'}."
+    if left["free_usd"]:
+        said += f" {money(left['free_usd'])} of its use was free: spot that the cloud took within the first hour."
+    return said
 
 
 def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -143,7 +173,5 @@ def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> Non
     ):
         table.add_row(label, shown(left[key]), shown(right[key]))
     session.console.print(table)
-    cheaper = 100 * (1 - left["cost_usd"] / right["cost_usd"]) if right["cost_usd"] else None
-    words = f"\nThe left side costs {percent(cheaper)} less." if cheaper is not None and cheaper >= 0 else (
-        f"\nThe left side costs {percent(-cheaper)} more." if cheaper is not None else "")  # fmt: skip
-    session.console.print(Text(f"{words} {session.scale_note()}".rstrip(), style="dim"))
+    words = " ".join(part for part in (_verdict(left, right), session.scale_note()) if part)
+    session.console.print(Text(f"\n{words}", style="dim"))

@@ -1,6 +1,7 @@
 """`everspot submit`."""
 
 import secrets
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +13,14 @@ from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import EventKind
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.specs import read_spec
+from everspot_cli.tables import NARROW, sheet
+from everspot_cli.views import instance_rows
 
 SHOWN = 12
 
@@ -115,9 +117,10 @@ def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str]]:
         session.store_url  # noqa: B018 - whether there is one at all
     except CliError:
         return builtin(), None, set()
-    live = [doc.value for doc in session.store.instances.scan().values() if doc.value.role.value == "agent"]
-    region = session.manifest.region or next((region_of(i.zone) for i in live), "")
-    return session.catalogue, [region] if region in session.catalogue.regions else None, {i.instance_type for i in live}
+    live = [row for row in instance_rows(session) if row["role"] == "agent"]
+    region = session.manifest.region or next((region_of(row["zone"]) for row in live), "")
+    types = {row["instance_type"] for row in live}
+    return session.catalogue, [region] if region in session.catalogue.regions else None, types
 
 
 def _row(candidate: Candidate, alive: set[str], today: date) -> dict[str, Any]:
@@ -140,47 +143,55 @@ def _row(candidate: Candidate, alive: set[str], today: date) -> dict[str, Any]:
 
 def _print_candidates(session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date) -> None:
     expected = format_duration(spec.expected_duration) if spec.expected_duration else None
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("TYPE", "REGION", "VCPU", "GIB", "GPU", "SPOT $/H", "ON-DEMAND $/H", "SAVES"):
-        table.add_column(name, justify="left" if name in ("TYPE", "REGION", "GPU") else "right", no_wrap=True)
+    wide = session.console.width >= NARROW
+    ordered = sorted(found, key=lambda c: c.instance_type.name not in alive)[:SHOWN]  # what is there goes first
+    columns = ["TYPE", "REGION", "VCPU", "GIB", "SPOT\n$/H", "ON-DEMAND\n$/H", "SAVES"]
     if expected:
-        table.add_column(f"SPOT $ FOR {expected}", justify="right")
-        table.add_column("ON-DEMAND $", justify="right")
-    ordered = sorted(found, key=lambda c: c.instance_type.name not in alive)  # what is there goes first
-    for candidate in ordered[:SHOWN]:
-        kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
-        cells = [
-            kind.name + (f" ({kind.arch})" if kind.arch != "x86_64" else "") + (" *" if kind.name in alive else ""),
-            candidate.region,
-            str(kind.vcpus),
-            f"{kind.memory_gib:g}",
-            f"{kind.gpus} {kind.gpu}" if kind.gpus else "—",
-            _span([p.usd_per_hour for p in spot]) if spot else "—",
-            f"{listed.usd_per_hour:.4f}" if listed else "—",
-            f"{100 * (1 - spot[0].usd_per_hour / listed.usd_per_hour):.0f} %" if spot and listed else "—",
-        ]
-        if expected:
-            cells += [
-                _span(candidate.spot_cost),
-                f"{candidate.on_demand_cost:.2f}" if candidate.on_demand_cost else "—",
-            ]
-        table.add_row(*cells)
+        columns += [f"SPOT $\nFOR {expected}", f"ON-DEMAND $\nFOR {expected}"]
+    rows = [_cells(candidate, alive, " to " if wide else "-", bool(expected)) for candidate in ordered]
+    # Where columns are dear, a region that all share is told below.
+    told = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
+    table = sheet([columns[n] for n in told], left=sum(n < 2 for n in told), fold=("TYPE",))
+    for row in rows:
+        table.add_row(*(row[n] for n in told))
     session.console.print(table)
-    _footnotes(session, found, alive, today)
+    _footnotes(session, ordered, len(found), alive, today)
 
 
-def _footnotes(session: Session, found: list[Candidate], alive: set[str], today: date) -> None:
-    prices = [p for c in found for p in (c.on_demand, *(c.spot or ())) if p is not None]
+def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> list[str]:
+    kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
+    saves = [100 * (1 - p.usd_per_hour / listed.usd_per_hour) for p in reversed(spot)] if spot and listed else []
+    more = " ".join([*([f"{kind.gpus} {kind.gpu}"] if kind.gpus else []), *([kind.arch] * (kind.arch != "x86_64"))])
+    cells = [
+        kind.name + (" *" if kind.name in alive else "") + (f"\n  {more}" if more else ""),
+        candidate.region,
+        str(kind.vcpus),
+        f"{kind.memory_gib:g}",
+        _span([p.usd_per_hour for p in spot] if spot else None, dash),
+        f"{listed.usd_per_hour:.4f}" if listed else "—",
+        _span(saves, dash, "{:.0f}", " %"),
+    ]
+    if expected:
+        cells += [_span(candidate.spot_cost, dash), _span([candidate.on_demand_cost] * 2, dash)]
+    return cells
+
+
+def _footnotes(session: Session, shown: list[Candidate], count: int, alive: set[str], today: date) -> None:
+    prices = [p for c in shown for p in (c.on_demand, *(c.spot or ())) if p is not None]
     sources = sorted({(p.source, p.age(today)) for p in prices})
-    notes = [f"Shown {min(SHOWN, len(found))} of {len(found)} candidates. Nothing was submitted."]
-    if alive:
+    regions = sorted({c.region for c in shown})
+    where = f" in {regions[0]}" if len(regions) == 1 else ""
+    notes = [f"Shown {len(shown)} of {count} candidates{where}. Nothing was submitted."]
+    notes.append("Spot prices from the cheapest to the dearest zone; no interruption is reckoned with.")
+    if any(c.instance_type.name in alive for c in shown):
         notes.append("* runs in the cluster now")
     notes += [f"Prices: {source}, {age}." for source, age in sources]
     session.console.print("\n".join(notes), style="dim", markup=False)
 
 
-def _span(values: Any) -> str:
-    if not values:
+def _span(values: Sequence[float | None] | None, dash: str, form: str = "{:.4f}", unit: str = "") -> str:
+    """From the lowest to the highest zone of the region; `—` if it is not known."""
+    if not values or None in values:
         return "—"
-    low, high = values
-    return f"{low:.4f}" if low == high else f"{low:.4f} to {high:.4f}"
+    low, high = (form.format(value) for value in values)
+    return f"{low}{unit}" if low == high else f"{low}{dash}{high}{unit}"

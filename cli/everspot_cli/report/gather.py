@@ -10,7 +10,7 @@ from everspot_core.catalogue import Catalogue
 from everspot_core.cost import Bill, bill
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
-from everspot_core.records import Event, InstanceRecord, JobRecord
+from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_store import Store
 
 from everspot_cli.report.settle import settle
@@ -42,7 +42,10 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     if as_of is None:
         as_of = session.now
         note = settle(session)
-    submissions = {job: doc.value for job, doc in sorted(store.jobs.scan().items())}
+    elif as_of > session.now:
+        note = "this moment has not come yet: what runs now is counted as if it ran until then"
+    scanned = sorted(store.jobs.scan().items())
+    submissions = {job: doc.value for job, doc in scanned if doc.value.submitted_at <= as_of}
     records = {job: doc.value for job, doc in store.records.scan().items()}
     events = {job: [e for e in found if e.at <= as_of] for job, found in events_of(session, list(submissions)).items()}
     computed = bill(
@@ -61,10 +64,31 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         time_scale=session.clock.scale,
         catalogue=session.catalogue,
         submissions=submissions,
-        records={job: records.get(job) or pending(job, s.submitted_at) for job, s in submissions.items()},
+        records={
+            job: _as_of(records.get(job) or pending(job, s.submitted_at), events[job], as_of)
+            for job, s in submissions.items()
+        },
         instances={i: doc.value for i, doc in store.instances.scan().items()},
         events=events,
         bill=computed,
+    )
+
+
+def _as_of(record: JobRecord, events: list[Event], as_of: datetime) -> JobRecord:
+    """The record as it was at an earlier moment, as far as the events up to then tell: a job that has ended since had
+    not ended."""
+    if not record.state.final or record.changed_at <= as_of:
+        return record
+    history = attempts(events)
+    last = history[-1] if history else None
+    state = JobState.RUNNING if last is not None and last.end is None else JobState.PENDING
+    return record.model_copy(
+        update={
+            "state": state,
+            "progress": Progress(step=max((a.last_step or 0 for a in history), default=0)),
+            "errors": sum(e.kind is EventKind.ERROR for e in events),
+            "detail": "",
+        }
     )
 
 

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from everspot_cli.report.gather import Material
-from everspot_cli.report.terminal import money, percent
+from everspot_cli.report.terminal import clock, money, percent, waived
 from everspot_cli.report.timeline import draw, legend
 from everspot_cli.tables import duration
 
@@ -49,7 +49,7 @@ def _cards(report: dict[str, Any]) -> str:
     saved = report["savings_percent"]
     done = sum(job["state"] == "SUCCEEDED" for job in report["jobs"])
     redone, silent = report["steps_redone_after_notice"], report["steps_redone_total"]
-    whole = report["scope"] == "cluster"
+    whole, free = report["scope"] == "cluster", report["free_usd"] > 0
     cards = [
         _card(
             money(report["cost_usd"]),
@@ -62,7 +62,14 @@ def _cards(report: dict[str, Any]) -> str:
         _card(
             percent(saved),
             "saved",
-            f"jobs alone {percent(report['jobs_savings_percent'])}" if whole else "",
+            "; ".join(
+                part
+                for part in (
+                    f"jobs alone {percent(report['jobs_savings_percent'])}" if whole else "",
+                    f"{percent(report['savings_percent_if_billed'])} had free spot been billed" if free else "",
+                )
+                if part
+            ),
             "good" if (saved or 0) >= 0 else "bad",
         ),
         _card(f"{done} of {len(report['jobs'])}", "jobs succeeded"),
@@ -96,6 +103,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> 
     return f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"
 
 
+_DEADLINE = {True: "met", False: "missed", None: "open"}
+
+
 def _jobs(report: dict[str, Any]) -> str:
     rows = []
     for job in report["jobs"]:
@@ -105,6 +115,7 @@ def _jobs(report: dict[str, Any]) -> str:
                 job["job_id"],
                 job["state"],
                 job["priority"],
+                _DEADLINE[job["deadline_met"]] if job["deadline_at"] else "—",
                 duration(job["total_duration_seconds"]),
                 duration(job["job_duration_seconds"]),
                 f"{job['spot_hours']:.3f} / {job['on_demand_hours']:.3f}",
@@ -117,9 +128,9 @@ def _jobs(report: dict[str, Any]) -> str:
                 accuracy,
             ]
         )
-    names = ("job", "state", "priority", "total duration", "job duration", "spot / on-demand h", "interrupted",
-             "time lost", "redone", "cost", "on-demand", "saved", "accuracy")  # fmt: skip
-    return _table(names, rows, 3)
+    names = ("job", "state", "priority", "deadline", "total duration", "job duration", "spot / on-demand h",
+             "interrupted", "time lost", "redone", "cost", "on-demand", "saved", "accuracy")  # fmt: skip
+    return _table(names, rows, 4)
 
 
 def _interruptions(report: dict[str, Any]) -> str:
@@ -128,7 +139,7 @@ def _interruptions(report: dict[str, Any]) -> str:
         durable = stroke["notice_to_durable_seconds"]
         rows.append(
             [
-                stroke["at"][11:19],
+                clock(stroke["at"], report),
                 stroke["job_id"],
                 stroke["kind"],
                 stroke["source"] or "—",
@@ -164,10 +175,10 @@ def _usage(report: dict[str, Any]) -> str:
 def _instances(report: dict[str, Any]) -> str:
     rows = []
     for one in report["instances"]:
-        end = "running" if one["ended_at"] is None else one["ended_at"][11:19]
+        end = "running" if one["ended_at"] is None else clock(one["ended_at"], report)
         why = "taken by the cloud" + (", free" if one["free"] else "") if one["interrupted"] else ""
         rows.append([one["instance_id"], one["role"], one["market"], one["instance_type"], one["zone"],
-                     ", ".join(one["jobs"]) or "—", one["launched_at"][11:19], end, why,
+                     ", ".join(one["jobs"]) or "—", clock(one["launched_at"], report), end, why,
                      money(one["cost_usd"])])  # fmt: skip
     names = ("instance", "role", "market", "type", "zone", "jobs", "launched", "ended", "", "cost")
     return _table(names, rows, 6)
@@ -182,7 +193,8 @@ def _definitions(report: dict[str, Any]) -> str:
 
 
 def _footer(report: dict[str, Any]) -> str:
-    lines = [f"Not in these figures: {', '.join(report['left_out'])}."]
+    lines = [f"Of the saving, free: {free}."] if (free := waived(report)) else []
+    lines.append(f"Not in these figures: {', '.join(report['left_out'])}.")
     sources: dict[tuple[str, str], list[str]] = {}
     for price in report["list_prices"]:
         sources.setdefault((price["source"], price["age"]), []).append(price["instance_type"])

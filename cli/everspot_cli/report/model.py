@@ -10,9 +10,10 @@ from everspot_core.attempts import Interruption
 from everspot_core.catalogue import region_of
 from everspot_core.cost import JobBill, Usage, savings_percent
 from everspot_core.prices import HOUR, rounded, total
-from everspot_core.records import EventKind, Market, Role
+from everspot_core.records import JobRecord, JobState, Market, Role
 
 from everspot_cli.report.gather import Material
+from everspot_cli.views import last_word
 
 ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
 DEFINITIONS = {
@@ -20,8 +21,11 @@ DEFINITIONS = {
     "instance that the cloud takes within its first hour is free",
     "on_demand_cost_usd": "the same fleet and the same useful work on-demand without interruptions: the jobs' useful "
     "seconds and the seconds of boot and idling at list price; seconds lost to interruptions are not in it",
+    "free_usd": "what those free spot instances would have cost, had they been billed: it is in the savings, and on "
+    "instances that live longer than an hour it would not be",
     "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
-    "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again",
+    "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again, or the "
+    "job ends",
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from",
     "notice_to_durable_seconds": "from the moment of the notice until the checkpoint was published, market time",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
@@ -77,13 +81,17 @@ def _money(usages: Sequence[Usage]) -> dict[str, Any]:
     job_cost, job_listed = sums(u for u in usages if u.job_id is not None)
     idle_cost, idle_listed = sums(u for u in usages if u.job_id is None)
     scheduler_cost, _ = sums(u for u in usages if u.launch.role is Role.SCHEDULER)
+    waived = total(u.waived for u in usages)
     saved = savings_percent(cost, listed)
+    saved_if_billed = savings_percent(cost + waived, listed)
     job_saved = savings_percent(job_cost, job_listed)
     return {
         "cost_usd": usd(cost),
         "on_demand_cost_usd": usd(listed),
         "savings_usd": usd(listed - cost),
         "savings_percent": round(saved, 2) if saved is not None else None,
+        "free_usd": usd(waived),
+        "savings_percent_if_billed": round(saved_if_billed, 2) if saved_if_billed is not None else None,
         "jobs_cost_usd": usd(job_cost),
         "jobs_on_demand_cost_usd": usd(job_listed),
         "jobs_savings_percent": round(job_saved, 2) if job_saved is not None else None,
@@ -126,9 +134,7 @@ def _mean(usages: Sequence[Usage]) -> float | None:
 def _job(material: Material, own: JobBill) -> dict[str, Any]:
     submission, record = material.submissions[own.job_id], material.records[own.job_id]
     until = min(record.changed_at, material.as_of) if record.state.final else material.as_of
-    finished = next((e for e in material.events[own.job_id] if e.kind is EventKind.FINISHED), None)
-    said = finished.data.get("metrics") if finished else None
-    metrics = {**record.progress.metrics, **(said if isinstance(said, dict) else {})}
+    progress = last_word(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
     deadline = submission.deadline_at
@@ -141,26 +147,36 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "submitted_at": _utc(submission.submitted_at),
         "ended_at": _utc(record.changed_at) if record.state.final else None,
         "deadline_at": _utc(deadline),
-        "deadline_met": None if deadline is None or not record.state.final else record.changed_at <= deadline,
-        "total_duration_seconds": (until - submission.submitted_at).total_seconds(),
+        "deadline_met": _deadline_met(record, deadline, until),
+        "total_duration_seconds": max(0.0, (until - submission.submitted_at).total_seconds()),
         "job_duration_seconds": float(total(u.seconds for u in own.usages)),
         "useful_seconds": float(total(u.useful_seconds for u in own.usages)),
         "lost_seconds": float(own.lost_seconds),
-        "steps": record.progress.step,
-        "total_steps": record.progress.total_steps,
+        "steps": progress.step,
+        "total_steps": progress.total_steps,
         "cost_usd": money["cost_usd"],
         "on_demand_cost_usd": money["on_demand_cost_usd"],
         "savings_percent": money["savings_percent"],
+        "free_usd": money["free_usd"],
         **_hours(own.usages),
         "usage": _usage_rows(own.usages),
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),
         "errors": record.errors,
-        "metrics": metrics,
-        "accuracy": _accuracy(metrics),
+        "metrics": progress.metrics,
+        "accuracy": _accuracy(progress.metrics),
         "detail": record.detail,
     }
+
+
+def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:
+    """None without a deadline, for a cancelled job, and while it can still be met."""
+    if deadline is None or record.state is JobState.CANCELLED:
+        return None
+    if record.state is JobState.SUCCEEDED:
+        return until <= deadline
+    return False if record.state is JobState.FAILED or until > deadline else None
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> float | None:

@@ -1,62 +1,75 @@
 """The report for the terminal."""
 
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.tables import duration, facts, word
+from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, word
 
 
 def money(amount: float | None) -> str:
     """Dollars for people: cents, and more digits where a cent would hide everything."""
     if amount is None:
         return "—"
-    return f"${amount:,.2f}" if abs(amount) >= 1 or amount == 0 else f"${amount:.4f}"
+    sign, size = ("-" if amount < 0 else ""), abs(amount)
+    if 0 < size < 0.00005:
+        return f"{sign}<$0.0001"
+    return f"{sign}${size:,.2f}" if size >= 1 or size == 0 else f"{sign}${size:.4f}"
 
 
 def percent(value: float | None) -> str:
     """A share, `—` where there is nothing to compare with."""
-    return "—" if value is None else f"{value:.1f} %"
+    return "—" if value is None else f"{value if abs(value) >= 0.05 else 0.0:.1f} %"
 
 
-def page(report: dict[str, Any]) -> RenderableType:
-    """The whole report."""
-    parts: list[RenderableType] = [_head(report), Text(), _jobs(report)]
+def several_days(report: dict[str, Any]) -> bool:
+    """Whether its moments need their day beside them."""
+    moments = [job["submitted_at"] for job in report["jobs"]] + [i["launched_at"] for i in report["instances"]]
+    moments += [stroke["at"] for stroke in report["interruptions"]] + [report["as_of"]]
+    return len({moment[:10] for moment in moments if moment}) > 1
+
+
+def clock(text: str | None, report: dict[str, Any]) -> str:
+    """A moment of the report for a row of a table."""
+    return stamp(datetime.fromisoformat(text), dated=several_days(report)) if text else "—"
+
+
+def page(report: dict[str, Any], width: int) -> RenderableType:
+    """The whole report, for a terminal of this many columns."""
+    parts: list[RenderableType] = [_head(report), Text(), _jobs(report, width)]
     if report["interruptions"]:
-        parts += [Text("\nInterruptions", style="bold"), _interruptions(report)]
+        parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
     parts += [Text("\nWhere the hours went", style="bold"), _usage(report), Text(), _small_print(report)]
     return Group(*parts)
 
 
 def _head(report: dict[str, Any]) -> RenderableType:
-    waits = report["notice_to_durable_seconds"]
+    waits, whole = report["notice_to_durable_seconds"], report["scope"] == "cluster"
     rest = (
         f"{money(report['jobs_cost_usd'])} jobs, {money(report['idle_and_boot_cost_usd'])} boot and idling "
-        f"(of it {money(report['scheduler_cost_usd'])} scheduler)"
-        if report["scope"] == "cluster"
-        else None
+        f"(scheduler: {money(report['scheduler_cost_usd'])})"
     )
     listed = (
         f"{money(report['jobs_on_demand_cost_usd'])} jobs, {money(report['idle_and_boot_on_demand_cost_usd'])} "
         "boot and idling"
-        if report["scope"] == "cluster"
-        else None
     )
     saved = Text(percent(report["savings_percent"]), style="bold green" if report["savings_usd"] >= 0 else "bold red")
-    saved.append(f"  {money(report['savings_usd'])}; jobs alone {percent(report['jobs_savings_percent'])}", style="")
+    alone = f"; jobs alone {percent(report['jobs_savings_percent'])}" if whole else ""
+    saved.append(f"  {money(report['savings_usd'])}{alone}", style="")
     scale = report["time_scale"]
     return facts(
         [
-            ("report of", report["scope"] if report["scope"] != "cluster" else f"cluster {report['cluster']}"),
-            ("as of", report["as_of"]),
+            ("report of", f"cluster {report['cluster']}" if whole else report["scope"]),
+            ("as of", f"{report['as_of'][:19].replace('T', ' ')} UTC"),
             ("cost", Text(money(report["cost_usd"]), style="bold")),
-            ("", None),
-            ("  made of", rest),
+            ("  made of", rest if whole else None),
             ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same useful work, never interrupted"),
-            ("  made of", listed),
+            ("  made of", listed if whole else None),
             ("saved", saved),
+            ("  of it free", waived(report)),
             ("interruptions", f"{len(report['interruptions'])}"),
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
                              f"{report['steps_redone_total']} in total"),
@@ -68,22 +81,27 @@ def _head(report: dict[str, Any]) -> RenderableType:
     )  # fmt: skip
 
 
-def _table(*columns: str, left: int = 1) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index < left else "right", no_wrap=index == 0)
-    return table
+def waived(report: dict[str, Any]) -> str | None:
+    """What of the saving comes from spot that is not billed, which nobody should count on."""
+    if not report["free_usd"]:
+        return None
+    return (
+        f"{money(report['free_usd'])}: spot taken within its first hour; "
+        f"{percent(report['savings_percent_if_billed'])} saved were it billed"
+    )
 
 
-def _jobs(report: dict[str, Any]) -> Table:
-    table = _table("JOB", "STATE", "TOT. DURATION", "JOB DURATION", "#INT.", "LOST", "REDONE", "COST", "ON-DEMAND",
-                   "SAVED", "METRICS", left=2)  # fmt: skip
+def _jobs(report: dict[str, Any], width: int) -> RenderableType:
+    wide = width >= NARROW
+    columns = ("JOB", "STATE", "TOT. DURATION", "JOB DURATION", "#INT.", "LOST", "REDONE", "COST", "ON-DEMAND", "SAVED")
+    if not wide:
+        columns = ("JOB", "STATE", "JOB\nDURATION", "#INT.", "LOST", "REDONE", "COST", "ON-\nDEMAND", "SAVED")
+    table = sheet((*columns, "METRICS") if wide else columns, left=2, fold=("JOB", "METRICS"))
     for job in report["jobs"]:
-        numbers = {k: v for k, v in job["metrics"].items() if isinstance(v, int | float)}
         table.add_row(
             job["job_id"],
             word(job["state"]),
-            duration(job["total_duration_seconds"]),
+            *([duration(job["total_duration_seconds"])] if wide else []),
             duration(job["job_duration_seconds"]),
             str(job["interruptions"]),
             duration(job["lost_seconds"]),
@@ -91,21 +109,39 @@ def _jobs(report: dict[str, Any]) -> Table:
             money(job["cost_usd"]),
             money(job["on_demand_cost_usd"]),
             percent(job["savings_percent"]),
-            ", ".join(f"{name} {value:.4g}" for name, value in sorted(numbers.items())[:3]) or "—",
+            *([_metrics(job)] if wide else []),
         )
-    return table
+    if wide:
+        return table
+    return Group(
+        table,
+        Text("\nMetrics", style="bold"),
+        facts([(j["job_id"], _metrics(j)) for j in report["jobs"] if j["metrics"]]),
+    )
 
 
-def _interruptions(report: dict[str, Any]) -> Table:
-    table = _table("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE", left=5)
+def _metrics(job: dict[str, Any]) -> str:
+    numbers = {k: v for k, v in job["metrics"].items() if isinstance(v, int | float)}
+    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(numbers.items())[:3]) or "—"
+
+
+def _interruptions(report: dict[str, Any], width: int) -> Table:
+    wide = width >= NARROW
+    table = (
+        sheet(("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE"), left=5,
+              fold=("JOB",))
+        if wide
+        else sheet(("AT", "JOB", "KIND", "INSTANCE\n→ RESUMED ON", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"),
+                   left=4, fold=("JOB",))
+    )  # fmt: skip
     for stroke in report["interruptions"]:
         durable = stroke["notice_to_durable_seconds"]
+        left, resumed = stroke["instance_id"] or "—", stroke["resumed_on"] or "not yet"
         table.add_row(
-            stroke["at"][11:19],
+            clock(stroke["at"], report),
             stroke["job_id"],
             stroke["kind"],
-            stroke["instance_id"] or "—",
-            stroke["resumed_on"] or "not yet",
+            *([left, resumed] if wide else [f"{left}\n→ {resumed}"]),
             "—" if durable is None else f"{durable:.1f} s",
             duration(stroke["changeover_seconds"]),
             "—" if stroke["steps_redone"] is None else str(stroke["steps_redone"]),
@@ -114,7 +150,7 @@ def _interruptions(report: dict[str, Any]) -> Table:
 
 
 def _usage(report: dict[str, Any]) -> Table:
-    table = _table("MARKET", "TYPE", "ZONE", "INSTANCES", "HOURS", "MEAN $/H", "COST", left=3)
+    table = sheet(("MARKET", "TYPE", "ZONE", "INSTANCES", "HOURS", "MEAN $/H", "COST"), left=3, fold=("TYPE", "ZONE"))
     for row in report["usage"]:
         mean = row["mean_usd_per_hour"]
         table.add_row(

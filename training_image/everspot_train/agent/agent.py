@@ -180,11 +180,14 @@ class Agent:
             return
         try:
             session = self._desk.take(job)
+            early = session is None and self._desk.is_early(job)
         except StoreError as error:
             # Whatever was written stands still from now on: the next try adopts it, or the scheduler lets it expire.
             self._watch.store_contact.failed(error)
-            self._retry_at = now + self._manifest.limits.poll_every
-            self._memory = d.postponed(self._memory)
+            self._postpone(now)
+            return
+        if early:
+            self._postpone(now)
             return
         if session is None:
             _log.warning("job %s, epoch %d is not this instance's to take", *job)
@@ -193,12 +196,24 @@ class Agent:
         self._session = session  # from here on the lease is renewed
         self._desk.start(session)
 
+    def _postpone(self, now: timedelta) -> None:
+        self._retry_at = now + self._manifest.limits.poll_every
+        self._memory = d.postponed(self._memory)
+
     def _decline(self, job: d.JobKey, reason: Reason) -> None:
+        now = self._clock.monotonic()
+        if now < self._retry_at:
+            self._memory = d.offered_again(self._memory, job)
+            return
         _log.warning("job %s, epoch %d is given back unstarted: %s", *job, reason.value)
         try:
-            self._desk.decline(job, reason)
+            again = not self._desk.decline(job, reason) and self._desk.is_early(job)
         except StoreError as error:
-            self._watch.store_contact.failed(error)  # nobody renews it: it expires
+            self._watch.store_contact.failed(error)
+            again = True
+        if again:
+            self._retry_at = now + self._manifest.limits.poll_every
+            self._memory = d.offered_again(self._memory, job)
 
     def _conclude(self, ending: Ending, stop: d.Stop | None) -> None:
         session = self._session

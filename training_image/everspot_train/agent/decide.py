@@ -195,6 +195,11 @@ def postponed(memory: Memory) -> Memory:
     return replace(memory, job=None)
 
 
+def offered_again(memory: Memory, job: JobKey) -> Memory:
+    """What to remember where a job could not be given back yet: as long as it is assigned here, it is tried again."""
+    return replace(memory, handled=tuple(key for key in memory.handled if key != job))
+
+
 def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     if world.shutdown_by is not None:
         return memory, [Leave("the agent was told to end", poweroff=False)]

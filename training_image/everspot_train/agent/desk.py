@@ -1,5 +1,6 @@
 """Takes jobs up: acquires the lease, lays out the run directory, fetches the code, launches the training process."""
 
+import errno
 import logging
 import shutil
 from collections.abc import Mapping
@@ -89,18 +90,29 @@ class Desk:
         try:
             session.prepare(self._context(session))
             self._launch(session)
-        except (FileNotFoundError, DigestMismatch, UnsafeArchive) as error:
-            session.unstarted = Ending(Reason.ERROR, None, None, None, f"the job could not be started: {error}")
+        except (FileNotFoundError, DigestMismatch, UnsafeArchive, ValueError) as error:
+            # A ValueError tells of an environment that no process can have.
+            session.unstarted = _could_not_start(error)
         except (StoreError, OSError) as error:
-            session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
+            too_big = isinstance(error, OSError) and error.errno == errno.E2BIG
+            unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
+            session.unstarted = _could_not_start(error) if too_big else unstarted
         if session.unstarted is not None:
             _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
 
-    def decline(self, job: JobKey, reason: Reason) -> None:
-        """Give a job back without starting it. Raises `StoreError`."""
+    def decline(self, job: JobKey, reason: Reason) -> bool:
+        """Give a job back without starting it. False: it was not this instance's to give. Raises `StoreError`."""
         session = self.take(job)
-        if session is not None:
-            session.conclude(Ending(reason, None, None, None), None)
+        return session is not None and session.conclude(Ending(reason, None, None, None), None)
+
+    def is_early(self, job: JobKey) -> bool:
+        """Whether the job's record has not come to this epoch yet. Raises `StoreError`.
+
+        Assigning is two writes, and the assignment is the first: until the record follows, the job is neither this
+        instance's nor over for it.
+        """
+        found = self._store.records.get(job.job_id)
+        return found is None or found.value.epoch < job.epoch
 
     def _launch(self, session: Session) -> None:
         spec = session.submission.spec
@@ -132,3 +144,7 @@ class Desk:
     def _code_dir(submission: JobSubmission, run_dir: Path) -> Path | None:
         """A copy for this run alone: a program may write beside itself, and the next run must not find it."""
         return run_dir / "code" if submission.code_digest is not None else None
+
+
+def _could_not_start(error: Exception) -> Ending:
+    return Ending(Reason.ERROR, None, None, None, f"the job could not be started: {error}")

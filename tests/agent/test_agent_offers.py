@@ -1,0 +1,71 @@
+"""Jobs that cannot be taken as they are offered: half assigned, or impossible to start. Real processes."""
+
+import time
+
+import pytest
+from agent_kit import Cluster
+from everspot_core import lease as transitions
+from everspot_core.records import JobState, Order, Reason
+
+SOME_POLLS = 1.0  # seconds
+
+
+def write_record(cluster: Cluster, job_id: str, instance_id: str) -> None:
+    """The second half of an assignment."""
+    record = transitions.assign(None, job_id, instance_id, cluster.clock.now())
+    assert cluster.store.records.create(job_id, record) is not None
+
+
+def test_an_assignment_seen_before_its_record_is_taken_up_when_the_record_follows(cluster: Cluster) -> None:
+    cluster.submit("job-1", env={"TOY_STEPS": "3"})
+    cluster.order("i-1", job_id="job-1", epoch=1)
+    agent = cluster.start_agent("i-1")
+    cluster.wait_instance("i-1", lambda record: True)
+    time.sleep(SOME_POLLS)
+
+    write_record(cluster, "job-1", "i-1")
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED)
+
+    assert (record.epoch, record.preemptions) == (1, 0)
+    assert "not this instance's to take" not in agent.output
+
+
+def test_a_stop_seen_before_the_record_is_carried_out_when_the_record_follows(cluster: Cluster) -> None:
+    cluster.submit("job-1", env={"TOY_STEPS": "3"})
+    cluster.order("i-1", job_id="job-1", epoch=1, order=Order.STOP, reason=Reason.DRAIN)
+    cluster.start_agent("i-1")
+    cluster.wait_instance("i-1", lambda record: True)
+    time.sleep(SOME_POLLS)
+
+    write_record(cluster, "job-1", "i-1")
+    record = cluster.wait_state("job-1", JobState.PENDING, seconds=5)  # well below the lease
+
+    assert record.last_reason is Reason.DRAIN
+    assert cluster.trace() == []
+
+
+def test_an_epoch_that_was_spent_is_not_asked_for_again(cluster: Cluster) -> None:
+    cluster.submit("job-1", env={"TOY_STEPS": "3"})
+    spent = transitions.pending("job-1", cluster.clock.now()).model_copy(update={"epoch": 1})
+    assert cluster.store.records.create("job-1", spent) is not None
+    cluster.order("i-1", job_id="job-1", epoch=1)
+    agent = cluster.start_agent("i-1")
+    cluster.wait_instance("i-1", lambda record: True)
+    time.sleep(SOME_POLLS)
+
+    assert agent.output.count("not this instance's to take") == 1
+
+
+@pytest.mark.parametrize("env", [{"A=B": "c"}, {"A": "\0"}, {"A": "x" * 3_000_000}])
+def test_an_environment_that_no_process_can_have_is_the_jobs_own_error(cluster: Cluster, env: dict[str, str]) -> None:
+    cluster.submit("job-1", env=env, retries={"errors": 0})
+    cluster.submit("job-2", env={"TOY_STEPS": "2"})
+    cluster.start_agent("i-1")
+
+    cluster.assign("job-1", "i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+
+    assert record.last_reason is Reason.ERROR
+    assert "could not be started" in record.detail
+    cluster.assign("job-2", "i-1")
+    cluster.wait_state("job-2", JobState.SUCCEEDED)

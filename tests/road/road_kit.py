@@ -24,6 +24,7 @@ SCALE = 12.0
 CLUSTER = "road"
 BUCKETS = ("road-control", "road-data")
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
+PROGRAMS = Path(__file__).parents[1] / "agent" / "programs"
 EVENTS = json.dumps({"source": ["aws.ec2"]})
 T = TypeVar("T")
 
@@ -160,6 +161,20 @@ class Road:
         )
         self.store.submit(JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now()))
         return f"{name}-1"
+
+    def submit_code(self, folder: Path, steps: int) -> str:
+        """A job with its user's own code, submitted by the command."""
+        (folder / "job.yaml").write_text(
+            json.dumps(
+                {
+                    "name": "own",
+                    "code": str(PROGRAMS / "torchtoy"),
+                    "entrypoint": ["fit.py"],
+                    "env": {"FIT_STEPS": str(steps), "FIT_STEP_SECONDS": "0", "FIT_OUT": str(folder / "digest")},
+                }
+            )
+        )
+        return str(json.loads(everspot("submit", str(folder / "job.yaml"), "--json"))["job_id"])
 
     def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=120)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""

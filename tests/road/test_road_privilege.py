@@ -18,7 +18,6 @@ NEEDED_ON_AWS = {
         "jobs/*",
     ): "Amazon S3 User Guide, Multipart upload API and permissions: a failed upload of "
     "a large part is cleaned up; the parts of this road's checkpoints are too small to be uploaded in pieces",
-    ("s3:GetObject", "code/*"): "the agent fetches a job's own code; this road's jobs are a built-in recipe",
     ("s3:GetObject", "datasets/*"): "the trainer fetches datasets that lie in the store; this road's are synthetic",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",
@@ -49,7 +48,9 @@ def covers(grant: tuple[str, str], call: tuple[str, str]) -> bool:
 @pytest.fixture(scope="module")
 def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
+    own_folder = tmp_path_factory.mktemp("own")
     with Road(tmp_path_factory.mktemp("road")) as road:
+        own = road.submit_code(own_folder, steps=50)
         job = road.submit("walked", epochs=600)
         first = road.until(lambda: road.trains(job, steps=500))
         everspot("interrupt", job)
@@ -58,6 +59,8 @@ def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[
         assert second != first
         road.cloud.do("interrupt", instance=second)
         assert road.until(lambda: road.ended(job)) is JobState.SUCCEEDED
+        assert road.until(lambda: road.ended(own)) is JobState.SUCCEEDED
+        assert len((own_folder / "digest").read_text()) == 64
         everspot("drain", "--wait")
         calls = road.calls()
     refused = [c for c in calls if not c["allowed"]]

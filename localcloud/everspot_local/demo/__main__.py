@@ -32,7 +32,11 @@ console = Console()
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: everything is taken down, then the process ends by that signal's custom."""
+    """Ctrl-C or SIGTERM: everything is taken down, then the process ends with 128 and the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def main() -> int:
@@ -51,9 +55,9 @@ def main() -> int:
     try:
         checks = _play(world, options.limit)
         code = 0
-    except KeyboardInterrupt:
+    except Interrupted as interrupted:
         _say("[yellow]interrupted: taking everything down[/]")
-        code = 130
+        code = 128 + interrupted.number
     except (DemoError, subprocess.SubprocessError, automation.CommandError) as error:
         console.print(str(error)[-4000:], style="red", markup=False, highlight=False)
     finally:
@@ -144,7 +148,7 @@ def _say(line: str) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted
+    raise Interrupted(number)
 
 
 def _options() -> argparse.Namespace:

@@ -1,0 +1,49 @@
+"""Ctrl-C in the middle of the demonstration: everything that it started is gone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+
+def processes_of(place: Path) -> list[str]:
+    """Command lines of living processes that name a folder, in their words or in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                where = (entry / "environ").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(place) in words or str(place) in where:
+                found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_after_an_interrupt(tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "demo"
+    demo = subprocess.Popen(
+        [sys.executable, "-u", "-m", "everspot_local.demo", "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "up -s local" in line:
+            break
+    time.sleep(10)  # the engine, the provider and the cloud are at work now
+    assert len(processes_of(out)) >= 3
+    if number is signal.SIGINT:
+        os.killpg(demo.pid, number)  # as a terminal does it: to everyone in the foreground
+    else:
+        demo.send_signal(number)
+    told = demo.stdout.read()
+    assert demo.wait(timeout=60) == 128 + number, told
+    assert processes_of(out) == []

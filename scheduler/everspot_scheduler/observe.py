@@ -28,6 +28,8 @@ class Observation:
     draining: bool
     stale_records: frozenset[str]
     stale_instances: frozenset[str]
+    unreadable_jobs: frozenset[str] = frozenset()
+    unreadable_assignments: frozenset[str] = frozenset()
     written: set[str] = field(default_factory=set)
 
     def owned(self) -> set[str]:
@@ -69,12 +71,18 @@ class Observer:
             jobs=store.jobs.scan(),
             stale_records=self._records.stale(ttl),
             stale_instances=self._instances.stale(ttl),
+            unreadable_jobs=store.jobs.unreadable | store.records.unreadable,
+            unreadable_assignments=store.assignments.unreadable,
         )
 
     def view(
         self, seen: Observation, facts: Facts, ledger: Ledger, spent: Mapping[str, Spent] | None = None
     ) -> ClusterView:
-        """What the plan may know. `spent`: by job, of those whose budget asks for it."""
+        """What the plan may know. `spent`: by job, of those whose budget asks for it.
+
+        A job whose submission or record cannot be read is left out, and so is an instance whose assignment cannot be,
+        or names such a job: taken for absent, they would mean a job that waits and an instance that is free.
+        """
         drills: dict[str, list[Drill]] = defaultdict(list)
         for name, request in seen.drills.items():
             job_id, _, drill_id = name.partition("/")
@@ -89,8 +97,11 @@ class Observer:
                 spent=(spent or {}).get(name, Spent()),
             )
             for name, job in seen.jobs.items()
+            if name not in seen.unreadable_jobs
         )
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
+        names -= seen.unreadable_assignments
+        names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
         return ClusterView(
             jobs=jobs,
             instances=tuple(_instance(n, seen, facts, ledger) for n in sorted(names)),

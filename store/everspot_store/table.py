@@ -4,7 +4,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -36,6 +36,7 @@ class Table(Generic[D]):
         self.prefix = f"{prefix}/" if prefix else ""
         self._model = model
         self._cache: dict[str, Versioned[D]] = {}
+        self._unreadable: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
     def key(self, id: str) -> str:
@@ -55,7 +56,8 @@ class Table(Generic[D]):
         """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `wanted`:
         one listing, and one read for each document that changed since this table's last scan.
 
-        A document that cannot be read is logged and left out, so that one bad one does not blind a scheduler.
+        A document that cannot be read is logged, left out, and named by `unreadable`, so that one bad one does not
+        blind a scheduler.
         """
         prefix = f"{self.prefix}{under}"
         listed = {
@@ -65,12 +67,21 @@ class Table(Generic[D]):
             and (wanted is None or wanted(entry.key[len(self.prefix) + 1 : -len(".json")]))
         }
         with self._lock:
-            known = {id: doc for id, doc in self._cache.items() if id in listed and doc.etag == listed[id]}
-        read = dict(self._read([id for id in listed if id not in known]))
+            cached = [(id, self._cache.get(id)) for id in listed]
+        known = {id: doc for id, doc in cached if doc is not None and doc.etag == listed[id]}
+        read, unreadable = self._read([id for id in listed if id not in known])
         found = {id: known.get(id) or read[id] for id in listed if id in known or id in read}
         with self._lock:
-            self._cache = {**self._cache, **found} if under or wanted else dict(found)
+            if under or wanted:
+                self._cache.update(found)
+            else:
+                self._cache, self._unreadable = dict(found), frozenset(unreadable)
         return found
+
+    @property
+    def unreadable(self) -> frozenset[str]:
+        """The documents that were there at the last scan of the whole table and could not be read."""
+        return self._unreadable
 
     def create(self, id: str, doc: D) -> Versioned[D] | None:
         """Write a document that must not exist. None: somebody else was first."""
@@ -112,20 +123,22 @@ class Table(Generic[D]):
                 return None
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
 
-    def _read(self, ids: list[str]) -> Iterable[tuple[str, Versioned[D]]]:
+    def _read(self, ids: list[str]) -> tuple[dict[str, Versioned[D]], list[str]]:
+        """The documents, less those that are gone by now; and the ids of those that cannot be read."""
         if len(ids) > 1:
             with ThreadPoolExecutor(min(_READERS, len(ids)), thread_name_prefix="everspot-scan") as pool:
-                found = list(pool.map(self._get_or_skip, ids))
+                found = list(pool.map(self._get_or_error, ids))
         else:
-            found = [self._get_or_skip(id) for id in ids]
-        return [(id, doc) for id, doc in zip(ids, found, strict=True) if doc is not None]
+            found = [self._get_or_error(id) for id in ids]
+        read = {id: doc for id, doc in zip(ids, found, strict=True) if isinstance(doc, Versioned)}
+        return read, [id for id, doc in zip(ids, found, strict=True) if isinstance(doc, BadDocument)]
 
-    def _get_or_skip(self, id: str) -> Versioned[D] | None:
+    def _get_or_error(self, id: str) -> Versioned[D] | BadDocument | None:
         try:
             return self.get(id)
         except BadDocument as error:
             _log.error("%s", error)
-            return None
+            return error
 
     def _bytes(self, key: str, doc: D) -> bytes:
         """What is written. It is read once before, since a document that nobody can read would stay for good."""

@@ -198,6 +198,9 @@ def test_an_unreadable_document_does_not_hide_the_others(world: World, caplog: p
     world.control.put("cancels/bad.json", b"{")
     assert list(store.cancels.scan()) == ["good"]
     assert "cancels/bad.json" in caplog.text
+    assert store.cancels.unreadable == {"bad"}
+    store.cancels.put("bad", Request(at=AT))
+    assert list(store.cancels.scan()) == ["bad", "good"] and not store.cancels.unreadable
 
 
 def test_a_scan_reads_only_what_changed(world: World) -> None:

@@ -40,7 +40,7 @@ def _global_options(
     json: Annotated[bool, typer.Option("--json", help="Answer with JSON; every command takes it too.")] = False,
 ) -> None:
     session: Session = context.obj
-    session.store_option, session.stack, session.json = store, stack, json
+    session.store_option, session.stack, session.json = store, stack, session.json or json
 
 
 for module in (submit, jobs, logs, control, instances, report, doctor):

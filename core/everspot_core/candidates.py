@@ -55,7 +55,7 @@ def candidates(
     hours = expected.total_seconds() / 3600 if expected is not None else None
     found = []
     for region in catalogue.regions if regions is None else regions:
-        for name in catalogue.offered(region):
+        for name in (*catalogue.offered(region), *_declared(catalogue, region)):
             kind = catalogue.get(name)
             spot, on_demand = catalogue.spot_range(name, region), catalogue.on_demand(name, region)
             if misfits(kind, wanted) or (spot is None and on_demand is None):
@@ -72,6 +72,12 @@ def candidates(
                 )
             )
     return sorted(found, key=_cheapest)
+
+
+def _declared(catalogue: Catalogue, region: str) -> list[str]:
+    """Types declared in place with a price, which may run in any region."""
+    listed = set(catalogue.offered(region))
+    return [n for n, kind in catalogue.types.items() if kind.on_demand_usd_per_hour is not None and n not in listed]
 
 
 def _cheapest(candidate: Candidate) -> tuple[float, str, str]:

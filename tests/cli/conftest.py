@@ -130,7 +130,9 @@ class World:
     def submit(self, job: str, seconds: float = 0, **spec: Any) -> None:
         at = self.to(seconds)
         settings = {"name": job, "recipe": "image-classification", **spec}
-        submission = JobSubmission(job_id=job, spec=JobSpec.model_validate(settings), submitted_at=at)
+        spec_read = JobSpec.model_validate(settings)
+        due = at + spec_read.deadline if isinstance(spec_read.deadline, timedelta) else spec_read.deadline
+        submission = JobSubmission(job_id=job, spec=spec_read, submitted_at=at, deadline_at=due)
         self.store.submit(submission)
         self.store.event_writer(job, 0, "cli").emit(EventKind.SUBMITTED)
 

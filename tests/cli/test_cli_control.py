@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -145,6 +146,11 @@ def test_the_store_may_come_from_the_environment_or_from_pulumi(past, tmp_path):
 )
 def test_usage_errors_end_with_2(world, arguments):
     assert world.run(*arguments).code == 2
+    answer = world.run(*arguments, "--json")
+    assert answer.code == 2
+    said = json.loads(answer.err)
+    assert said["error"]
+    assert said["exit_code"] == 2
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,18 @@ def test_dry_run_prices_the_candidates_and_submits_nothing(world, spec_file):
     assert world.store.jobs.scan() == {}
 
 
+def test_dry_run_marks_what_lives_and_not_what_has_lived(world, spec_file):
+    path = str(spec_file(GOOD))
+    world.launch("i-spot2", 0)
+    world.beat("i-spot2")
+    assert world.run("--json", "submit", path, "--dry-run").json["fits_now"] == ["m7i.large"]
+    world.end("i-spot2", 100)
+    assert world.run("--json", "submit", path, "--dry-run").json["fits_now"] == []
+    narrow = world.run("submit", path, "--dry-run", env={"COLUMNS": "80"}).out
+    assert "…" not in narrow
+    assert "candidates in us-east-1" in narrow
+
+
 def test_dry_run_needs_no_store(spec_file, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "everspot_cli.main", "--json", "submit", str(spec_file(GOOD)), "--dry-run"],

@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from everspot_cli.report.terminal import money
+from everspot_core.records import Reason
 
 ROOT = Path(__file__).parents[2]
 AS_OF = "2026-03-01T15:00:00Z"
@@ -110,6 +112,82 @@ def test_a_loss_is_shown_as_negative_savings(world):
     assert report["savings_usd"] < 0
 
 
+def test_a_report_of_an_earlier_moment_knows_nothing_of_later_ones(past):
+    past.submit("later", 9100)
+    report = past.run("--json", "report", "--as-of", "2026-03-01T14:08:20+01:00").json  # 4100 s after the beginning
+    assert report["as_of"] == "2026-03-01T13:08:20Z"
+    jobs = {job["job_id"]: job for job in report["jobs"]}
+    assert set(jobs) == {"moved", "steady"}
+    assert {job["state"] for job in jobs.values()} == {"RUNNING"}
+    assert (jobs["moved"]["steps"], jobs["moved"]["ended_at"], jobs["moved"]["accuracy"]) == (2000, None, None)
+    assert all(job["total_duration_seconds"] > 0 for job in report["jobs"])
+    answer = past.run("report", "later", "--as-of", "2026-03-01T13:08:20Z")
+    assert answer.code == 3
+    assert "was submitted after 2026-03-01 13:08:20 UTC" in answer.err
+
+
+def test_a_report_of_a_moment_to_come_says_that_it_is_one(world):
+    assert "has not come yet" in world.run("--json", "report", "--as-of", "2126-01-01T00:00:00Z").json["notes"][0]
+
+
+def test_a_job_that_finished_has_done_the_steps_of_its_last_word(past):
+    """The record is as old as the last renewal."""
+    record = past.record("moved")
+    past.save(record.model_copy(update={"progress": record.progress.model_copy(update={"step": 3900})}))
+    jobs = {job["job_id"]: job for job in report_of(past)["jobs"]}
+    assert jobs["moved"]["steps"] == 4000
+    assert {row["job_id"]: row["step"] for row in past.run("--json", "jobs").json}["moved"] == 4000
+
+
+def test_a_deadline_is_met_by_success_alone(world):
+    for name, reason in (("good", Reason.FINISHED), ("bad", Reason.BUDGET), ("off", Reason.CANCEL), ("slow", None)):
+        world.submit(name, 0, deadline="1h")
+        if reason is not None:
+            world.assign(name, "i-base", 0)
+            world.start(name, 0)
+            world.leave(name, 0, reason)
+    world.submit("open", 0, deadline="9h")
+    jobs = {job["job_id"]: job["deadline_met"] for job in report_of(world)["jobs"]}
+    assert jobs == {"good": True, "bad": False, "off": None, "slow": False, "open": None}
+
+
+def test_what_was_free_is_told_beside_the_saving_it_swells(world):
+    world.launch("i-spot1", 0)
+    world.end("i-spot1", 1800, interrupted=True)
+    report = report_of(world)
+    assert (report["cost_usd"], report["free_usd"]) == (0, 0.02)
+    assert report["savings_percent"] == 100
+    assert report["savings_percent_if_billed"] == pytest.approx(100 * (1 - 0.04 / LISTED["c6i.large"]), abs=0.01)
+    assert "52.9 % saved were it billed" in world.run("report", "--as-of", AS_OF).out
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_figures_are_never_cut_by_the_width_of_the_terminal(past, width):
+    past.submit("a-name-as-long-as-forty-letters-may-be", 9100)
+    for arguments in (("report", "--as-of", AS_OF), ("jobs",), ("instances", "--all"), ("compare", "moved")):
+        answer = past.run(*arguments, env={"COLUMNS": str(width)})
+        assert answer.code == 0, answer.err
+        assert "…" not in answer.out
+        assert max(len(line.rstrip()) for line in answer.out.splitlines()) <= width
+    table = past.run("report", "--as-of", AS_OF, env={"COLUMNS": str(width)}).out
+    for figure in ("$0.0921", "$0.1788", "48.5 %", "SUCCEEDED", "10.0 s", "$0.2880"):
+        assert figure in table
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [(0, "$0.00"), (0.00001, "<$0.0001"), (0.0123, "$0.0123"), (-0.5, "-$0.5000"), (-1234.5, "-$1,234.50")],
+)
+def test_dollars_for_people(amount, shown):
+    assert money(amount) == shown
+
+
+def test_a_page_that_cannot_be_written_is_the_users_error(past):
+    answer = past.run("report", "--as-of", AS_OF, "--html", "/proc/nowhere/report.html")
+    assert answer.code == 1
+    assert answer.err.startswith("error: --html")
+
+
 def test_compare_puts_spot_beside_on_demand(past):
     sides = past.run("--json", "compare", "moved").json["sides"]
     assert [s["interruptions"] for s in sides] == [2, 0]
@@ -118,6 +196,8 @@ def test_compare_puts_spot_beside_on_demand(past):
     assert "costs 48.5 % less" in past.run("compare", "moved").out
     others = past.run("--json", "compare", "moved", "steady").json["sides"]
     assert others[1]["side"] == "steady as it ran"
+    two = past.run("--json", "compare", "moved", "steady").json
+    assert two["savings_percent"] == pytest.approx(100 * (1 - 0.092056 / 0.2368), abs=0.01)
 
 
 class Outside(HTMLParser):

@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from everspot_core.candidates import candidates, misfits, nearest
-from everspot_core.catalogue import builtin
+from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.job import Resources
 
 
@@ -33,6 +33,12 @@ def test_a_type_without_any_spot_price_is_still_a_candidate():
     found = candidates(Resources(gpus=1, gpu="H100"), builtin(), ["us-east-1"])
     only = next(c for c in found if c.instance_type.name == "p5.4xlarge")
     assert only.spot is None and only.on_demand is not None
+
+
+def test_a_type_declared_in_place_is_a_candidate_at_its_own_price():
+    own = InstanceType(name="own.huge", vcpus=512, memory_gib=64, on_demand_usd_per_hour=9)
+    (only,) = candidates(Resources(vcpus=500), builtin().with_types([own]), ["us-east-1"], timedelta(hours=2))
+    assert (only.instance_type.name, only.spot, only.on_demand_cost) == ("own.huge", None, 18)
 
 
 def test_all_regions_are_searched_when_none_is_named():

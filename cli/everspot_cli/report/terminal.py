@@ -113,11 +113,8 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
         )
     if wide:
         return table
-    return Group(
-        table,
-        Text("\nMetrics", style="bold"),
-        facts([(j["job_id"], _metrics(j)) for j in report["jobs"] if j["metrics"]]),
-    )
+    told = [(job["job_id"], _metrics(job)) for job in report["jobs"] if job["metrics"]]
+    return Group(table, Text("\nMetrics", style="bold"), facts(told)) if told else table
 
 
 def _metrics(job: dict[str, Any]) -> str:

@@ -71,11 +71,12 @@ class Session:
         self._lease_lock = threading.Lock()
         self._renewal = Schedule(limits.beat_every, clock)
         self._renewal.due()  # taking the job up was the first beat
+        self._concluding = False
         self._releasing = False
         self._ending_told = False
         self._over = False
         self._status: Status | None = None
-        self._status_stamp: int | None = None
+        self._status_stamp: tuple[int, int, int] | None = None
 
     def prepare(self, context: RunContext) -> None:
         """Lay out a fresh run directory."""
@@ -91,7 +92,8 @@ class Session:
     def status(self) -> Status | None:
         """The trainer's last word; None before its first. A file that is none is taken for silence."""
         try:
-            stamp = self.run_dir.path_of(Status).stat().st_mtime_ns
+            stat = self.run_dir.path_of(Status).stat()
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # the kernel's clock is too coarse to tell two writes
             if stamp != self._status_stamp:
                 self._status = self.run_dir.read(Status)
                 self._status_stamp = stamp
@@ -128,7 +130,7 @@ class Session:
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
         with self._ship_lock:
-            if self._over or self._releasing or self.lease_view() is LeaseView.LOST:
+            if self._over or self._concluding or self.lease_view() is LeaseView.LOST:
                 return
             self._write_events()
             self._logs.ship_if_due()
@@ -145,15 +147,16 @@ class Session:
     def conclude(self, ending: Ending, stop: Stop | None) -> bool:
         """Tell the ending and give the lease back. False: it had been lost, and nothing was told.
 
-        The ending is told before the release, so that whoever sees the job's new state finds its whole history; a
-        store that takes no event does not hold up the release.
+        The lease is renewed until its release begins: what is left to write may take longer than the lease holds. The
+        ending is told before the release, so that whoever sees the job's new state finds its whole history; a store
+        that takes no event does not hold up the release.
 
         Raises:
             StoreError: if the lease could not be given back; call again while it holds.
         """
         if self.lease_view() is LeaseView.LOST:
             return False
-        self._releasing = True
+        self._concluding = True
         urgent = stop is not None and stop.deadline is not None
         with self._ship_lock:
             if not urgent:
@@ -193,6 +196,7 @@ class Session:
     def _release(self, ending: Ending) -> JobRecord | None:
         detail = detail_of(ending, self._tail())
         with self._lease_lock:
+            self._releasing = True
             record = self._lease.release(ending.reason, exit_code=ending.exit_code, detail=detail)
             self._over = True
         return record

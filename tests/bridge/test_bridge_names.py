@@ -1,7 +1,11 @@
 """Every name of every type in use, against the installed SDK and the real upstream schema, both ways."""
 
+import ast
+from pathlib import Path
+
 import pytest
 from everspot_local.bridge.names import SDK_AHEAD, NameMismatch, camel, plural, singular
+from everspot_local.bridge.sdk import Sdk, snake
 from everspot_local.bridge.values import from_upstream, to_upstream
 
 IN_USE = """
@@ -20,8 +24,36 @@ cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Pa
 FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
 index/getPartition:getPartition ssm/getParameter:getParameter ec2/getAmi:getAmi iam/getPolicyDocument:getPolicyDocument
-ec2/getVpc:getVpc ec2/getSubnet:getSubnet
+ec2/getVpc:getVpc ec2/getSubnet:getSubnet ec2/getPrefixList:getPrefixList
 """.split()  # noqa: SIM905
+
+ROOT = Path(__file__).parents[2]
+
+
+def called(path):
+    """Every `service.Class(` and `service.get_function(` of pulumi_aws that a source file calls."""
+    tree = ast.parse(path.read_text())
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "pulumi_aws"]
+    services = {alias.name for n in imports for alias in n.names}
+    for call in (n.func for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        match call:
+            case ast.Attribute(ast.Attribute(ast.Name("aws"), service), name) | ast.Attribute(ast.Name(service), name):
+                if isinstance(call.value, ast.Attribute) or service in services:
+                    yield service, name
+                elif service == "aws":
+                    yield "index", name
+
+
+def test_the_types_in_use_are_those_that_components_and_stacks_use():
+    sources = [*ROOT.glob("components/**/*.py"), *ROOT.glob("stacks/*.py")]
+    used = {pair for path in sources for pair in called(path) if not pair[1].endswith(("Args", "ArgsDict"))}
+    classes = {(t.split("/")[0], t.split(":")[1]) for t in IN_USE}
+    functions = {(t.split("/")[0], snake(t.split(":")[1])) for t in FUNCTIONS}
+    wanted = {p for p in used if p[1][0].isupper() and p[1] != "Provider"}
+    assert len(wanted) > 15
+    assert wanted <= classes
+    assert {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")} <= functions
+    assert {f"aws:{token}" for token in IN_USE} <= set(Sdk().registry)
 
 
 def sample(node, depth=0):

@@ -1,37 +1,7 @@
 """What set-up says when something is missing: the real script, started with a poor PATH or an old Python."""
 
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
-
-TOOLS = Path(__file__).parents[2] / "tools"
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    """A checkout without anything that set-up makes."""
-    shutil.copytree(TOOLS, tmp_path / "tools")
-    shutil.copy(TOOLS.parent / "pyproject.toml", tmp_path)
-    return tmp_path
-
-
-def ask(checkout, code, **env):
-    """Run a piece of set-up in a process of its own and return what it says."""
-    program = f"import sys; sys.path.insert(0, {str(checkout / 'tools/setup')!r})\n{code}"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=checkout,
-        env={"HOME": os.environ["HOME"], **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout + done.stderr
 
 
 def test_an_old_python_is_told_which_one_is_needed(checkout):
@@ -42,37 +12,34 @@ def test_an_old_python_is_told_which_one_is_needed(checkout):
     assert "Python 3.11 or newer is needed" in done.stderr and "make setup PYTHON=" in done.stderr
 
 
-def test_without_go_it_says_where_to_get_it(checkout):
-    text = ask(checkout, "import problems; problems.go()", PATH=str(checkout))
+def test_without_go_it_says_where_to_get_it(ask, checkout):
+    text = ask("import problems; problems.go()", PATH=str(checkout))
     assert "Go compiler" in text and "go.dev/dl" in text
 
 
-def test_an_old_go_is_named(checkout):
+def test_an_old_go_is_named(ask, checkout):
     go = checkout / "go"
     go.write_text("#!/bin/sh\necho go version go1.17 linux/amd64\n")
     go.chmod(0o755)
-    text = ask(checkout, "import problems; problems.go()", PATH=f"{checkout}:/bin")
+    text = ask("import problems; problems.go()", PATH=f"{checkout}:/bin")
     assert "too old" in text and "1.21" in text
 
 
-def test_a_full_disk_is_said_before_the_work_begins(checkout):
-    text = ask(checkout, "import problems, pathlib; problems.disk(pathlib.Path('.').absolute(), 1 << 60, 'the build')")
+def test_a_full_disk_is_said_before_the_work_begins(ask):
+    text = ask("import problems, pathlib; problems.disk(pathlib.Path('.').absolute(), 1 << 60, 'the build')")
     assert "the build needs about" in text and "goes on where it stopped" in text
 
 
-def test_no_network_is_told_from_other_failures(checkout):
-    text = ask(
-        checkout, "import problems; raise problems.explain(['pip', 'install'], 'Temporary failure in name resolution')"
-    )
+def test_no_network_is_told_from_other_failures(ask):
+    text = ask("import problems; raise problems.explain(['pip', 'install'], 'Temporary failure in name resolution')")
     assert "network cannot be reached" in text
 
 
-def test_a_wrong_dataset_is_not_taken(checkout):
+def test_a_wrong_dataset_is_not_taken(ask, checkout):
     bad = checkout / "bad"
     bad.mkdir()
     (bad / "train-images-idx3-ubyte").write_bytes(b"not images")
     text = ask(
-        checkout,
         "import dataset; dataset.OFFICIAL = 'http://127.0.0.1:1'; dataset.make()",
         PATH="",
         EVERSPOT_DATA=str(bad),
@@ -80,18 +47,18 @@ def test_a_wrong_dataset_is_not_taken(checkout):
     assert "EVERSPOT_DATA" in text and "Fashion-MNIST cannot be had" in text
 
 
-def test_a_pulumi_on_the_path_is_taken_only_if_it_fits(checkout):
+def test_a_pulumi_on_the_path_is_taken_only_if_it_fits(ask, checkout):
     for version, fits in (("v3.100.0", False), ("v3.999.0", True), ("v4.0.0", False)):
         pulumi = checkout / "pulumi"
         pulumi.write_text(f"#!/bin/sh\necho {version}\n")
         (checkout / "pulumi-language-python").write_text("#!/bin/sh\n")
         for path in (pulumi, checkout / "pulumi-language-python"):
             path.chmod(0o755)
-        text = ask(checkout, "import engine; print(engine.on_path())", PATH=f"{checkout}:/bin")
+        text = ask("import engine; print(engine.on_path())", PATH=f"{checkout}:/bin")
         assert (str(pulumi) in text) == fits
 
 
-def test_a_step_is_done_once_and_again_when_its_source_changes(checkout):
+def test_a_step_is_done_once_and_again_when_its_source_changes(ask):
     code = """
 import pathlib
 from steps import Step
@@ -104,4 +71,4 @@ for change in ("1", "1", "2"):
 product.unlink()
 step.run()
 """
-    assert ask(checkout, code).count("x: made it") == 3
+    assert ask(code).count("x: made it") == 3

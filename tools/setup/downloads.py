@@ -1,11 +1,15 @@
 """Fetching with short patience: where the official places cannot be reached, another way is taken at once."""
 
+import gzip
+import hashlib
+import http.client
 import platform
 import shutil
 import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
 CONNECT_SECONDS = 5.0
@@ -26,10 +30,25 @@ def fetch(url: str, target: Path) -> None:
     try:
         with urllib.request.urlopen(url, timeout=CONNECT_SECONDS) as answer, part.open("wb") as out:
             shutil.copyfileobj(answer, out)
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         part.unlink(missing_ok=True)
         raise Unreachable(f"{url}: {getattr(error, 'reason', error)}") from error
     part.replace(target)
+
+
+def verify(archive: Path, name: str, sums: Path) -> None:
+    """Check a download against a file of SHA-256 sums as `sha256sum` writes them; what is wrong is removed.
+
+    Raises:
+        Unreachable: the file does not have that sum, or there is none for it.
+    """
+    lines = (line.split() for line in sums.read_text(errors="replace").splitlines())
+    wanted = next((words[0].lower() for words in lines if len(words) == 2 and words[1].lstrip("*") == name), "")
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != wanted:
+        archive.unlink()
+        raise Unreachable(f"{name} has the SHA-256 {found}, and {wanted or 'none at all'} is published for it")
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -43,7 +62,7 @@ def unpack(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
-    except tarfile.TarError as error:
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise Unreachable(f"{archive.name} is not an archive: {error}") from error
 
 

@@ -7,12 +7,14 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from downloads import Unreachable, fetch, system, unpack
+from downloads import Unreachable, fetch, system, unpack, verify
 from problems import GO_BYTES, disk, go
 from steps import BIN, ROOT, TOOLCHAIN, Step, call, say
 
 VERSION = "3.259.0"
-RELEASE = "https://get.pulumi.com/releases/sdk/pulumi-v{version}-{system}-{machine}.tar.gz"
+PLACE = "https://get.pulumi.com/releases/sdk"
+RELEASE = "pulumi-v{version}-{system}-{machine}.tar.gz"
+SUMS = "pulumi-{version}-checksums.txt"
 ENGINE = ROOT / "tools" / "engine"
 LANGHOST = ROOT / "tools" / "langhost"
 BUILD = ["build", "-trimpath"]
@@ -36,14 +38,17 @@ def on_path() -> Path | None:
 
 
 def official() -> None:
-    """Download the official release into the toolchain.
+    """Download the official release into the toolchain, and check it against the sums published beside it.
 
     Raises:
-        Unreachable: it cannot be had.
+        Unreachable: it cannot be had, or is not what was published.
     """
-    name, machine = system("x64")
+    platform, machine = system("x64")
     archive = TOOLCHAIN / "download" / "pulumi.tar.gz"
-    fetch(RELEASE.format(version=VERSION, system=name, machine=machine), archive)
+    name, sums = RELEASE.format(version=VERSION, system=platform, machine=machine), archive.with_name("pulumi.sums")
+    fetch(f"{PLACE}/{SUMS.format(version=VERSION)}", sums)
+    fetch(f"{PLACE}/{name}", archive)
+    verify(archive, name, sums)
     unpack(archive, archive.parent / "pulumi")
     BIN.mkdir(parents=True, exist_ok=True)
     for path in (archive.parent / "pulumi").rglob("pulumi*"):

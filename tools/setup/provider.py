@@ -31,7 +31,7 @@ def version() -> str:
 
 
 def official() -> None:
-    """Download the official plugin.
+    """Download the official plugin. No sums are published beside it: what is trusted is the connection (TLS).
 
     Raises:
         Unreachable: it cannot be had.
@@ -40,8 +40,11 @@ def official() -> None:
     archive = TOOLCHAIN / "download" / "pulumi-resource-aws.tar.gz"
     fetch(RELEASE.format(version=version(), system=name, machine=machine), archive)
     unpack(archive, archive.parent / "aws")
+    plugin = archive.parent / "aws" / PLUGIN.name
+    if not plugin.exists():
+        raise Unreachable(f"{archive.name} holds no {PLUGIN.name}")
     PLUGINS.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(archive.parent / "aws" / PLUGIN.name, PLUGIN)
+    shutil.copy2(plugin, PLUGIN)
 
 
 def built() -> None:

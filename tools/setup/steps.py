@@ -68,6 +68,10 @@ class Step:
             how = self.make()
         finally:
             beat.set()
+        lost = [p for p in self.products() if not p.exists()]
+        if lost:
+            again = VENV if VENV in lost[0].parents else lost[0].parent
+            raise Missing(f"{lost[0]} is still not there. Remove {again}, then run `make setup` again.")
         STAMPS.mkdir(parents=True, exist_ok=True)
         (STAMPS / self.name).write_text(key)
         say(f"{self.name}: {how} ({time.monotonic() - began:.0f} s)")

@@ -1,0 +1,206 @@
+"""Set-up as a whole: the ways it takes, what it does again, and what it installs."""
+
+import hashlib
+import http.server
+import importlib.metadata
+import io
+import re
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A download place: (its URL, the folder that it serves)."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+
+
+def archive(path, **files):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name.replace("__", "/").replace("_", "-"))
+            info.size, info.mode = len(text), 0o755
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_official_engine_is_taken_only_with_the_sum_that_is_published(ask, checkout, place):
+    url, folder = place
+    name = ask("import engine; p, m = engine.system('x64'); "
+               "print(engine.RELEASE.format(version=engine.VERSION, system=p, machine=m))").strip()  # fmt: skip
+    digest = archive(folder / name, pulumi__pulumi="#!/bin/sh\n", pulumi__pulumi_language_python="#!/bin/sh\n")
+    code = f"import engine; engine.PLACE = {url!r}; engine.official()"
+    target = checkout / ".everspot/toolchain/bin/pulumi"
+
+    assert "checksums.txt: File not found" in ask(code)
+    sums = folder / f"pulumi-{re.search(r'[0-9.]+[0-9]', name)[0]}-checksums.txt"
+    sums.write_text(f"{'0' * 64}  {name}\n")
+    assert digest in ask(code) and not target.exists()
+    sums.write_text(f"{digest}  another-{name}\n")
+    assert "none at all is published" in ask(code) and not target.exists()
+    sums.write_text(f"{'0' * 64}  another\n{digest}  {name}\n")
+    assert ask(code) == "" and target.exists()
+    assert (checkout / ".everspot/toolchain/bin/pulumi-language-python").stat().st_mode & 0o111
+
+
+def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(ask, checkout, place):
+    url, folder = place
+    archive(folder / "plugin.tar.gz", pulumi_resource_aws="#!/bin/sh\n")
+    code = f"import provider; provider.RELEASE = '{url}/plugin.tar.gz'; print(provider.make())\n"
+    code += "print(provider.official_in_place(), provider.products() == [provider.NOTE, provider.PLUGIN])"
+    text = ask(code)
+    assert "the official plugin" in text and "True True" in text
+
+    # Something else than the plugin, such as a portal's page, is none; then the build is tried, here without Go.
+    (folder / "plugin.tar.gz").write_text("<html>Sign in</html>")
+    text = ask(code, PATH=str(checkout))
+    assert "not an archive" in text and "Go compiler" in text
+    (folder / "plugin.tar.gz").write_bytes(archive_bytes(folder)[:-20])
+    assert "not an archive" in ask(code, PATH=str(checkout))
+
+
+def archive_bytes(folder):
+    archive(folder / "whole.tar.gz", pulumi_resource_aws="#!/bin/sh\n" * 1000)
+    return (folder / "whole.tar.gz").read_bytes()
+
+
+def test_a_place_that_does_not_answer_is_given_up_soon(ask):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        began = time.monotonic()
+        text = ask(f"import downloads, pathlib; downloads.CONNECT_SECONDS = 0.5; "
+                   f"downloads.fetch({url!r}, pathlib.Path('x'))")  # fmt: skip
+    assert "Unreachable" in text and "timed out" in text
+    assert time.monotonic() - began < 5
+    assert float(ask("import downloads; print(downloads.CONNECT_SECONDS)")) <= 10
+
+
+FAKED = """
+import dataclasses, sys
+import dataset, engine, environment, plan, provider
+
+NOTES = {"engine": (engine.CHOICE, str(engine.BIN / "pulumi")), "provider": (provider.NOTE, "bridge")}
+
+def fake(module, name):
+    step = getattr(module, name)
+    def make():
+        if step.name in NOTES:
+            note, text = NOTES[step.name]
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(text)
+        for path in step.products():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch() if not path.exists() else None
+        return "MADE"
+    setattr(module, name, dataclasses.replace(step, make=make))
+
+fake(environment, "venv")
+fake(environment, "stubs")
+for module in (dataset, engine, provider):
+    fake(module, "step")
+sys.exit(plan.main())
+"""
+
+
+def test_only_the_step_whose_product_or_source_is_gone_is_done_again(ask, checkout):
+    def made():
+        return sorted(re.findall(r"(\w+): MADE", ask(FAKED)))
+
+    everything = ["dataset", "engine", "provider", "stubs", "venv"]
+    assert made() == everything
+    assert made() == []
+    tools = checkout / ".everspot/toolchain"
+    for path, step in (
+        (tools / "bin/pulumi", "engine"),
+        (tools / "bin/terraform-provider-aws", "provider"),
+        (tools / "plugins/pulumi-resource-aws", "provider"),
+        (tools / "stubs/tfplugin5_pb2.py", "stubs"),
+        (checkout / ".everspot/data/fashion-mnist/train-images-idx3-ubyte.gz", "dataset"),
+        (checkout / ".venv/bin/pytest", "venv"),
+        (checkout / ".everspot/stamps/engine", "engine"),
+    ):
+        path.unlink()
+        assert made() == [step], path
+    (checkout / "tools/constraints.txt").write_text("")
+    assert made() == ["venv"]
+
+
+def test_a_step_that_did_not_make_its_product_is_not_taken_for_done(ask):
+    code = """
+import pathlib
+from problems import Missing
+from steps import STAMPS, Step
+step = Step("x", (), lambda: [pathlib.Path("absent").absolute()], lambda: "nothing")
+try:
+    step.run()
+except Missing as error:
+    print(error, (STAMPS / "x").exists())
+"""
+    text = ask(code)
+    assert "absent is still not there" in text and text.strip().endswith("False")
+
+
+def test_without_network_and_without_go_it_says_both_and_fails(ask, checkout):
+    done = subprocess.run(
+        [sys.executable, str(checkout / "tools/setup")],
+        cwd=checkout,
+        env={
+            "PATH": str(checkout),
+            "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
+            "PIP_RETRIES": "1",
+            "PIP_CONFIG_FILE": "/dev/null",
+            "https_proxy": "http://127.0.0.1:1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "venv: `" in done.stderr and "network cannot be reached" in done.stderr
+    assert "engine: neither the official downloads can be reached nor is there a Go compiler" in done.stderr
+    assert not (checkout / ".everspot/stamps").exists()
+
+
+def test_the_constraints_name_every_package_that_is_installed(ask):
+    lines = ask("import environment as e; print(e.CONSTRAINTS.read_text()); print('==='); "
+                "print(*e.requirements(), sep='\\n')")  # fmt: skip
+    pinned, wanted = (part.strip().splitlines() for part in lines.split("===\n", 1))
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line) for line in pinned)
+    versions = {canonicalize_name(n): v for n, v in (line.split("==") for line in pinned)}
+    needed, queue = set(), [(Requirement(r), "") for r in wanted]
+    while queue:
+        requirement, extra = queue.pop()
+        name = canonicalize_name(requirement.name)
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        for wanted_extra in {"", *requirement.extras}:
+            if (name, wanted_extra) not in needed:
+                needed.add((name, wanted_extra))
+                below = importlib.metadata.requires(name) or []
+                queue += [(Requirement(r), wanted_extra) for r in below]
+    names = {name for name, _ in needed}
+    assert len(names) > 100
+    assert {n: importlib.metadata.version(n) for n in names} == {n: versions.get(n) for n in names}
+    assert set(versions) == names | {"setuptools"}

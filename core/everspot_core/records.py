@@ -269,5 +269,3 @@ class PricePoint(Document):
     at: Utc
     usd_per_hour: float
     source: str
-
-

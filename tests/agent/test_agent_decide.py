@@ -238,6 +238,12 @@ def test_how_an_ending_is_judged(asked: Reason | None, exit_code: int, phase: Ph
     assert ending_of(asked, exit_code, status).reason is reason
 
 
+def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
+    status = Status(phase=Phase.FAILED, step=5, cut_off=True)
+    assert ending_of(None, 1, status).reason is Reason.SHUTDOWN
+    assert ending_of(Reason.NOTICE, 1, status).reason is Reason.NOTICE
+
+
 worlds = st.builds(
     running,
     st.floats(100, 1000),

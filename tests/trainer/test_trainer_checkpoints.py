@@ -11,6 +11,7 @@ import pytest
 import torch
 import trainer_loop
 from everspot_core.records import EventKind, Reason
+from everspot_store import StoreUnavailable
 from everspot_train.rundir import Phase, StopRequest
 from everspot_train.trainer import NonFiniteLoss, RunFenced, RunStopped
 from trainer_loop import Settings
@@ -111,6 +112,23 @@ def test_a_loss_that_is_no_number_ends_the_run_before_the_weights_take_it(
     assert first.status.phase is Phase.FAILED
     assert "nan at step 6" in first.status.message
     assert first.steps_published == []
+
+
+def test_a_run_that_cannot_reach_the_store_says_that_this_is_no_error_of_its_own(
+    post: Callable[..., Post], train: Callable[..., None]
+) -> None:
+    first = post(1)
+    heads = first.store_root / "control" / "heads"
+    heads.write_text("a file in the place of the folder: nothing can be written below it")
+    with pytest.raises(StoreUnavailable):
+        train(first)
+    assert (first.status.phase, first.status.cut_off) == (Phase.FAILED, True)
+
+    heads.unlink()
+    second = post(2)
+    with pytest.raises(NonFiniteLoss):
+        train(second, poison_at=6)
+    assert (second.status.phase, second.status.cut_off) == (Phase.FAILED, False)
 
 
 def test_a_run_whose_lease_is_over_publishes_nothing(post: Callable[..., Post], train: Callable[..., None]) -> None:

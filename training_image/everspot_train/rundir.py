@@ -100,6 +100,7 @@ class Status(RunFile):
     durable_at: Utc | None = Field(default=None, description="When it was published: market time.")
     resumed_from: int | None = Field(default=None, description="Step of the checkpoint this process started from.")
     message: str = ""
+    cut_off: bool = Field(default=False, description="Failed for want of the store: no error of the job's own.")
 
 
 FileT = TypeVar("FileT", bound=RunFile)

@@ -35,6 +35,8 @@ def ending_of(asked: Reason | None, exit_code: int | None, status: Status | None
         reason = asked
     elif phase is Phase.STOPPED:
         reason = Reason.SHUTDOWN  # somebody else than this agent stopped it, and it saved its work
+    elif phase is Phase.FAILED and status is not None and status.cut_off:
+        reason = Reason.SHUTDOWN  # the store's trouble or this machine's: the user's retries are not spent on it
     elif phase is Phase.FAILED:
         reason = Reason.ERROR
     else:

@@ -89,10 +89,10 @@ class Keeper:
         if began is not None:
             self._on_first(lambda link: link.publish_now(step, trigger, began, self._info))
 
-    def close(self, phase: Phase, step: int, message: str) -> None:
+    def close(self, phase: Phase, step: int, message: str, *, cut_off: bool) -> None:
         """The last word of this process."""
         if self._link:
-            self._link.close(phase, step, message)
+            self._link.close(phase, step, message, cut_off=cut_off)
             self._link = None
 
     def _snapshot(self, step: int) -> timedelta | None:

@@ -151,13 +151,13 @@ class Link:
         self._publisher.settle()
         return self._publisher.durable_step != step
 
-    def close(self, phase: Phase, step: int, message: str = "") -> None:
+    def close(self, phase: Phase, step: int, message: str = "", *, cut_off: bool = False) -> None:
         """The last word of this process."""
         self._publisher.close()
         self.reporter.close()
         for note in self._notes:
             note.join()
-        self.reporter.update(phase=phase, step=step, message=message)
+        self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off)
 
     def _interval_over(self, step: int) -> bool:
         elapsed = self.clock.monotonic() - self._last_begun

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 from everspot_core.job import Precision
+from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, Phase, RunContext, RunDir
@@ -257,7 +258,8 @@ class Run:
     def _close(self, error: BaseException | None) -> None:
         if self._keeper:
             phase, message = _last_word(error)
-            self._keeper.close(phase, self.steps_done, message)
+            cut_off = isinstance(error, StoreUnavailable)  # the machine's trouble, and not the program's
+            self._keeper.close(phase, self.steps_done, message, cut_off=cut_off)
         self._ranks.leave()
 
 

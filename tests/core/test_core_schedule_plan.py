@@ -203,11 +203,12 @@ def test_after_a_preemption_another_instance_is_preferred(priority, reason, expe
     assert assigned(decide([job("j", record=last, priority=priority)], instances[:1])) == {"j": "spot"}
 
 
-def test_a_busy_instance_counts_as_free_once_its_lease_was_given_back_but_not_if_it_was_taken():
+@pytest.mark.parametrize("reason", [Reason.LOST, Reason.NOTICE, Reason.SHUTDOWN])
+def test_a_busy_instance_counts_as_free_once_its_lease_was_given_back_but_not_if_it_is_in_trouble(reason):
     busy = instance("i", state=InstanceState.BUSY, job_id="old", epoch=2)
     done = job("old", record=record("old", JobState.SUCCEEDED, 2, last_owner="i", last_reason=Reason.FINISHED))
     assert assigned(decide([done, job("new")], [busy])) == {"new": "i"}
-    taken = job("old", record=record("old", JobState.PENDING, 2, last_owner="i", last_reason=Reason.LOST))
+    taken = job("old", record=record("old", JobState.PENDING, 2, last_owner="i", last_reason=reason))
     assert assigned(decide([taken, job("new")], [busy])) == {}
 
 

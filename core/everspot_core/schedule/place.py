@@ -18,6 +18,7 @@ from everspot_core.schedule.limits import end_of_waiting
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
 PREFERRED = {Priority.CRITICAL: Market.ON_DEMAND, Priority.NORMAL: Market.SPOT}
 
 
@@ -69,7 +70,8 @@ def _free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bo
     """Healthy, nothing assigned, and done with what it had.
 
     An agent's own word is as old as its heartbeat, so BUSY counts as free once the lease that it names has been given
-    back; not if it was taken from the agent, which then may not know yet.
+    back; not if it was taken from the agent, which then may not know yet, nor if the agent gave it back because its
+    machine is going or ailing, which the next heartbeat will tell.
     """
     record = instance.record
     if record is None or not instance.healthy or not instance.idle:
@@ -79,8 +81,7 @@ def _free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bo
     held = records.get(record.job_id or "")
     if held is None or record.epoch is None or held.epoch < record.epoch:
         return False
-    taken = held.last_reason in (Reason.LOST, Reason.FENCED)
-    return held.owner != instance.instance_id and not taken
+    return held.owner != instance.instance_id and held.last_reason not in _UNFIT
 
 
 def _known_shapes(view: ClusterView) -> dict[str, Shape]:

@@ -115,6 +115,15 @@ def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is
     assert acts(memory, running(129, interruption=notice)) == []
 
 
+def test_a_notice_that_comes_late_still_leaves_time_for_a_checkpoint() -> None:
+    notice = interruption(3)  # less than the margin
+    memory, actions = decide(BUSY, running(interruption=notice), LIMITS)
+    assert [type(action) for action in actions] == [AskToStop]
+    assert acts(memory, running(101.4, interruption=notice)) == []
+    assert acts(memory, running(101.5, interruption=notice)) == [Terminate()]
+    assert acts(memory, running(102.3, interruption=notice)) == [Kill()]
+
+
 def test_a_notice_in_scaled_time_leaves_the_real_time_that_it_takes() -> None:
     seen = running(real_per_market=1 / 12, interruption=interruption(120))
     asked = acts(BUSY, seen)[0]

@@ -304,7 +304,9 @@ def _stop(
     limits: Limits,
 ) -> Stop:
     if deadline is not None:
-        term_at, kill_at = deadline - limits.stop_margin, deadline - limits.stop_margin / 2
+        # A word that comes late, or of a market that runs fast, leaves half of what is left for the checkpoint.
+        margin = min(limits.stop_margin, max(deadline - world.now, timedelta()) / 2)
+        term_at, kill_at = deadline - margin, deadline - margin / 2
     else:
         term_at = world.now + (CANCEL_PATIENCE if reason is Reason.CANCEL else PATIENCE)
         kill_at = term_at + KILL_GRACE

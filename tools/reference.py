@@ -59,6 +59,11 @@ def cli() -> str:
     ]
     parts += ["", "## Exit codes", "", "| code | meaning |", "| --- | --- |"]
     parts += [f"| {int(code)} | {meaning} |" for code, meaning in MEANING.items()]
+    parts += [
+        "",
+        "With `--json` the answer is one JSON document on standard output (`logs`: one a line). An error is one on "
+        'standard error: `{"error", "hint", "problems": [{"field", "problem"}], "exit_code"}`.',
+    ]
     return "\n".join(parts) + "\n"
 
 

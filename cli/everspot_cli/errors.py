@@ -19,7 +19,8 @@ class Exit(IntEnum):
 
 MEANING = {
     Exit.OK: "done",
-    Exit.USER: "something is wrong with what was asked: a bad spec, a job that has already ended, a failed check",
+    Exit.USER: "something is wrong with what was asked: a bad spec, a job that has already ended, a failed check, "
+    "a wait that took longer than its `--timeout`",
     Exit.USAGE: "the command line cannot be read: unknown option, missing argument",
     Exit.NOT_FOUND: "no such job, or no such file",
     Exit.UNAVAILABLE: "the store or the credentials for it are not available; try again, or ask `everspot doctor`",

@@ -1,0 +1,102 @@
+"""What the documents say can be done, can be done: their links, commands, job files, settings and programs."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from everspot.cluster import TrainingClusterArgs, check_cluster
+from everspot_cli.main import app
+from everspot_cli.specs import RECIPES
+from everspot_core.job import JobSpec
+from everspot_core.problems import Problems
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/bake/README.md")])
+# Words that stand between the options and the command, or in their place.
+NO_COMMANDS = {"…", "COMMAND", "--help", "-s"}
+
+
+def texts() -> list[tuple[str, str]]:
+    return [(str(path.relative_to(ROOT)), path.read_text()) for path in DOCUMENTS]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    fenced = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [(name, block) for name, text in texts() for kind, block in fenced.findall(text) if kind == language]
+
+
+def anchors(path: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(("name", "text"), texts(), ids=[n for n, _ in texts()])
+def test_every_link_leads_somewhere(name, text):
+    here = (ROOT / name).parent
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        path = here / target if target else ROOT / name
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize(("name", "text"), texts(), ids=[n for n, _ in texts()])
+def test_every_folder_and_file_that_is_named_exists(name, text):
+    rooms = "|".join(p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith("."))
+    for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", text):
+        # `jobs/` and the like are prefixes of buckets.
+        assert (ROOT / path).exists() or (ROOT / name).parent.joinpath(path).exists(), path
+
+
+def test_every_command_in_a_code_block_exists():
+    group = typer.main.get_command(app)
+    found = 0
+    for name, block in [*blocks(""), *blocks("sh")]:
+        for line in block.splitlines():
+            for words in re.findall(r"(?:^|[|&(]\s*)everspot ([^|&)#]*)", line):
+                given = [w for w in words.split() if not w.startswith("--json")]
+                if not given or given[0] in NO_COMMANDS:
+                    continue
+                assert given[0] in group.commands, f"{name}: everspot {given[0]}"
+                known = {option for p in group.commands[given[0]].params for option in p.opts}
+                assert {w for w in given if w.startswith("-")} <= known, f"{name}: {line}"
+                found += 1
+    assert found > 10
+
+
+def test_every_job_file_is_one_that_can_be_submitted():
+    jobs = [(name, yaml.safe_load(block)) for name, block in blocks("yaml") if re.search(r"^name:", block, re.M)]
+    assert len(jobs) >= 4
+    for name, job in jobs:
+        spec = JobSpec.model_validate(job)
+        assert spec.recipe is None or spec.recipe in RECIPES, name
+
+
+def test_the_settings_of_the_readme_are_taken(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "stacks"))
+    monkeypatch.delitem(sys.modules, "settings", raising=False)
+    from settings import parse
+
+    (block,) = [yaml.safe_load(b) for _, b in blocks("yaml") if "everspot:cluster" in b]
+    problems = Problems()
+    args = parse(problems, "", block["config"]["everspot:cluster"], TrainingClusterArgs)
+    assert not problems.found
+    args["tags"]["Environment"] = "aws-dev"  # from the stack's name
+    check_cluster("everspot-aws-dev", args)
+
+
+def test_the_programs_with_components_are_taken():
+    programs = [(name, ast.parse(b)) for name, b in blocks("python") if "TrainingCluster(" in b]
+    assert len(programs) >= 2
+    for _, tree in programs:
+        call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") != ""
+                    and n.func.id == "TrainingCluster")  # fmt: skip
+        check_cluster(*(ast.literal_eval(arg) for arg in call.args))
+
+
+def test_no_document_tells_of_the_machine_it_was_written_on():
+    for name, text in texts():
+        assert not re.search(r"/work/|/root/|/home/\w|\bissue #?\d|127\.0\.0\.1", text), name

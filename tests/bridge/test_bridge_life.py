@@ -2,14 +2,17 @@
 
 import base64
 import json
+from pathlib import Path
 
 import grpc
 import pytest
 from everspot_local.bridge import wire
 from everspot_local.bridge.state import TIMEOUTS_KEY
+from everspot_local.bridge.upstream import Upstream
 from google.rpc import status_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 
+TOOLS = Path(__file__).parents[2] / ".everspot" / "toolchain"
 ROLE, VPC, QUEUE = "aws:iam/role:Role", "aws:ec2/vpc:Vpc", "aws:sqs/queue:Queue"
 PARAMETER, BUCKET = "aws:ssm/parameter:Parameter", "aws:s3/bucket:Bucket"
 TRUST = json.dumps(
@@ -163,3 +166,14 @@ def test_bad_inputs_are_refused_by_name_in_upstreams_words(door, what):
     _, failures = door.check(token, inputs)
     assert name in failures, failures
     assert words in failures[name]
+
+
+def test_upstream_leaves_no_socket_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    upstream = Upstream(TOOLS / "bin" / "terraform-provider-aws", TOOLS / "stubs")
+    try:
+        assert upstream.schema.resource_schemas
+        assert not list(tmp_path.iterdir())
+        assert upstream.call("GetSchema").resource_schemas
+    finally:
+        upstream.stop()

@@ -5,7 +5,7 @@ import sys
 import tomllib
 
 from problems import VENV_BYTES, Missing, disk, go
-from steps import PYTHON, ROOT, STUBS, VENV, Step, call
+from steps import PYTHON, ROOT, STAMPS, STUBS, VENV, Step, call
 
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 PROJECT = ROOT / "pyproject.toml"
@@ -32,12 +32,14 @@ def make_venv() -> str:
         VENV_BYTES if not (VENV / "lib").exists() else 0,
         "the virtual environment (torch with its CUDA libraries)",
     )
-    if not PYTHON.exists():
+    damaged = (STAMPS / venv.name).exists() and not all(p.exists() for p in venv.products())
+    if damaged or not PYTHON.exists():
         if subprocess.run(
             [sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False
         ).returncode:
             raise Missing(f"{sys.executable} has no venv module: install it (Debian: apt-get install python3-venv)")
-        call([sys.executable, "-m", "venv", VENV], "venv")
+        # Once whole and now with holes: pip would take for installed what is not there any more.
+        call([sys.executable, "-m", "venv", *(["--clear"] if damaged else []), VENV], "venv")
     pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     call([*pip, "-c", CONSTRAINTS, *requirements()], "pip")
     call(

@@ -33,6 +33,12 @@ HANDSHAKE = {
 START_LIMIT = timedelta(seconds=60)
 STOP_LIMIT = timedelta(seconds=2)
 MAX_MESSAGE_BYTES = 256 << 20
+FOREVER_MS = (1 << 31) - 1
+CHANNEL = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.client_idle_timeout_ms", FOREVER_MS),  # the one connection is kept: there is no second
+)
 PR_SET_PDEATHSIG = 1
 UNKNOWN = msgpack.ExtType(0, b"\0")
 ERROR = 1
@@ -232,5 +238,12 @@ class Upstream:
             raise BridgeError(f"the upstream provider did not start (it said {line.strip()!r})")
         _, _, network, address, _ = line.strip().split("|")[:5]
         target = f"unix:{address}" if network == "unix" else address
-        limits = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", -1)]
-        return self._stub_type(grpc.insecure_channel(target, options=limits))
+        channel = grpc.insecure_channel(target, options=CHANNEL)
+        if network == "unix":
+            # The socket's name is for finding it once; whoever is killed could not remove it from /tmp later.
+            try:
+                grpc.channel_ready_future(channel).result(START_LIMIT.total_seconds())
+            except grpc.FutureTimeoutError:
+                raise BridgeError(f"the upstream provider does not answer at {address}") from None
+            Path(address).unlink(missing_ok=True)
+        return self._stub_type(channel)

@@ -58,7 +58,14 @@ def _cards(report: dict[str, Any]) -> str:
             if whole
             else "the seconds that it held instances",
         ),
-        _card(money(report["on_demand_cost_usd"]), "the same useful work on-demand", "list prices, no interruptions"),
+        _card(
+            money(report["on_demand_cost_usd"]),
+            "the same fleet and work on-demand" if whole else "the same useful work on-demand",
+            f"jobs {money(report['jobs_on_demand_cost_usd'])}, boot and idling "
+            f"{money(report['idle_and_boot_on_demand_cost_usd'])}; no interruptions"
+            if whole
+            else "list prices, no interruptions",
+        ),
         _card(
             percent(saved),
             "saved",

@@ -66,7 +66,8 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("as of", f"{report['as_of'][:19].replace('T', ' ')} UTC"),
             ("cost", Text(money(report["cost_usd"]), style="bold")),
             ("  made of", rest if whole else None),
-            ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same useful work, never interrupted"),
+            ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {'fleet and ' if whole else ''}useful work, "
+                          "never interrupted"),
             ("  made of", listed if whole else None),
             ("saved", saved),
             ("  of it free", waived(report)),

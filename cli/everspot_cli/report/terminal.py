@@ -59,15 +59,14 @@ def _head(report: dict[str, Any]) -> RenderableType:
     saved = Text(percent(report["savings_percent"]), style="bold green" if report["savings_usd"] >= 0 else "bold red")
     alone = f"; jobs alone {percent(report['jobs_savings_percent'])}" if whole else ""
     saved.append(f"  {money(report['savings_usd'])}{alone}", style="")
-    scale = report["time_scale"]
+    same, scale = "fleet and useful work" if whole else "useful work", report["time_scale"]
     return facts(
         [
             ("report of", f"cluster {report['cluster']}" if whole else report["scope"]),
             ("as of", f"{report['as_of'][:19].replace('T', ' ')} UTC"),
             ("cost", Text(money(report["cost_usd"]), style="bold")),
             ("  made of", rest if whole else None),
-            ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {'fleet and ' if whole else ''}useful work, "
-                          "never interrupted"),
+            ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {same}, never interrupted"),
             ("  made of", listed if whole else None),
             ("saved", saved),
             ("  of it free", waived(report)),

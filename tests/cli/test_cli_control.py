@@ -100,6 +100,17 @@ def test_doctor_finds_a_silent_scheduler(world):
     assert "silent" in answer.out
 
 
+def test_a_drain_that_is_not_understood_drains_nothing(world):
+    assert world.run("drain", "--wait", "--timeout", "banana").code == 2
+    assert world.store.drain_request() is None
+
+
+def test_doctor_says_whose_matter_a_finding_is(past):
+    past.beat("i-base")
+    out = past.run("doctor", env={"COLUMNS": "80"}).out
+    assert "→ cluster: running jobs run on, nothing new starts" in out
+
+
 def test_doctor_and_everything_else_end_with_4_without_a_store(world, tmp_path):
     world.url = (tmp_path / "nowhere").as_uri()
     assert world.run("doctor").code == 4

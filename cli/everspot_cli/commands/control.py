@@ -106,9 +106,11 @@ def drain(
         session.store.clear_drain()
         _say(session, {"draining": False}, "Jobs are assigned again.")
         return
+    limit = _limit(timeout)  # before anything is asked for
     session.store.request_drain(_request(session))
-    running = _wait_drained(session, timeout) if wait else _owned(session)
-    done = "Drained: no job has an instance." if not running else f"{len(running)} jobs are checkpointing."
+    running = _wait_drained(session, limit) if wait else _owned(session)
+    are = "1 job is" if len(running) == 1 else f"{len(running)} jobs are"
+    done = f"{are} checkpointing." if running else "Drained: no job has an instance."
     _say(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot drain --undo")
 
 
@@ -116,11 +118,15 @@ def _owned(session: Session) -> list[str]:
     return sorted(job for job, doc in session.store.records.scan().items() if doc.value.state.owned)
 
 
-def _wait_drained(session: Session, timeout: str) -> list[str]:
+def _limit(timeout: str) -> timedelta:
     try:
-        limit = parse_duration(timeout)
+        limit: timedelta = parse_duration(timeout)
     except ValueError as error:
         raise CliError(f"--timeout: {error}", Exit.USAGE) from None
+    return limit
+
+
+def _wait_drained(session: Session, limit: timedelta) -> list[str]:
     began = session.clock.monotonic()
     while running := _owned(session):
         if session.clock.monotonic() - began >= limit:

@@ -61,5 +61,5 @@ def _print(session: Session, checks: list[Check]) -> None:
     for check in checks:
         table.add_row(Text(check.verdict.value, style=_STYLE[check.verdict]), check.name, Text(check.detail))
         if check.fix and check.verdict in (Verdict.FAIL, Verdict.WARN):
-            table.add_row("", "", Text(f"→ {check.fix}", style="dim"))
+            table.add_row("", "", Text(f"→ {check.group}: {check.fix}", style="dim"))
     session.console.print(table)

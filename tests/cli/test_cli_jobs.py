@@ -245,6 +245,21 @@ def test_logs_join_all_attempts(past):
     assert len(lines) == 2 and '"epoch": 2' in lines[1]
 
 
+def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):
+    past.submit("slow", 9100)
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", past.url, "logs", "-f", "slow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        assert "has printed nothing yet (PENDING)" in following.stderr.readline()
+        past.store.append_log("slow", 1, 0, b"first\n")
+        assert following.stdout.readline() == "first\n"
+        past.assign("slow", "i-base", 9110)
+        past.start("slow", 9115)
+        past.store.append_log("slow", 1, 1, b"last\n")
+        past.leave("slow", 9120, Reason.FINISHED)
+        assert following.communicate(timeout=30) == ("last\n", "")
+    assert following.returncode == 0
+
+
 def test_following_a_job_that_failed_ends_with_5(past):
     past.submit("gone", 9100)
     past.assign("gone", "i-base", 9110)

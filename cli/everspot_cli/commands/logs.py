@@ -32,6 +32,7 @@ def logs(
     session = session_of(context, json)
     job = find_job(session, job_id).job_id
     after: tuple[int, int] | None = None
+    told = False
     while True:
         # The state is read before the log: what a job wrote before it ended is then surely among what is read.
         record = session.store.records.get(job)
@@ -39,6 +40,9 @@ def logs(
         after = _print(session, job, after)
         if not follow or state.final:
             break
+        if after is None and not told and not session.json:
+            told = True
+            session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
         session.clock.sleep(POLL)
     if after is None and not session.json:
         session.errors.print(f"{job} has printed nothing yet ({state.value})", style="dim")

@@ -51,7 +51,7 @@ def submit(
                         "deadline_at": submission.deadline_at, "code_digest": submission.code_digest})  # fmt: skip
     else:
         session.console.print(f"Submitted [bold]{submission.job_id}[/]")
-        session.console.print(what_next(submission.job_id), markup=False)
+        session.console.print(what_next(submission.job_id), markup=False, soft_wrap=True)
 
 
 def what_next(job_id: str) -> str:

@@ -118,7 +118,7 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
     for event in ordered:
         if event.epoch > 0:
             by_epoch[event.epoch].append(event)
-    final = next((e for e in ordered if e.kind in _FINAL), None)
+    final = _last_word(ordered)
     epochs = [e for e in sorted(by_epoch) if _first(by_epoch[e], EventKind.ASSIGNED, EventKind.STARTED) is not None]
     found = []
     for epoch, following in zip_longest(epochs, epochs[1:]):
@@ -219,11 +219,16 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
 
 def ended_at(events: Iterable[Event]) -> datetime | None:
     """When the job ended for good; None if it has not, or went on after a word that turned out not to be the last."""
-    ordered = sorted(events, key=lambda e: e.at)
+    last = _last_word(sorted(events, key=lambda e: e.at))
+    return last.at if last is not None else None
+
+
+def _last_word(ordered: Sequence[Event]) -> Event | None:
+    """The event that ended the job. What an owner told whose lease was over by then did not."""
     last = next((e for e in reversed(ordered) if e.kind in _FINAL), None)
-    if last is None or any(e.kind is EventKind.ASSIGNED and e.epoch > last.epoch for e in ordered):
+    if last is not None and any(e.kind is EventKind.ASSIGNED and e.epoch > last.epoch for e in ordered):
         return None
-    return last.at
+    return last
 
 
 Span = tuple[datetime, datetime]

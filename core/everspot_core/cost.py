@@ -182,7 +182,7 @@ def bill(
         for job, own in sorted(events.items())
     }
     lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
-    holds = _holds(histories, as_of)
+    launches, holds = list(launches), _holds(histories, as_of)
     instances = tuple(
         _instance(launch, ended.get(launch.instance_id), holds.get(launch.instance_id, []), lost, book, as_of)
         for launch in sorted(launches, key=lambda launch: (launch.launched_at, launch.instance_id))
@@ -202,7 +202,9 @@ def bill(
         )
         for job, history in histories.items()
     )
-    return Bill(as_of=as_of, instances=instances, jobs=jobs, notes=_notes(instances))
+    unknown = sorted(set(holds) - {launch.instance_id for launch in launches})
+    missing = [f"no launch is recorded of {', '.join(unknown)}: what jobs used of it is not billed"] if unknown else []
+    return Bill(as_of=as_of, instances=instances, jobs=jobs, notes=(*missing, *_notes(instances)))
 
 
 def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:

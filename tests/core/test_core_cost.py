@@ -265,6 +265,14 @@ def test_an_ending_whose_owner_had_lost_the_job_is_not_its_end():
     ]
     job = compute([launch(), launch("i-2")], [], [], {"job-1": events}, as_of=400).jobs[0]
     assert job.lost_seconds == 390  # nothing was durable, and it is not training again
+    second = job.attempts[1]
+    assert (second.end, second.reason) == (None, None)
+
+
+def test_a_job_on_an_instance_that_the_ledger_does_not_know_is_named():
+    found = compute([launch()], [], [price(0.036)], {"job-1": [event(EventKind.ASSIGNED, 0, iid="i-9")]}, as_of=400)
+    assert found.jobs[0].cost == 0
+    assert any("no launch is recorded of i-9" in note for note in found.notes)
 
 
 def test_steps_of_an_attempt_that_never_trained_are_not_redone_twice():

@@ -10,10 +10,10 @@ from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import JobState, Reason
 from everspot_store import ManualClock, Store
-from everspot_train.agent.decide import LeaseView
+from everspot_train.agent.decide import LeaseView, Stop
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.session import Session
-from everspot_train.rundir import Phase, RunContext, Status
+from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, Status, StopRequest
 
 CLOCK = ManualClock()
 FINISHED = Ending(Reason.FINISHED, 0, 10, 10)
@@ -66,6 +66,21 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
     assert not session.renew_if_due()
     found = store.records.get("job-1")
     assert found is not None and found.value.state is JobState.SUCCEEDED
+
+
+def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: Session) -> None:
+    for kind in (LeaseFile, StopRequest, CheckpointRequest):
+        path = session.run_dir.path_of(kind)
+        path.unlink(missing_ok=True)
+        path.mkdir()  # nothing can be put in its place
+    CLOCK.advance(FAST.beat_every)
+
+    assert session.renew_if_due()
+    session.ask_for_checkpoint(1)
+    session.ask_to_stop(Stop(Reason.DRAIN, "drain", CLOCK.now(), None, None, timedelta(), timedelta()))
+
+    assert session.lease_view() is LeaseView.VALID
+    assert session.conclude(FINISHED, None)
 
 
 def test_a_last_word_in_the_same_tick_of_the_kernels_clock_is_heard(session: Session) -> None:

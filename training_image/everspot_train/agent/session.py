@@ -1,6 +1,5 @@
 """One ownership of a job: its lease, its run directory, its process, and what is told of it."""
 
-import contextlib
 import logging
 import shutil
 import threading
@@ -28,6 +27,7 @@ from everspot_train.rundir import (
     RunContext,
     RunDir,
     RunDirError,
+    RunFile,
     Status,
     StopRequest,
 )
@@ -118,8 +118,7 @@ class Session:
                 return False
             held = self._lease.renew(_progress(self.status()))
             self._valid_until = self._lease.valid_until if held else timedelta()
-            with contextlib.suppress(FileNotFoundError):  # abandoned and cleaned meanwhile
-                self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
+            self._hand_over(LeaseFile(valid_until=self._valid_until.total_seconds()))
             return held
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
@@ -138,11 +137,11 @@ class Session:
     def ask_to_stop(self, stop: Stop) -> None:
         """Tell the trainer to checkpoint and end."""
         deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
-        self.run_dir.write(StopRequest(reason=stop.reason, deadline=deadline))
+        self._hand_over(StopRequest(reason=stop.reason, deadline=deadline))
 
     def ask_for_checkpoint(self, seq: int) -> None:
         """Tell the trainer to checkpoint and go on."""
-        self.run_dir.write(CheckpointRequest(seq=seq))
+        self._hand_over(CheckpointRequest(seq=seq))
 
     def conclude(self, ending: Ending, stop: Stop | None) -> bool:
         """Tell the ending and give the lease back. False: it had been lost, and nothing was told.
@@ -214,6 +213,17 @@ class Session:
             self._events.emit(first.kind, **first.data)
             with self._outbox_lock:
                 del self._outbox[0]
+
+    def _hand_over(self, document: RunFile) -> None:
+        """Write a file for the trainer. The program may have filled the disk: that is no reason for the agent to end,
+        which would start the program again and again. A trainer that does not hear of a renewal ends with the lease
+        that it knows of, and one that does not hear of a stop gets its SIGTERM."""
+        try:
+            self.run_dir.write(document)
+        except FileNotFoundError:  # abandoned and cleaned meanwhile
+            return
+        except OSError as error:
+            _log.error("job %s, epoch %d: %s not written: %s", *self.key, document.file_name, error)
 
     def _quietly(self, what: str, action: Callable[[], None]) -> None:
         try:

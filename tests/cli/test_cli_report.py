@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from everspot_cli.report.terminal import money
-from everspot_core.records import Reason
+from everspot_core.records import LaunchRecord, Market, Reason
 
 ROOT = Path(__file__).parents[2]
 AS_OF = "2026-03-01T15:00:00Z"
@@ -101,6 +101,22 @@ def test_an_empty_cluster_has_an_empty_report(world):
     assert (report["cost_usd"], report["savings_percent"], report["accuracy"], report["jobs"]) == (0, None, None, [])
     answer = world.run("report", "--html", str(world.root / "r.html"))
     assert answer.code == 0, answer.err
+
+
+def test_the_picture_of_a_long_life_shows_the_instances_launched_last(world):
+    for number in range(203):
+        at = T0 + timedelta(seconds=number)
+        world.store.launches.create(
+            f"i-{number:03}",
+            LaunchRecord(instance_id=f"i-{number:03}", instance_type="m6i.large", zone="us-east-1a",
+                         market=Market.ON_DEMAND, launched_at=at),
+        )  # fmt: skip
+    page = world.root / "r.html"
+    assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0
+    drawing = page.read_text().split("<svg")[1].split("<h2>")[0]
+    assert drawing.count('class="id"') == 200
+    assert "i-202" in drawing
+    assert "3 older ones are left out" in drawing
 
 
 def test_a_loss_is_shown_as_negative_savings(world):

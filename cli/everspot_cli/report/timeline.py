@@ -14,6 +14,7 @@ from everspot_cli.tables import duration
 LABEL, WIDTH, RIGHT = 272, 1180, 28  # units of the drawing
 ROW, BAR, TOP = 30, 16, 34
 COLOURS = 8
+ROWS = 200  # a taller picture shows nothing any more
 _STEPS = [timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)] + [
     timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)
 ]
@@ -45,7 +46,8 @@ def draw(material: Material, only: str | None = None) -> str:
     chosen = [i for i in material.bill.instances if only is None or any(u.job_id == only for u in i.usages)]
     if not chosen:
         return "<p>No instance has been launched yet.</p>"
-    ordered = sorted(chosen, key=lambda i: (i.launch.role is Role.SCHEDULER, i.launch.instance_type, i.launch.zone,
+    newest = sorted(chosen, key=lambda i: (i.launch.launched_at, i.launch.instance_id))[-ROWS:]
+    ordered = sorted(newest, key=lambda i: (i.launch.role is Role.SCHEDULER, i.launch.instance_type, i.launch.zone,
                                             i.launch.launched_at))  # fmt: skip
     start = min(i.launch.launched_at for i in ordered)
     end = max(i.end for i in ordered)
@@ -64,7 +66,9 @@ def draw(material: Material, only: str | None = None) -> str:
             parts.append(f'<line class="pool" x1="0" x2="{WIDTH}" y1="{top - 1}" y2="{top - 1}"/>')
         parts += _row(material, axis, instance, top, colour, only)
         pool = here
-    return "\n".join([*parts, "</svg>"])
+    left = len(chosen) - len(newest)
+    note = f"\n<p>The {ROWS} instances that were launched last; {left} older ones are left out of it.</p>" if left else ""
+    return "\n".join([*parts, "</svg>"]) + note
 
 
 def legend(material: Material, only: str | None = None) -> str:

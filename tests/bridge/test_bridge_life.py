@@ -83,6 +83,9 @@ def test_a_creation_past_its_timeout_is_handed_over_half_done_and_can_be_deleted
     outputs = wire.load(half.properties)
     assert outputs["name"] == "slow"
     assert wire.load(half.inputs)["delaySeconds"] == 3
+    # The next `up` updates what is half done, also without a change in the program.
+    outputs = door.update(QUEUE, half.id, outputs, wire.load(half.inputs))
+    assert outputs["delaySeconds"] == 3 and outputs["url"] == half.id
     # The deletion's own timeout holds as well: upstream waits for longer than a second.
     with pytest.raises(grpc.RpcError, match="timeout while waiting"):
         door.delete(QUEUE, half.id, outputs, timeout=1)

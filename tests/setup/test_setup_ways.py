@@ -66,11 +66,20 @@ def test_an_official_engine_is_taken_only_with_the_sum_that_is_published(ask, ch
 
 def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(ask, checkout, place):
     url, folder = place
-    archive(folder / "plugin.tar.gz", pulumi_resource_aws="#!/bin/sh\n")
+    archive(folder / "plugin.tar.gz", pulumi_resource_aws='#!/bin/sh\necho "proxy=$HTTP_PROXY $*"\n')
     code = f"import provider; provider.RELEASE = '{url}/plugin.tar.gz'; print(provider.make())\n"
-    code += "print(provider.official_in_place(), provider.products() == [provider.NOTE, provider.PLUGIN])"
+    code += "print(provider.official_in_place(), all(p.exists() for p in provider.products()))"
     text = ask(code)
     assert "the official plugin" in text and "True True" in text
+
+    def started(**env):
+        plugin = checkout / ".everspot/toolchain/plugins/pulumi-resource-aws"
+        return subprocess.run([plugin, "a", "b c"], env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+    # What the local cloud needs besides, and no other endpoint.
+    assert started(AWS_ENDPOINT_URL="http://127.0.0.1:5") == "proxy=http://127.0.0.1:5 a b c"
+    assert started(AWS_ENDPOINT_URL="http://127.0.0.1:5", HTTP_PROXY="mine") == "proxy=mine a b c"
+    assert started(AWS_ENDPOINT_URL="https://cloud.example") == started() == "proxy= a b c"
 
     # Something else than the plugin, such as a portal's page, is none; then the build is tried, here without Go.
     (folder / "plugin.tar.gz").write_text("<html>Sign in</html>")

@@ -16,11 +16,22 @@ UPSTREAM = ROOT / "tools" / "upstream_aws"
 MODULE = "github.com/hashicorp/terraform-provider-aws"
 SOURCE = TOOLCHAIN / "src" / "terraform-provider-aws"
 PLUGIN = PLUGINS / "pulumi-resource-aws"
+OFFICIAL = PLUGINS / "official" / PLUGIN.name
 NOTE = TOOLCHAIN / "provider"  # a note of which of the two it is
 BRIDGE = """#!/bin/sh
 # Written by set-up: the bridge, under the name by which the Pulumi engine looks for the AWS provider.
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../../.." && pwd)
 EVERSPOT_TOOLCHAIN="$root/.everspot/toolchain" exec "$root/.venv/bin/python" -m everspot_local.bridge "$@"
+"""
+
+LAUNCHER = """#!/bin/sh
+# Written by set-up: starts the official plugin. S3 Control puts the account before the endpoint's host name, and a name
+# such as 123456789012.127.0.0.1 cannot be looked up. So an endpoint that is an address is its proxy for plain HTTP too.
+case "${AWS_ENDPOINT_URL-}" in
+http://[0-9]*.[0-9]*.[0-9]*.[0-9]*)
+    if [ -z "${HTTP_PROXY-}${http_proxy-}" ]; then export HTTP_PROXY="$AWS_ENDPOINT_URL"; fi ;;
+esac
+exec "$(dirname -- "$0")/official/pulumi-resource-aws" "$@"
 """
 
 
@@ -43,8 +54,10 @@ def official() -> None:
     plugin = archive.parent / "aws" / PLUGIN.name
     if not plugin.exists():
         raise Unreachable(f"{archive.name} holds no {PLUGIN.name}")
-    PLUGINS.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(plugin, PLUGIN)
+    OFFICIAL.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(plugin, OFFICIAL)
+    PLUGIN.write_text(LAUNCHER)
+    PLUGIN.chmod(0o755)
 
 
 def built() -> None:
@@ -94,8 +107,7 @@ def official_in_place() -> bool:
 
 def products() -> list[Path]:
     """Return what proves that there is a plugin."""
-    bridged = NOTE.exists() and NOTE.read_text() == "bridge"
-    return [NOTE, PLUGIN, *([BIN / "terraform-provider-aws"] if bridged else [])]
+    return [NOTE, PLUGIN, OFFICIAL if official_in_place() else BIN / "terraform-provider-aws"]
 
 
 step = Step("provider", (UPSTREAM / "go.mod", UPSTREAM / "go.sum", UPSTREAM / "trim.py"), products, make)

@@ -236,7 +236,15 @@ def test_wait_is_bounded(past):
     assert "has not ended within 1s" in answer.err
 
 
-def test_logs_join_all_attempts(past):
+def test_logs_are_the_bytes_that_were_printed(past):
+    past.store.append_log("moved", 1, 0, b"first\n")
+    letter = "é".encode()
+    past.store.append_log("moved", 1, 1, letter[:1])  # a chunk ends where it has to
+    past.store.append_log("moved", 1, 2, letter[1:] + b"\n")
+    assert past.run("logs", "moved").out == "first\né\n"
+
+
+def test_logs_go_on_over_attempts(past):
     past.store.append_log("moved", 1, 0, b"first\n")
     past.store.append_log("moved", 2, 0, b"second\n")
     assert past.run("logs", "moved").out == "first\nsecond\n"

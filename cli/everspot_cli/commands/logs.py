@@ -55,7 +55,8 @@ def _print(session: Session, job: str, after: tuple[int, int] | None) -> tuple[i
         if session.json:
             session.answer_line({"epoch": chunk.epoch, "seq": chunk.seq, "text": chunk.data.decode(errors="replace")})
         else:
-            sys.stdout.write(chunk.data.decode(errors="replace"))
+            # As bytes: a chunk may end in the middle of a letter.
+            sys.stdout.buffer.write(chunk.data)
             sys.stdout.flush()
         after = chunk.position
     return after

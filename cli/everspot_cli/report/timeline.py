@@ -67,7 +67,9 @@ def draw(material: Material, only: str | None = None) -> str:
         parts += _row(material, axis, instance, top, colour, only)
         pool = here
     left = len(chosen) - len(newest)
-    note = f"\n<p>The {ROWS} instances that were launched last; {left} older ones are left out of it.</p>" if left else ""
+    note = (
+        f"\n<p>The {ROWS} instances that were launched last; {left} older ones are left out of it.</p>" if left else ""
+    )
     return "\n".join([*parts, "</svg>"]) + note
 
 

@@ -142,6 +142,18 @@ def test_a_report_of_an_earlier_moment_knows_nothing_of_later_ones(past):
     assert "was submitted after 2026-03-01 13:08:20 UTC" in answer.err
 
 
+def test_a_job_that_ended_by_a_clock_that_is_ahead_has_ended(world):
+    ahead = (datetime.now(UTC) - T0).total_seconds() + 30
+    world.launch("i-base", 0)
+    world.submit("quick", ahead)
+    world.assign("quick", "i-base", ahead)
+    world.start("quick", ahead)
+    world.finish("quick", ahead + 5, 10, 0.9)
+    (job,) = world.run("--json", "report").json["jobs"]
+    assert (job["state"], job["accuracy"], job["total_duration_seconds"] >= 0) == ("SUCCEEDED", 0.9, True)
+    assert world.run("compare", "quick").code == 0
+
+
 def test_a_report_of_a_moment_to_come_says_that_it_is_one(world):
     assert "has not come yet" in world.run("--json", "report", "--as-of", "2126-01-01T00:00:00Z").json["notes"][0]
 
@@ -209,7 +221,9 @@ def test_compare_puts_spot_beside_on_demand(past):
     assert [s["interruptions"] for s in sides] == [2, 0]
     assert sides[0]["cost_usd"] < sides[1]["cost_usd"]
     assert sides[0]["job_duration_seconds"] - sides[1]["job_duration_seconds"] == 20 + 30 + 250 + 30
-    assert "costs 48.5 % less" in past.run("compare", "moved").out
+    told = past.run("compare", "moved").out
+    assert "costs 48.5 % less" in told
+    assert "List prices of c6i.large, m7i.large: skypilot-catalog" in told.replace("skypilot-org/", "")
     others = past.run("--json", "compare", "moved", "steady").json["sides"]
     assert others[1]["side"] == "steady as it ran"
     two = past.run("--json", "compare", "moved", "steady").json

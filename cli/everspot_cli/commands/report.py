@@ -13,7 +13,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.report.gather import gather
 from everspot_cli.report.html import document
 from everspot_cli.report.model import build
-from everspot_cli.report.terminal import money, page, percent
+from everspot_cli.report.terminal import money, page, percent, where_prices_come_from
 from everspot_cli.session import Session
 from everspot_cli.tables import duration
 from everspot_cli.views import find_job
@@ -96,15 +96,20 @@ def compare(
     """
     session = session_of(context, json)
     ids = [find_job(session, given).job_id for given in (job_id, *([other] if other else []))]
-    jobs = {job["job_id"]: job for job in build(gather(session), _today())["jobs"]}
-    left = _as_it_ran(jobs[ids[0]])
-    right = _as_it_ran(jobs[ids[1]]) if other else _on_demand(jobs[ids[0]])
+    material = gather(session)
+    reports = [build(material, _today(), job) for job in ids]
+    jobs = [report["jobs"][0] for report in reports]
+    left = _as_it_ran(jobs[0])
+    right = _as_it_ran(jobs[1]) if other else _on_demand(jobs[0])
     if session.json:
-        saved = _cheaper(left, right) if other else jobs[ids[0]]["savings_percent"]
-        session.answer({"job_id": ids[0], "sides": [left, right],
+        saved = _cheaper(left, right) if other else jobs[0]["savings_percent"]
+        prices = [price for report in reports for price in report["list_prices"]]
+        session.answer({"job_id": ids[0], "sides": [left, right], "list_prices": prices,
                         "savings_percent": None if saved is None else round(saved, 2)})  # fmt: skip
     else:
         _print(session, left, right)
+        told = dict.fromkeys(line for report in reports for line in where_prices_come_from(report))
+        session.console.print(Text("\n".join(told), style="dim"))
 
 
 def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:

@@ -38,16 +38,19 @@ class Material:
 def gather(session: Session, as_of: datetime | None = None) -> Material:
     """Read the whole cluster and compute its bill. Always all jobs: each pays for its own seconds only if the others'
     are known. Without `as_of` it is this moment, and the ledger is brought up to date for it."""
-    store, note = session.store, None
+    store, note, earlier = session.store, None, as_of
     if as_of is None:
         as_of = session.now
         note = settle(session)
     elif as_of > session.now:
         note = "this moment has not come yet: what runs now is counted as if it ran until then"
     scanned = sorted(store.jobs.scan().items())
-    submissions = {job: doc.value for job, doc in scanned if doc.value.submitted_at <= as_of}
+    # Of this moment everything counts: what another machine's clock, being ahead, says will be, has been.
+    submissions = {job: doc.value for job, doc in scanned if earlier is None or doc.value.submitted_at <= as_of}
     records = {job: doc.value for job, doc in store.records.scan().items()}
-    events = {job: [e for e in found if e.at <= as_of] for job, found in events_of(session, list(submissions)).items()}
+    events = events_of(session, list(submissions))
+    if earlier is not None:
+        events = {job: [e for e in found if e.at <= as_of] for job, found in events.items()}
     computed = bill(
         [doc.value for doc in store.launches.scan().values()],
         [doc.value for doc in store.ends.scan().values()],
@@ -65,7 +68,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         catalogue=session.catalogue,
         submissions=submissions,
         records={
-            job: _as_of(records.get(job) or pending(job, s.submitted_at), events[job], as_of)
+            job: _as_of(records.get(job) or pending(job, s.submitted_at), events[job], earlier)
             for job, s in submissions.items()
         },
         instances={i: doc.value for i, doc in store.instances.scan().items()},
@@ -74,10 +77,10 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     )
 
 
-def _as_of(record: JobRecord, events: list[Event], as_of: datetime) -> JobRecord:
+def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
     """The record as it was at an earlier moment, as far as the events up to then tell: a job that has ended since had
     not ended."""
-    if not record.state.final or record.changed_at <= as_of:
+    if as_of is None or not record.state.final or record.changed_at <= as_of:
         return record
     history = attempts(events)
     last = history[-1] if history else None

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from everspot_cli.report.gather import Material
-from everspot_cli.report.terminal import clock, money, percent, waived
+from everspot_cli.report.terminal import clock, money, percent, waived, where_prices_come_from
 from everspot_cli.report.timeline import draw, legend
 from everspot_cli.tables import duration
 
@@ -202,9 +202,5 @@ def _definitions(report: dict[str, Any]) -> str:
 def _footer(report: dict[str, Any]) -> str:
     lines = [f"Of the saving, free: {free}."] if (free := waived(report)) else []
     lines.append(f"Not in these figures: {', '.join(report['left_out'])}.")
-    sources: dict[tuple[str, str], list[str]] = {}
-    for price in report["list_prices"]:
-        sources.setdefault((price["source"], price["age"]), []).append(price["instance_type"])
-    lines += [f"List prices of {', '.join(types)}: {source}, {age}." for (source, age), types in sources.items()]
-    lines += [f"Note: {note}." for note in report["notes"]]
+    lines += where_prices_come_from(report)
     return "<footer>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</footer>"

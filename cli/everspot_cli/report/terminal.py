@@ -163,10 +163,16 @@ def _usage(report: dict[str, Any]) -> Table:
 
 
 def _small_print(report: dict[str, Any]) -> Text:
-    lines = [f"Not in these figures: {', '.join(report['left_out'])}."]
+    lines = [f"Not in these figures: {', '.join(report['left_out'])}.", *where_prices_come_from(report)]
+    return Text("\n".join(lines), style="dim")
+
+
+def where_prices_come_from(report: dict[str, Any]) -> list[str]:
+    """The source and age of every price, and what had to be assumed, a sentence each."""
+    lines = ["Spot prices: what the cloud stated for each moment."] if report["spot_hours"] else []
     sources: dict[tuple[str, str], list[str]] = {}
     for price in report["list_prices"]:
-        sources.setdefault((price["source"], price["age"]), []).append(price["instance_type"])
+        types = sources.setdefault((price["source"], price["age"]), [])
+        types += [price["instance_type"]] * (price["instance_type"] not in types)
     lines += [f"List prices of {', '.join(types)}: {source}, {age}." for (source, age), types in sources.items()]
-    lines += [f"Note: {note}." for note in report["notes"]]
-    return Text("\n".join(lines), style="dim")
+    return lines + [f"Note: {note}." for note in report["notes"]]

@@ -29,7 +29,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
-from everspot_store.errors import JobExists, KeyTaken, StoreError
+from everspot_store.errors import BadDocument, JobExists, KeyTaken, StoreError
 from everspot_store.events import EventWriter, ordered
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
@@ -219,7 +219,10 @@ class Store:
         """
         key = f"{event.job_id}/{event.epoch:06d}-{event.writer}-{event.seq:06d}"
         if self._events.create(key, event) is None:
-            there = self._events.get(key)
+            try:
+                there = self._events.get(key)
+            except BadDocument:  # another release's: not this one, then
+                there = None
             if there is None or there.value != event:
                 raise KeyTaken(self._events.key(key))
 

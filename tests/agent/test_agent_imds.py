@@ -8,11 +8,11 @@ import pytest
 from agent_kit import MetadataServer, metadata_pages
 from everspot_core.manifest import Cloud, Manifest
 from everspot_core.records import Market, NoticeKind
-from everspot_store import ManualClock
+from everspot_store import ManualClock, Store
 from everspot_train.agent.hardware import measure, nominal, parse_gpus
 from everspot_train.agent.imds import ATTEMPTS, TOKEN_TTL, ImdsClient, ImdsMetadata, endpoint_from
 from everspot_train.agent.metadata import FolderMetadata, Identity, MetadataError, MetadataUnavailable
-from everspot_train.agent.watch import sources_from
+from everspot_train.agent.watch import Watch, sources_from
 
 MANIFEST = Manifest(cluster="c", cloud=Cloud.AWS, control_url="s3://control", data_url="s3://data")
 
@@ -157,3 +157,18 @@ def test_this_machine_can_be_measured() -> None:
     found = measure()
     assert found.vcpus >= 1
     assert found.memory_gib > 0.4
+
+
+def test_an_interruption_is_heard_though_the_rebalance_recommendation_is_garbage(
+    client: ImdsClient, server: MetadataServer, clock: ManualClock, tmp_path: Path
+) -> None:
+    url = f"file://{tmp_path}"
+    watch = Watch(Store.open(url, url, clock=clock), ImdsMetadata(client, clock), "i-0abc", clock)
+    server.pages["latest/meta-data/events/recommendations/rebalance"] = "{"
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    server.announce_interruption(at)
+
+    watch.poll_notices()
+
+    heard = watch.sighting().interruption
+    assert heard is not None and heard.action_at == at

@@ -9,7 +9,7 @@ import pytest
 from everspot_core import lease as transitions
 from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind, JobState, Market, PricePoint, Progress, Reason, Request
-from everspot_store import Fenced, JobExists, ManualClock, Store
+from everspot_store import Fenced, JobExists, KeyTaken, ManualClock, Store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 Make = Callable[..., JobSubmission]
@@ -117,6 +117,13 @@ def test_a_writer_that_starts_again_goes_on_behind_its_last_number(store: Store)
     assert len(store.events("job-1")) == 2
     store.append_event(again)
     assert len(store.events("job-1")) == 2
+
+
+def test_a_number_taken_by_an_event_of_another_release_is_taken(store: Store) -> None:
+    event = store.event_writer("job-1", 1, "scheduler").emit(EventKind.ASSIGNED)
+    store.control.put("events/job-1/000001-scheduler-000000.json", b'{"kind": "sung"}')
+    with pytest.raises(KeyTaken):
+        store.append_event(event)
 
 
 def test_prices_drain_logs_and_metrics_come_back(store: Store) -> None:

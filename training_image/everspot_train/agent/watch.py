@@ -112,14 +112,14 @@ class Watch:
             return
         try:
             interruption = self._metadata.interruption()
+            if interruption is not None and self._interruption is None:  # whatever becomes of the other question
+                _log.warning("this instance will be taken away at %s", interruption.action_at)
+                self._interruption = interruption
             rebalance = self._metadata.rebalance()
         except MetadataError as error:
             self.metadata_contact.failed(error)
             return
         self.metadata_contact.reached()
-        if interruption is not None and self._interruption is None:
-            _log.warning("this instance will be taken away at %s", interruption.action_at)
-            self._interruption = interruption
         if rebalance is not None and (self._rebalance is None or self._rebalance.action_at != rebalance.action_at):
             _log.warning("the cloud recommends to be ready to leave")
             self._rebalance = rebalance

@@ -1,6 +1,7 @@
 """The append-only history of a job."""
 
 import threading
+from datetime import datetime
 
 from everspot_core.clock import Clock
 from everspot_core.records import Event, EventKind
@@ -39,15 +40,19 @@ class EventWriter:
         self._seq = 0
         self._lock = threading.Lock()
 
-    def emit(self, kind: EventKind, **data: JsonValue) -> Event:
-        """Write one event, stamped with the market's time now.
+    def now(self) -> datetime:
+        """The moment that `emit` would stamp: for an event that happens now and is written later."""
+        return self._clock.now()
+
+    def emit(self, kind: EventKind, happened: datetime | None = None, /, **data: JsonValue) -> Event:
+        """Write one event, stamped with the market's time when it happened, by default now.
 
         Raises:
             StoreUnavailable: if the store could not be reached. The event may be written all the same; the next one
                 gets a number of its own.
         """
         with self._lock:
-            event = self._first.model_copy(update={"kind": kind, "at": self._clock.now(), "data": data})
+            event = self._first.model_copy(update={"kind": kind, "at": happened or self._clock.now(), "data": data})
             for _ in range(_TAKEN_LIMIT):
                 event = event.model_copy(update={"seq": self._seq})
                 self._seq += 1

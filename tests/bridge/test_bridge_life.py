@@ -9,8 +9,8 @@ import pytest
 from everspot_local.bridge import wire
 from everspot_local.bridge.state import TIMEOUTS_KEY
 from everspot_local.bridge.upstream import Upstream
-from google.rpc import status_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
+from pulumi.runtime.proto import status_pb2
 
 TOOLS = Path(__file__).parents[2] / ".everspot" / "toolchain"
 ROLE, VPC, QUEUE = "aws:iam/role:Role", "aws:ec2/vpc:Vpc", "aws:sqs/queue:Queue"

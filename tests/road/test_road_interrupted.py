@@ -34,16 +34,17 @@ def test_nothing_is_left_after_an_interrupt(tmp_path: Path, number: signal.Signa
         [sys.executable, "-u", "-m", "everspot_local.demo", "--out", str(out)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if "up -s local" in line:
-            break
-    time.sleep(10)  # the engine, the provider and the cloud are at work now
-    assert len(processes_of(out)) >= 3
-    if number is signal.SIGINT:
-        os.killpg(demo.pid, number)  # as a terminal does it: to everyone in the foreground
-    else:
-        demo.send_signal(number)
-    told = demo.stdout.read()
-    assert demo.wait(timeout=60) == 128 + number, told
+    with demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "up -s local" in line:
+                break
+        time.sleep(10)  # the engine, the provider and the cloud are at work now
+        assert len(processes_of(out)) >= 3
+        if number is signal.SIGINT:
+            os.killpg(demo.pid, number)  # as a terminal does it: to everyone in the foreground
+        else:
+            demo.send_signal(number)
+        told = demo.stdout.read()
+    assert demo.returncode == 128 + number, told
     assert processes_of(out) == []

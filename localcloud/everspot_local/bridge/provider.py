@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, empty_pb2
-from google.rpc import status_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from everspot_local.bridge import autoname, state, wire
 from everspot_local.bridge.names import Mapping, NameMismatch

@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -40,6 +40,7 @@ TAIL_BYTES = 8000
 @dataclass(frozen=True)
 class _Pending:
     kind: EventKind
+    at: datetime
     data: dict[str, JsonValue]
 
 
@@ -124,7 +125,7 @@ class Session:
     def say(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""
         with self._outbox_lock:
-            self._outbox.append(_Pending(kind, data))
+            self._outbox.append(_Pending(kind, self._events.now(), data))
 
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
@@ -210,7 +211,7 @@ class Session:
                 if not self._outbox:
                     return
                 first = self._outbox[0]
-            self._events.emit(first.kind, **first.data)
+            self._events.emit(first.kind, first.at, **first.data)
             with self._outbox_lock:
                 del self._outbox[0]
 

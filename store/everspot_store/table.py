@@ -64,7 +64,7 @@ class Table(Generic[D]):
             entry.key[len(self.prefix) : -len(".json")]: entry.etag
             for entry in self.bucket.list(prefix)
             if entry.key.endswith(".json")
-            and (wanted is None or wanted(entry.key[len(self.prefix) + 1 : -len(".json")]))
+            and (wanted is None or wanted(entry.key[len(self.prefix) : -len(".json")]))
         }
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]

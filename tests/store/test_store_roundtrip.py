@@ -110,6 +110,14 @@ def test_events_are_numbered_and_ordered(store: Store, clock: ManualClock) -> No
     ]
 
 
+@pytest.mark.parametrize("job_id", ["job-1", "my-trainer-1"])
+def test_a_brief_history_leaves_out_what_trainers_wrote_and_nothing_else(store: Store, job_id: str) -> None:
+    store.event_writer(job_id, 1, "i-1", "i-1").emit(EventKind.STARTED)
+    store.event_writer(job_id, 1, "trainer-i-1", "i-1").emit(EventKind.TRAINING)
+    assert [event.kind for event in store.events(job_id, brief=True)] == [EventKind.STARTED]
+    assert len(store.events(job_id)) == 2
+
+
 def test_a_writer_that_starts_again_goes_on_behind_its_last_number(store: Store) -> None:
     store.event_writer("job-1", 1, "i-1").emit(EventKind.STARTED)
     again = store.event_writer("job-1", 1, "i-1").emit(EventKind.ERROR, message="x")

@@ -63,8 +63,7 @@ class Table(Generic[D]):
         listed = {
             entry.key[len(self.prefix) : -len(".json")]: entry.etag
             for entry in self.bucket.list(prefix)
-            if entry.key.endswith(".json")
-            and (wanted is None or wanted(entry.key[len(self.prefix) : -len(".json")]))
+            if entry.key.endswith(".json") and (wanted is None or wanted(entry.key[len(self.prefix) : -len(".json")]))
         }
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]

@@ -103,7 +103,7 @@ class Door:
     def check(self, token, inputs, olds=None, name="it"):
         """Return the checked inputs and {property: why it is refused}."""
         request = pb.CheckRequest(
-            urn=self.urn(token, name), news=wire.dump(inputs), olds=wire.dump(olds or {}), randomSeed=b"x"
+            urn=self.urn(token, name), news=wire.dump(inputs), olds=wire.dump(olds or {}), randomSeed=os.urandom(8)
         )
         answer = self.stub.Check(request)
         return wire.load(answer.inputs), {f.property: f.reason for f in answer.failures}

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 from everspot_local.bridge import wire
-from everspot_local.bridge.state import TIMEOUTS_KEY
+from everspot_local.bridge.state import TIMEOUTS_KEY, load
 from everspot_local.bridge.upstream import Upstream
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import status_pb2
@@ -119,6 +119,16 @@ def test_a_state_of_an_older_schema_is_upgraded_by_upstream(door):
     assert door.diff(VPC, made, old, news).changes == NONE
     door.delete(VPC, made, old)
     assert door.read(VPC, made, outputs)[0] == ""
+
+
+def test_an_upgrade_reads_what_only_the_older_schema_had(resources):
+    instance = resources.mapping("aws:ec2/instance:Instance")
+    old = {"cpuCoreCount": 2, "cpuThreadsPerCore": 1, "ami": "ami-1", "__meta": json.dumps({"schema_version": "1"})}
+    upgraded = load(resources.upstream, instance, "i-1", old)
+    options = upgraded.value["cpu_options"][0]
+    assert (options["core_count"], options["threads_per_core"]) == (2, 1)
+    assert (upgraded.id, upgraded.value["ami"]) == ("i-1", "ami-1")
+    assert "cpu_core_count" not in upgraded.value
 
 
 def test_only_a_name_that_is_in_the_way_makes_the_deletion_come_first(door):

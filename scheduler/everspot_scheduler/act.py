@@ -111,7 +111,7 @@ class Actor:
         now = self._store.clock.now()
         old = seen.records.get(action.job_id)
         record = old.value if old else lease.pending(action.job_id, now)
-        spent = record.model_copy(update={"epoch": action.epoch, "changed_at": now})
+        spent = record.model_copy(update={"epoch": action.epoch, "beat": 0, "changed_at": now})
         return _outcome(self._write_record(spent, seen))
 
     def _clear(self, action: Clear, seen: Observation) -> Outcome:

@@ -77,5 +77,6 @@ class History:
                 at = given.value.changed_at if given is not None and mine else record.changed_at
                 there = seen.instances.get(record.owner or "")
                 self.assigned(record, at, there.value if there is not None else None)
-            if record.state is JobState.PENDING and record.last_reason is Reason.LOST:
+            # An epoch that was spent without an owner has had no beat, and lost nothing.
+            if record.state is JobState.PENDING and record.last_reason is Reason.LOST and record.beat > 0:
                 self.lost(record, record.epoch, "expired")

@@ -4,7 +4,17 @@ import itertools
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import EventKind, InstanceState, JobState, Market, NoticeKind, Order, Reason, Request
+from everspot_core.records import (
+    Assignment,
+    EventKind,
+    InstanceState,
+    JobState,
+    Market,
+    NoticeKind,
+    Order,
+    Reason,
+    Request,
+)
 from everspot_core.records import Notice as CloudNotice
 from everspot_scheduler.cloud import MessageKind, Phase, Trouble
 from everspot_store import StoreDenied, StoreUnavailable
@@ -139,6 +149,25 @@ def test_a_silent_owner_loses_its_job_after_the_lease_and_not_before(cluster: Cl
     assert (record.owner, record.last_reason) == ("i-2", Reason.LOST)
     (lost,) = cluster.told("j", EventKind.LOST)
     assert lost.data["cause"] == "expired"
+
+
+def test_an_epoch_that_was_spent_after_a_loss_has_lost_nothing(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.submit("j")
+    cluster.run(3)
+    cluster.end("i-1", interrupted=False)
+    cluster.run(10)
+    assert [e.epoch for e in cluster.told("j", EventKind.LOST)] == [1]
+    cluster.agent("i-2")
+    half = Assignment(instance_id="i-2", job_id="j", epoch=2, changed_at=cluster.clock.now())
+    cluster.store.assignments.create("i-2", half)
+    cluster.store.request_drain(request(cluster))
+    cluster.run(2)
+    assert cluster.store.records.get("j").value.epoch == 2
+
+    cluster.scheduler("s2").tick()
+
+    assert [e.epoch for e in cluster.told("j", EventKind.LOST)] == [1]
 
 
 def test_a_scheduler_that_starts_anew_grants_the_whole_lease_again(cluster: Cluster) -> None:

@@ -42,9 +42,7 @@ class Actions:
         except TypeError as error:
             raise ValueError(f"action {name}: {str(error).partition('() ')[2]}") from None
 
-    def interrupt(
-        self, instance: str, notice: bool = True, rebalance: Any = None, lead: Any = None
-    ) -> dict[str, Any]:
+    def interrupt(self, instance: str, notice: bool = True, rebalance: Any = None, lead: Any = None) -> dict[str, Any]:
         """Take an instance away: a Spot one after the usual notice, any one at once with `notice` false.
 
         `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: recommend

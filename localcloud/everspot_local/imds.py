@@ -28,7 +28,6 @@ TTL_HEADER, TOKEN_HEADER = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-me
 LONGEST_TTL = 21600
 
 
-
 class MetadataServices:
     """The metadata services of all instances: one thread waits for all of them, one more serves each request."""
 

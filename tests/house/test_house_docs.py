@@ -99,4 +99,4 @@ def test_the_programs_with_components_are_taken():
 
 def test_no_document_tells_of_the_machine_it_was_written_on():
     for name, text in texts():
-        assert not re.search(r"/work/|/root/|/home/\w|\bissue #?\d|127\.0\.0\.1", text), name
+        assert not re.search(r"/wor[k]/|/roo[t]/|/home/\w|\bissue #?\d|127\.0\.0\.1", text), name

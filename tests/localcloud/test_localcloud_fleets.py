@@ -195,9 +195,7 @@ def test_instance_types_that_do_not_exist_or_are_not_offered_are_refused(kit: An
     with pytest.raises(ClientError) as caught:
         kit.fleet(1, helpers.override("m6i.enormous", "a"), Type="instant")
     assert code(caught) == "InvalidInstanceType"
-    nowhere = next(
-        z for z in "abcdef" if kit.cloud.world.pools.get("p4de.24xlarge", f"us-east-1{z}") is None
-    )
+    nowhere = next(z for z in "abcdef" if kit.cloud.world.pools.get("p4de.24xlarge", f"us-east-1{z}") is None)
     answer = kit.fleet(1, helpers.override("p4de.24xlarge", nowhere), Type="instant")
     assert answer["Errors"][0]["ErrorCode"] == "UnfulfillableCapacity"
     with pytest.raises(ClientError) as caught:

@@ -12,9 +12,7 @@ from everspot_local.world import Options
 TRUST = json.dumps(
     {
         "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-        ],
+        "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
     }
 )
 ARN = "arn:aws:ec2:us-east-1:123456789012"

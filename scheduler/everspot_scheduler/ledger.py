@@ -39,6 +39,7 @@ class Ledger:
         self._points: dict[tuple[str, str, Market, datetime], PricePoint] = {}
         self._priced: dict[tuple[str, str], datetime] = {}
         self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
+        self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer tells of
         self._loaded = False
 
     def load(self) -> None:
@@ -97,12 +98,16 @@ class Ledger:
     def _note_vanished(self, name: str, facts: Facts) -> None:
         """An instance that the cloud has forgotten ended while no scheduler looked; its last heartbeat is what is left.
 
-        Not at once: a description may lag behind the launch that another scheduler has noted.
+        Not at once: a description may lag behind the launch that another scheduler has noted. And not while it beats:
+        one that lost its tag, or was left out of an answer, lives and costs money all the same.
         """
+        found = self._store.instances.get(name)
+        if found is not None and self._last_beats.get(name) != found.etag:
+            self._last_beats[name] = found.etag
+            self._first_missed.pop(name, None)
         waited, _ = self._missing(name)
         if waited < GRACE or not facts.described:
             return
-        found = self._store.instances.get(name)
         beat = found.value.updated_at if found is not None else self.launches[name].launched_at
         self._write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
 

@@ -103,6 +103,20 @@ def test_an_instance_that_the_cloud_has_forgotten_ended_with_its_last_heartbeat(
     assert (end.ended_at, end.source, end.interrupted) == (beat, "observed", False)
 
 
+def test_an_instance_that_the_cloud_leaves_out_has_not_ended_while_it_beats(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.agent("i-2")
+    cluster.run(10)
+    left_out = cluster.cloud.described.pop("i-1")
+    cluster.run(int(3 * GRACE.total_seconds()))
+    assert cluster.store.ends.get("i-1") is None
+    cluster.cloud.described["i-1"] = left_out
+    cluster.run(10)
+    cluster.end("i-1", interrupted=True)
+    cluster.run(10)
+    assert cluster.store.ends.get("i-1").value.interrupted
+
+
 def test_prices_cover_each_instance_from_its_launch_and_are_noted_once(cluster: Cluster) -> None:
     start = cluster.clock.now()
     cluster.cloud.prices = [price(cluster, start + seconds(n), 0.03 + n / 10_000) for n in (-7200, -600, 20, 50)]

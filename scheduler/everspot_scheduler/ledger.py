@@ -15,7 +15,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.prices import PriceBook
 from everspot_core.records import EndRecord, LaunchRecord, Market, PricePoint
 from everspot_core.schedule import Spent
-from everspot_store import Store
+from everspot_store import BadDocument, Store
 
 from everspot_scheduler.cloud import Cloud, CloudInstance, Phase
 from everspot_scheduler.facts import Facts
@@ -120,8 +120,11 @@ class Ledger:
     def _write_end(self, name: str, ended_at: datetime, *, interrupted: bool, source: str) -> None:
         end = EndRecord(instance_id=name, ended_at=ended_at, interrupted=interrupted, source=source)
         if self._store.ends.create(name, end) is None:
-            found = self._store.ends.get(name)
-            end = found.value if found is not None else end
+            try:
+                found = self._store.ends.get(name)
+                end = found.value if found is not None else end
+            except BadDocument as error:  # it stays for people to look at; scheduling goes on with what is known here
+                _log.error("%s", error)
         self.ends[name] = end
         self._first_missed.pop(name, None)
         _log.info("%s ended at %s (%s)%s", name, end.ended_at.isoformat(), end.source, ", interrupted" * interrupted)

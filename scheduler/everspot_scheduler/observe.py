@@ -1,5 +1,6 @@
 """Reads the store once and makes of it, and of the cloud's word, the view that the plan is made from."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +9,13 @@ from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, Request
 from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, Spent
-from everspot_store import Store, Versioned
+from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.staleness import Staleness
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -67,13 +70,20 @@ class Observer:
             instances=instances,
             cancels=store.cancels.scan(),
             drills=dict(store.drills.scan()),
-            draining=store.drain_request() is not None,
+            draining=self._draining(),
             jobs=store.jobs.scan(),
             stale_records=self._records.stale(ttl),
             stale_instances=self._instances.stale(ttl),
             unreadable_jobs=store.jobs.unreadable | store.records.unreadable,
             unreadable_assignments=store.assignments.unreadable,
         )
+
+    def _draining(self) -> bool:
+        try:
+            return self._store.drain_request() is not None
+        except BadDocument as error:  # somebody asked for a drain, if not in words that can be read
+            _log.error("%s", error)
+            return True
 
     def view(
         self, seen: Observation, facts: Facts, ledger: Ledger, spent: Mapping[str, Spent] | None = None

@@ -117,6 +117,22 @@ def test_an_instance_that_the_cloud_leaves_out_has_not_ended_while_it_beats(clus
     assert cluster.store.ends.get("i-1").value.interrupted
 
 
+def test_what_cannot_be_read_stops_neither_the_ledger_nor_a_drain(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.run(10)
+    cluster.store.control.put("ledger/ends/i-1.json", b"no document")
+    cluster.store.control.put("drain.json", b"no document")
+    cluster.end("i-1", interrupted=True)
+    cluster.submit("job-1")
+    cluster.agent("i-2")
+    cluster.run(30)
+    assert cluster.store.launches.get("i-2") is not None
+    assert cluster.store.records.get("job-1") is None  # the drain is heard: nothing new is assigned
+    cluster.store.clear_drain()
+    cluster.run(30)
+    assert cluster.store.records.get("job-1").value.last_owner == "i-2"
+
+
 def test_prices_cover_each_instance_from_its_launch_and_are_noted_once(cluster: Cluster) -> None:
     start = cluster.clock.now()
     cluster.cloud.prices = [price(cluster, start + seconds(n), 0.03 + n / 10_000) for n in (-7200, -600, 20, 50)]

@@ -158,7 +158,8 @@ def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster:
 
     assert {key for key in before if after.get(key) != before[key]} == {mine(name)}
     assert set(after) == set(before)
-    assert len(cluster.trace()) == executed
+    # The step that it was stopped in may end in its own memory; a next one is not begun.
+    assert len(cluster.trace()) - executed in (0, 1)
     other.signal_tree(signal.SIGCONT)
     scheduler.signal_tree(signal.SIGCONT)
     cluster.wait_state("job-1", JobState.SUCCEEDED, seconds=60)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import ipaddress
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -39,7 +37,13 @@ CHANNEL = (
     ("grpc.max_send_message_length", -1),
     ("grpc.client_idle_timeout_ms", FOREVER_MS),  # the one connection is kept: there is no second
 )
-PR_SET_PDEATHSIG = 1
+DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+parent, binary = int(sys.argv[1]), sys.argv[2]
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() == parent:  # else the bridge ended before the kernel was asked
+    os.execv(binary, [binary])
+"""
 UNKNOWN = msgpack.ExtType(0, b"\0")
 ERROR = 1
 
@@ -101,10 +105,16 @@ def raise_errors(messages: Iterable[Any]) -> list[Diagnostic]:
     return found
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the bridge ends, however it ends (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def command(binary: Path) -> list[str]:
+    """Return the command that starts the provider so that the kernel kills it when the bridge ends, however it ends
+    (Linux only).
+
+    A small program asks for that and then becomes the provider. A forked child of this process, which has gRPC's
+    threads, is no safe place to ask: now and then a start failed there.
+    """
+    if sys.platform != "linux":
+        return [str(binary)]
+    return [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), str(binary)]
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
@@ -142,12 +152,11 @@ class Upstream:
         sink = os.environ.get("EVERSPOT_BRIDGE_LOG")
         with open(sink or os.devnull, "ab") as errors:  # noqa: PTH123 (may be a device)
             self._process = subprocess.Popen(  # noqa: S603 (set-up's own binary)
-                [str(binary)],
+                command(binary),
                 env=environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                preexec_fn=die_with_parent,
             )
         self._lock = threading.Lock()
         self._stub: Any = None

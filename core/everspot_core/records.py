@@ -43,6 +43,7 @@ class Reason(StrEnum):
     ERROR = "error"  # the user's program failed
     LOST = "lost"  # the owner vanished: lease expired, or its instance is gone
     FENCED = "fenced"  # the owner found out that it no longer is one
+    MOVE = "move"  # the scheduler has a better instance for the job
     SHUTDOWN = "shutdown"  # the instance or its agent is being stopped for another reason
 
     @property

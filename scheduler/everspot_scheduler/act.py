@@ -17,6 +17,10 @@ from everspot_core.schedule import (
     Expire,
     Finish,
     Hold,
+    Launch,
+    Refuse,
+    Release,
+    Stay,
     Stop,
     Void,
     Why,
@@ -83,6 +87,10 @@ class Actor:
                 return self._drop_drills(action.job_id, action.drills, seen)
             case Hold():
                 return self._hold(action, seen)
+            case Stay():
+                return Outcome.IDLE
+            case Launch() | Release() | Refuse():
+                raise AssertionError(f"the view offers no pools, and yet: {say(action)}")
 
     def _assign(self, action: Assign, seen: Observation) -> Outcome:
         given = Assignment(

@@ -14,17 +14,33 @@ from everspot_core.schedule.actions import (
     Expire,
     Finish,
     Hold,
+    Launch,
+    Refuse,
+    Release,
+    Stay,
     Stop,
     Void,
     Why,
 )
+from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.plan import plan
-from everspot_core.schedule.view import ClusterView, Drill, InstanceView, JobView, Spent
+from everspot_core.schedule.view import (
+    ClusterView,
+    Drill,
+    InstanceView,
+    JobView,
+    Measured,
+    Outlook,
+    PoolKey,
+    PoolView,
+    Spent,
+)
 from everspot_core.schedule.words import say
 
 __all__ = [
     "Action",
     "Assign",
+    "Behaviour",
     "Clear",
     "ClusterView",
     "Complete",
@@ -36,7 +52,15 @@ __all__ = [
     "Hold",
     "InstanceView",
     "JobView",
+    "Launch",
+    "Measured",
+    "Outlook",
+    "PoolKey",
+    "PoolView",
+    "Refuse",
+    "Release",
     "Spent",
+    "Stay",
     "Stop",
     "Void",
     "Why",

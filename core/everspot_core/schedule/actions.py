@@ -38,6 +38,22 @@ class Why(StrEnum):
     NO_TYPE_FITS = "no-type-fits"  # lacks, types
     NOTHING_SEEN = "nothing-seen"  # no instance and no declared type yet
     ALREADY_STOPPING = "already-stopping"
+    # What a job with capacity of its own is told. Hours and dollars.
+    SPOT_AVAILABLE = "spot-available"  # zone, price
+    WAIT_FOR_SPOT = "wait-for-spot"  # slack_hours: may still be waited
+    LAST_SAFE_MOMENT = "last-safe-moment"  # left_hours, time_hours, changeover_hours
+    ON_DEMAND_PAYS = "on-demand-pays"  # slack_hours, down_hours: waiting would cost more than it may bring
+    STAY_ON_DEMAND = "stay-on-demand"  # up_hours, needed_hours: spot has not been back for long enough to move
+    BACK_TO_SPOT = "back-to-spot"  # up_hours, needed_hours
+    RUNS_WELL = "runs-well"  # market
+    NO_CAPACITY = "no-capacity"  # tried
+    AT_RISK = "at-risk"  # left_hours, time_hours: on-demand is not to be had either
+    CRITICAL = "critical"  # market: reserved or on-demand, at once
+    FAILED_OVER = "failed-over"  # preemptions, window_hours
+    SMALLER_TYPE = "smaller-type"  # preemptions, arrives_hours
+    INFEASIBLE = "infeasible"  # earliest, usd
+    NEEDED_NO_MORE = "needed-no-more"
+    KEPT_FOR_GANG = "kept-for-gang"  # ahead: the job that it would delay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +64,10 @@ class _Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign(_Act):
-    """Put the job on the instance: the instance's assignment first, the job's record second."""
+    """Put the job on the instance: the instance's assignment first, the job's record second.
+
+    `gang`: the other instances of a job that needs several, all or none.
+    """
 
     job_id: str
     instance_id: str
@@ -56,6 +75,7 @@ class Assign(_Act):
     instance_type: str
     zone: str
     market: Market
+    gang: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,4 +163,55 @@ class Hold(_Act):
     job_id: str
 
 
-Action = Assign | Complete | Void | Clear | Stop | Doom | Expire | Finish | DropDrills | Hold
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch(_Act):
+    """Bring instances of a pool for this job. It is put on them once they are ready, and moved if it still runs."""
+
+    job_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release(_Act):
+    """End an instance that a plan had launched: nobody needs it."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay(_Act):
+    """The job stays where it is. Changes nothing; says why."""
+
+    job_id: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse(_Act):
+    """The deadline cannot be kept, whatever is done: the job is not begun. `earliest` could be, for `usd`."""
+
+    job_id: str
+    epoch: int
+    earliest: datetime | None
+    usd: float | None
+
+
+Action = (
+    Assign
+    | Complete
+    | Void
+    | Clear
+    | Stop
+    | Doom
+    | Expire
+    | Finish
+    | DropDrills
+    | Hold
+    | Launch
+    | Release
+    | Stay
+    | Refuse
+)

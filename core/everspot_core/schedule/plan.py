@@ -145,7 +145,9 @@ class _Desk:
                 continue
             owner = self.instances.get(record.owner or "")
             given = owner.assignment if owner is not None else None
-            if owner is None or given is None or not job.owned_by(given) or owner.stopping:
+            if owner is None or owner.instance_id in self.touched_instances:
+                continue
+            if given is None or not job.owned_by(given) or owner.stopping:
                 continue
             stop = self._stop(job, owner)
             if stop is not None:

@@ -4,8 +4,11 @@ Whoever drives the plan (the scheduler's loop, a simulator) makes a view; the pl
 market time. Whether a lease stands still is a flag and not a time, because only the observer's own clock can tell.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import NamedTuple
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSubmission
@@ -16,10 +19,14 @@ from everspot_core.records import (
     InstanceState,
     JobRecord,
     JobState,
+    Market,
     NoticeKind,
     Order,
     Role,
 )
+from everspot_core.schedule.behaviour import Behaviour
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +46,38 @@ class Drill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """How much a job still has to do, on an instance of speed 1, and what it costs to begin again elsewhere.
+
+    `left` and `changeover` are what is expected; the deadline is kept even if both turn out to be their upper bounds.
+    A changeover is launch, set-up and progress that is lost. `changing`: what remains of the one under way.
+    """
+
+    left: timedelta
+    left_upper: timedelta
+    changeover: timedelta
+    changeover_upper: timedelta
+    changing: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a job was seen to use at most. `mixed`: it trains in mixed precision."""
+
+    vcpus: float
+    memory_gib: float
+    gpu_memory_gib: float = 0.0
+    mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job: what was asked for, how it stands, and what is wanted of it.
 
-    `stale`: the record has stood still for a lease's length by the observer's own clock.
+    `stale`: the record has stood still for a lease's length by the observer's own clock. `nodes`: instances that it
+    needs at once (a gang). `preempted_at`: when it lost spot instances of late, oldest first. `speeds`: by instance
+    type, work per hour relative to the type that `outlook` speaks of; `measured_speeds` names those that were measured
+    and not taken from the catalogue.
     """
 
     submission: JobSubmission
@@ -51,6 +86,17 @@ class JobView:
     cancel: bool = False
     drills: tuple[Drill, ...] = ()
     spent: Spent = field(default_factory=Spent)
+    nodes: int = 1
+    outlook: Outlook | None = None
+    preempted_at: tuple[datetime, ...] = ()
+    measured: Measured | None = None
+    speeds: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    measured_speeds: frozenset[str] = frozenset()
+
+    @property
+    def team(self) -> str:
+        """The team that its tags name; empty without."""
+        return self.submission.spec.tags.get("Team", "")
 
     @property
     def job_id(self) -> str:
@@ -85,7 +131,9 @@ class InstanceView:
 
     `stale`: its heartbeat has stood still for a lease's length. `gone`: the cloud, or its own last word, says that it
     runs no more. `doomed`: the cloud will take it, at `deadline` if that is known. `shaky`: the cloud recommends to
-    leave it, which may come to nothing.
+    leave it, which may come to nothing. `launched_for`: the job for which a plan had it launched; None for an instance
+    of the standing fleet. Until it has a record of its own, `pool` says what it is going to be. `residents`: jobs that
+    share it, where instances are shared.
     """
 
     instance_id: str
@@ -96,6 +144,10 @@ class InstanceView:
     doomed: bool = False
     shaky: bool = False
     deadline: datetime | None = None
+    launched_for: str | None = None
+    launched_at: datetime | None = None
+    pool: "PoolKey | None" = None
+    residents: tuple[str, ...] = ()
 
     @property
     def idle(self) -> bool:
@@ -131,11 +183,52 @@ class InstanceView:
         return self.assignment is not None and self.assignment.order is Order.STOP
 
 
+class PoolKey(NamedTuple):
+    """What capacity is asked for by."""
+
+    instance_type: str
+    zone: str
+    market: Market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """A pool of capacity (type, zone, market): what it costs, what it would give now, how it has behaved.
+
+    `available`: how many more instances it would give now; None: as many as are asked for, as far as is known.
+    `reserved`: capacity that is paid for whether it is used or not. `placement_score`: 1 to 10, of the cloud.
+    `refused_at`: when it lately had no capacity, oldest first. `noticed_at`: when it last took an instance away.
+    """
+
+    instance_type: InstanceType
+    zone: str
+    market: Market
+    usd_per_hour: float
+    available: int | None = None
+    reserved: bool = False
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    placement_score: int | None = None
+    refused_at: tuple[datetime, ...] = ()
+    noticed_at: datetime | None = None
+
+    @property
+    def key(self) -> PoolKey:
+        """Its name."""
+        return PoolKey(self.instance_type.name, self.zone, self.market)
+
+    def gives(self, count: int) -> bool:
+        """Whether it would give so many instances now, as far as is known."""
+        return self.available is None or self.available >= count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """Everything a plan may know. `types`: the instance types that this cluster is known to be able to bring.
 
     `types` holds what was declared in place and what has been seen; the types of present instances need not be in it.
+    `pools`: where the plan may launch instances of its own; empty: there is only the standing fleet. `usage`: by team,
+    what it has used of late (dollars, decayed); `shares`: by team, its weight, 1 where not named. `tick`: the plan is
+    asked again after so long at the latest. `shared`: whether an instance can hold several jobs.
     """
 
     jobs: tuple[JobView, ...] = ()
@@ -143,3 +236,8 @@ class ClusterView:
     draining: bool = False
     types: tuple[InstanceType, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    pools: tuple[PoolView, ...] = ()
+    usage: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    shares: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    tick: timedelta = timedelta(seconds=5)
+    shared: bool = False

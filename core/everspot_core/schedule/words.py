@@ -10,6 +10,10 @@ from everspot_core.schedule.actions import (
     Expire,
     Finish,
     Hold,
+    Launch,
+    Refuse,
+    Release,
+    Stay,
     Stop,
     Void,
     Why,
@@ -40,6 +44,24 @@ _BECAUSE = {
     Why.NO_TYPE_FITS: "none of the {types} known instance types can hold it; {nearest} comes nearest and lacks {lacks}",
     Why.NOTHING_SEEN: "no instance has reported yet",
     Why.ALREADY_STOPPING: "the job has been stopped or is over",
+    Why.SPOT_AVAILABLE: "spot is to be had in {zone} for ${price} an hour",
+    Why.WAIT_FOR_SPOT: "there is no spot, and {slack_hours:.2f} h may still be waited for it",
+    Why.LAST_SAFE_MOMENT: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, a changeover may take "
+    "{changeover_hours:.2f} h: later would be too late",
+    Why.ON_DEMAND_PAYS: "spot has been away for {down_hours:.2f} h, and the {slack_hours:.2f} h that may be waited are "
+    "worth more later",
+    Why.STAY_ON_DEMAND: "spot has been back for {up_hours:.2f} h only, of {needed_hours:.2f} h that moving asks for",
+    Why.BACK_TO_SPOT: "spot has been back for {up_hours:.2f} h, and moving asks for {needed_hours:.2f} h",
+    Why.RUNS_WELL: "it runs on {market} as it should",
+    Why.NO_CAPACITY: "none of {tried} pools has capacity for it",
+    Why.AT_RISK: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, and on-demand is not to be had either",
+    Why.CRITICAL: "it is critical, and does not wait for spot",
+    Why.FAILED_OVER: "it lost {preemptions} spot instances within {window_hours:.2f} h",
+    Why.SMALLER_TYPE: "after {preemptions} lost spot instances a smaller type is easier to come by, and on it the job "
+    "arrives {arrives_hours:.2f} h before its deadline",
+    Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
+    Why.NEEDED_NO_MORE: "no job needs it",
+    Why.KEPT_FOR_GANG: "what is free is kept for {ahead}, which needs several instances at once",
 }
 
 
@@ -78,3 +100,12 @@ def _deed(action: Action) -> str:
             return f"forget {len(action.drills)} drill(s) of {action.job_id}"
         case Hold():
             return f"hold {action.job_id}"
+        case Launch():
+            kind = f"{action.instance_type}, {action.zone}, {action.market.value}"
+            return f"launch {action.count} instance(s) for {action.job_id} ({kind})"
+        case Release():
+            return f"release {action.instance_id}"
+        case Stay():
+            return f"leave {action.job_id} on {action.instance_id}"
+        case Refuse():
+            return f"refuse {action.job_id}"

@@ -1,0 +1,37 @@
+"""How a pool has behaved: its spells with and without capacity, as they were seen."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+REMEMBERED = 64
+"""Spells of each kind that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """The spells of one pool. `ups` and `downs`: hours of the ended ones, oldest first, REMEMBERED of each at most.
+
+    `up` and `since` tell the present spell; `since` None: never looked at. `first`: the moment of the first look; the
+    spell that was under way then counts from there on.
+    """
+
+    up: bool = False
+    since: datetime | None = None
+    first: datetime | None = None
+    ups: tuple[float, ...] = ()
+    downs: tuple[float, ...] = ()
+
+    def seen(self, up: bool, at: datetime) -> "Behaviour":
+        """The behaviour with one more look at the pool."""
+        if self.since is None:
+            return replace(self, up=up, since=at, first=at)
+        if up == self.up:
+            return self
+        hours = (at - self.since).total_seconds() / 3600
+        if self.up:
+            return replace(self, up=up, since=at, ups=(*self.ups, hours)[-REMEMBERED:])
+        return replace(self, up=up, since=at, downs=(*self.downs, hours)[-REMEMBERED:])
+
+    def age(self, now: datetime) -> float:
+        """Hours that the present spell has lasted; 0 before the first look."""
+        return 0.0 if self.since is None else (now - self.since).total_seconds() / 3600

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +20,9 @@ SCALE = 120.0  # a notice of 120 s takes one real second
 class Kit:
     """What a test does again and again, through the API only."""
 
-    def __init__(self, cloud: LocalCloud) -> None:
+    def __init__(self, cloud: LocalCloud, patch: pytest.MonkeyPatch) -> None:
         self.cloud = cloud
+        self._patch = patch
         self.ec2 = self.client("ec2")
 
     def client(self, service: str, **credentials: Any) -> Any:
@@ -95,6 +97,25 @@ class Kit:
         answer = self.fleet(count, Type="instant", **more)
         return [i for group in answer["Instances"] for i in group["InstanceIds"]]
 
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Market time stands still within: a busy machine may take longer to look than the market takes to move on."""
+        clock = self.cloud.world.clock
+        exact = clock._exact
+        held = exact()
+        self._patch.setattr(clock, "_exact", lambda: held)
+        yield
+        lost = exact() - held
+        self._patch.setattr(clock, "_exact", lambda: exact() - lost)
+
+    def mark(self, moment: datetime) -> list[datetime]:
+        """Gets the market time at which the cloud came to what is due at a moment. What was put down for the same
+        moment before is done by then, however late a busy machine comes to it."""
+        marks: list[datetime] = []
+        clock = self.cloud.world.clock
+        self.cloud.world.timeline.at(moment, lambda: marks.append(clock.now()))
+        return marks
+
     def do(self, action: str, **fields: Any) -> dict[str, Any]:
         return self.cloud.do(action, **fields)
 
@@ -106,7 +127,7 @@ def override(instance_type: str, zone: str, **more: Any) -> dict[str, Any]:
     return {"InstanceType": instance_type, "AvailabilityZone": f"us-east-1{zone}", **more}
 
 
-def until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Poll a condition until it gives something."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -142,4 +163,4 @@ def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Kit:
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     module_cloud.reset()
-    return Kit(module_cloud)
+    return Kit(module_cloud, monkeypatch)

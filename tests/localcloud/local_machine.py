@@ -11,8 +11,14 @@ from pathlib import Path
 
 
 def daemonize() -> None:
-    """Fork twice in a new session, forget the environment, and ignore SIGTERM."""
-    if os.fork():
+    """Fork twice in a new session, forget the environment, and ignore SIGTERM. The daemon is all that when this ends:
+    the pipe closes with its new program."""
+    done, doing = os.pipe()
+    if child := os.fork():
+        os.close(doing)
+        os.read(done, 1)
+        os.close(done)
+        os.waitpid(child, 0)
         return
     os.setsid()
     if os.fork():

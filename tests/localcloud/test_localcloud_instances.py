@@ -9,8 +9,9 @@ from everspot_local.clock import stamp
 
 
 def test_states_follow_one_another_and_the_log_agrees_to_the_second(kit: Any, helpers: Any) -> None:
-    instance_id = kit.run()
-    assert kit.instance(instance_id)["State"]["Name"] == "pending"
+    with kit.still():
+        instance_id = kit.run()
+        assert kit.instance(instance_id)["State"]["Name"] == "pending"
     running = kit.reaches(instance_id, "running")
     assert "InstanceLifecycle" not in running
     answer = kit.ec2.terminate_instances(InstanceIds=[instance_id])["TerminatingInstances"][0]
@@ -123,15 +124,16 @@ def test_a_group_of_one_heals_itself(kit: Any, helpers: Any) -> None:
 
 
 def test_a_group_waits_for_capacity(kit: Any, helpers: Any) -> None:
-    kit.do("drought", pool="t3.small/us-east-1a", market="on-demand", **{"for": "60s"})
-    kit.client("autoscaling").create_auto_scaling_group(
-        AutoScalingGroupName="one",
-        MinSize=1,
-        MaxSize=1,
-        LaunchTemplate={"LaunchTemplateId": kit.template(InstanceType="t3.small"), "Version": "1"},
-        AvailabilityZones=["us-east-1a"],
-    )
-    assert kit.instances() == []
+    with kit.still():
+        kit.do("drought", pool="t3.small/us-east-1a", market="on-demand", **{"for": "60s"})
+        kit.client("autoscaling").create_auto_scaling_group(
+            AutoScalingGroupName="one",
+            MinSize=1,
+            MaxSize=1,
+            LaunchTemplate={"LaunchTemplateId": kit.template(InstanceType="t3.small"), "Version": "1"},
+            AvailabilityZones=["us-east-1a"],
+        )
+        assert kit.instances() == []
     kit.living(1)
 
 
@@ -142,11 +144,12 @@ def test_prices_move_and_their_history_is_what_the_log_says(kit: Any, helpers: A
         )
         return list(answer["SpotPriceHistory"])
 
-    first = history()
-    assert len(first) == 1
-    assert 0.0352 <= float(first[0]["SpotPrice"]) <= 0.0397
-    kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
-    kit.do("price", pool="m6i.large/us-east-1a", factor=2)
+    with kit.still():
+        first = history()
+        assert len(first) == 1
+        assert 0.0352 <= float(first[0]["SpotPrice"]) <= 0.0397
+        kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
+        kit.do("price", pool="m6i.large/us-east-1a", factor=2)
     # Two prices of one second would be one for whoever keeps them by the second: the second one holds a second later.
     points = helpers.until(lambda: [found for found in [history()] if len(found) == 3])[0]
     assert [float(p["SpotPrice"]) for p in points][:2] == [0.1, 0.05]

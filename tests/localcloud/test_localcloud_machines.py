@@ -73,8 +73,9 @@ def test_a_user_termination_asks_first_and_an_interruption_does_not(kit: Any, he
 
 def test_one_that_ignores_the_request_is_killed_after_the_grace(kit: Any, helpers: Any) -> None:
     instance_id, pids, _ = start(kit, helpers, stubborn=True)
-    kit.ec2.terminate_instances(InstanceIds=[instance_id])
-    assert kit.instance(instance_id)["State"]["Name"] == "shutting-down"
+    with kit.still():
+        kit.ec2.terminate_instances(InstanceIds=[instance_id])
+        assert kit.instance(instance_id)["State"]["Name"] == "shutting-down"
     kit.reaches(instance_id, "terminated")
     assert ended(pids)
 
@@ -106,8 +107,9 @@ def test_a_killed_keeper_takes_its_instance_along(kit: Any, helpers: Any) -> Non
 
 
 def test_an_instance_that_ends_before_it_boots_never_runs(kit: Any) -> None:
-    instance_id = kit.run(UserData=json.dumps({"do": "run"}))
-    kit.ec2.terminate_instances(InstanceIds=[instance_id])
+    with kit.still():
+        instance_id = kit.run(UserData=json.dumps({"do": "run"}))
+        kit.ec2.terminate_instances(InstanceIds=[instance_id])
     kit.reaches(instance_id, "terminated")
     time.sleep(kit.cloud.world.delays.boot.total_seconds() / 120 * 2)
     assert not (kit.cloud.world.machines.folder(instance_id) / "environment.json").exists()

@@ -21,7 +21,7 @@ from everspot_core.records import Assignment, Event, EventKind, JobRecord, JobSt
 from everspot_store import Store, SystemClock, Versioned
 
 TOY = Path(__file__).parent / "programs" / "toy"
-SOON = 30.0
+SOON = 60.0
 
 
 def eventually(what: str, check: Callable[[], Any], seconds: float = SOON, every: float = 0.05) -> Any:

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from agent_kit import Cluster
+from agent_kit import Cluster, eventually
 from everspot_core import lease as transitions
 from everspot_core.records import JobState, Order, Reason
 
@@ -38,7 +38,7 @@ def test_a_stop_seen_before_the_record_is_carried_out_when_the_record_follows(cl
     time.sleep(SOME_POLLS)
 
     write_record(cluster, "job-1", "i-1")
-    record = cluster.wait_state("job-1", JobState.PENDING, seconds=5)  # well below the lease
+    record = cluster.wait_state("job-1", JobState.PENDING)
 
     assert record.last_reason is Reason.DRAIN
     assert cluster.trace() == []
@@ -50,7 +50,7 @@ def test_an_epoch_that_was_spent_is_not_asked_for_again(cluster: Cluster) -> Non
     assert cluster.store.records.create("job-1", spent) is not None
     cluster.order("i-1", job_id="job-1", epoch=1)
     agent = cluster.start_agent("i-1")
-    cluster.wait_instance("i-1", lambda record: True)
+    eventually("it asked", lambda: "not this instance's to take" in agent.output)
     time.sleep(SOME_POLLS)
 
     assert agent.output.count("not this instance's to take") == 1

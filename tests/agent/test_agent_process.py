@@ -67,7 +67,7 @@ def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_j
 
     action_at = market_in(20)
     server.announce_interruption(action_at)
-    record = cluster.wait_state("job-1", JobState.PENDING, seconds=10)
+    record = cluster.wait_state("job-1", JobState.PENDING)
 
     assert datetime.now(UTC) < action_at
     assert (record.last_reason, record.preemptions, record.errors) == (Reason.NOTICE, 1, 0)
@@ -95,7 +95,7 @@ def test_a_notice_by_the_assignment_alone_saves_every_step(cluster: Cluster) -> 
     server.announce_interruption(market_in(20))
 
     cluster.stop("i-1", Reason.NOTICE, doomed=True, deadline=market_in(20))
-    record = cluster.wait_state("job-1", JobState.PENDING, seconds=10)
+    record = cluster.wait_state("job-1", JobState.PENDING)
 
     assert record.last_reason is Reason.NOTICE
     executed = max(fact["step"] for fact in cluster.trace()) + 1

@@ -46,6 +46,15 @@ def launch(ec2: Any, kind: str, zone: str, spot: bool) -> str:
     return str(instance["InstanceId"])
 
 
+def wait_for_ends(market: LocalCloud, count: int) -> None:
+    """Instances ended, by the market's own log; and a moment of market time more."""
+    end = time.monotonic() + 60
+    while sum(line["event"] == "end" for line in market.world.log.read()) < count:
+        assert time.monotonic() < end, "they did not end"
+        time.sleep(0.05)
+    time.sleep(0.5)
+
+
 def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_scheduler(world, market, tmp_path):
     s3, ec2 = boto3.client("s3", region_name="us-east-1"), boto3.client("ec2", region_name="us-east-1")
     for bucket in ("control", "data"):
@@ -62,7 +71,7 @@ def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_schedule
     time.sleep(1.5)
     market.do("interrupt", instance=first)
     ec2.terminate_instances(InstanceIds=[base])
-    time.sleep(1)
+    wait_for_ends(market, 2)
     s3.close()
     ec2.close()
     world.url = "s3://control"

@@ -53,8 +53,19 @@ def check(cluster: Cluster, job_id: str, steps: int = STEPS, *, but: Sequence[di
     check_single_owner([fact for fact in cluster.trace() if fact["job"] == job_id and fact not in but], steps)
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def halted(pid: int) -> bool:
+    """Stopped with every thread, or over."""
+    try:
+        threads = [task / "stat" for task in Path(f"/proc/{pid}/task").iterdir()]
+        return all(stat.read_text().rpartition(")")[2].split()[0] in "TZ" for stat in threads)
+    except OSError:
+        return not Path(f"/proc/{pid}").exists()
+
+
+def stopped(proc: Proc) -> bool:
+    """Signals what a process may have started meanwhile, too."""
+    proc.signal_tree(signal.SIGSTOP)
+    return all(halted(pid) for pid in proc.tree())
 
 
 def freeze(cluster: Cluster, proc: Proc) -> None:
@@ -62,8 +73,7 @@ def freeze(cluster: Cluster, proc: Proc) -> None:
     no bucket does."""
     folders = [FolderBackend(cluster.root / name, cluster.store.clock) for name in ("control", "data")]
     for _ in range(200):
-        proc.signal_tree(signal.SIGSTOP)
-        eventually("it has stopped", lambda: all(state(pid) in "TZ" for pid in proc.tree()))
+        eventually("it has stopped", lambda: stopped(proc))
         if not any(folder.locked() for folder in folders):
             return
         proc.signal_tree(signal.SIGCONT)
@@ -79,7 +89,7 @@ def test_an_agent_killed_alone_takes_its_trainer_along_and_the_job_goes_on(clust
     victim = agents[owner_of(cluster, "job-1")]
 
     victim.popen.kill()
-    eventually("its trainer is dead too", lambda: not victim.tree(), 5)
+    eventually("its trainer is dead too", lambda: not victim.tree())
     record = cluster.wait_state("job-1", JobState.SUCCEEDED)
 
     check(cluster, "job-1")
@@ -199,6 +209,6 @@ def test_what_was_killed_leaves_no_process_behind(cluster: Cluster) -> None:
     cluster.assign("job-1", "i-1")
     cluster.wait_steps(5)
     agent.popen.kill()
-    eventually("nothing is left", lambda: not agent.tree(), 5)
+    eventually("nothing is left", lambda: not agent.tree())
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(agent.home) not in listed

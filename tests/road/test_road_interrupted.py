@@ -39,6 +39,10 @@ def test_nothing_is_left_after_an_interrupt(tmp_path: Path, number: signal.Signa
         for line in demo.stdout:
             if "up -s local" in line:
                 break
+        end = time.monotonic() + 120
+        while len(processes_of(out)) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.1)
         time.sleep(10)  # the engine, the provider and the cloud are at work now
         assert len(processes_of(out)) >= 3
         if number is signal.SIGINT:

@@ -75,7 +75,7 @@ def test_a_process_that_is_killed_at_any_moment_assigns_nothing_twice(real: Clus
             if all(real.state(name) == "SUCCEEDED" for name in jobs):
                 break
         child.send_signal(signal.SIGTERM)
-        assert child.wait(20) == 0
+        assert child.wait(60) == 0
     assert len(jobs) == 4 * kills
     assert {real.state(name) for name in jobs} == {"SUCCEEDED"}
     assert len(real.store.launches.scan()) == 4
@@ -86,7 +86,7 @@ def test_once_makes_one_tick_and_ends(real: Cluster, tmp_path: Path) -> None:
     real.agent("i-1")
     real.submit("j")
     with process(tmp_path / "manifest.json", "--once", "--id", "s-once") as child:
-        assert child.wait(20) == 0
+        assert child.wait(60) == 0
     assert real.state("j") == "ASSIGNED"
     assert real.store.schedulers.get("s-once").value.ticks == 1
 
@@ -106,7 +106,7 @@ def test_what_cannot_start_says_why(tmp_path: Path, manifest: str, said: str) ->
     path = tmp_path / "manifest.json"
     path.write_text(manifest)
     with process(path) as child:
-        assert child.wait(20) == 2
+        assert child.wait(60) == 2
     log = path.with_suffix(".log").read_text()
     assert "the scheduler cannot start" in log
     assert said in log

@@ -43,7 +43,7 @@ def test_the_loop_of_the_guide_runs_by_hand_without_an_agent(script: Path) -> No
 def test_the_loop_of_the_guide_stops_and_resumes_under_an_agent(
     script: Path, post: Callable[..., Post], tmp_path: Path
 ) -> None:
-    script.write_text(script.read_text().replace("run.step(loss)", "run.step(loss); __import__('time').sleep(0.02)"))
+    script.write_text(script.read_text().replace("run.step(loss)", "run.step(loss); __import__('time').sleep(0.1)"))
     first, second = post(1), post(2)
 
     def start(owner: Post) -> "subprocess.Popen[bytes]":
@@ -52,10 +52,10 @@ def test_the_loop_of_the_guide_stops_and_resumes_under_an_agent(
     process = start(first)
     wait_for(lambda: first.status.step >= 5, first)
     first.rundir.write(StopRequest(reason=Reason.NOTICE))
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     stopped = first.status
     assert stopped.phase == "stopped"
     assert 5 <= stopped.step == stopped.durable_step < 50
-    assert start(second).wait(timeout=60) == 0
+    assert start(second).wait(timeout=120) == 0
     assert (second.status.phase, second.status.resumed_from) == ("finished", stopped.step)
     assert second.status.metrics.keys() >= {"final_loss"}

@@ -35,7 +35,7 @@ def test_a_killed_run_repeats_only_what_was_not_durable(
     post: Callable[..., Post], undisturbed: Path, tmp_path: Path
 ) -> None:
     first = post(1)
-    process = first.start(tmp_path / "first", CHECKPOINT_AT=9, PAUSE=0.05)
+    process = first.start(tmp_path / "first", CHECKPOINT_AT=9, PAUSE=0.2)
     wait_for(lambda: first.status.durable_step == 9 and first.status.step >= 12, first)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -93,7 +93,7 @@ def read_losses(*paths: Path) -> list[str]:
     return [line for path in paths for line in path.read_text().splitlines()]
 
 
-def wait_for(condition: Callable[[], bool], post: Post, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], post: Post, seconds: float = 120) -> None:
     """Wait until `condition` holds; a failure shows what the process said last."""
     end = time.monotonic() + seconds
     while not condition():

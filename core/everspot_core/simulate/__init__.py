@@ -1,0 +1,62 @@
+"""The simulator: jobs and policies driven through traces of spot capacity, years in seconds.
+
+`trace` reads what the market did, `synthetic` makes it up, `engine` runs a job through it, `baselines` holds the
+policies to compare with, `optimum` knows the future, `tally` makes the figures.
+"""
+
+from everspot_core.simulate.baselines import POLICIES, Greedy, OnDemand, UniformProgress
+from everspot_core.simulate.capacity import Capacity
+from everspot_core.simulate.engine import (
+    UNTIL_CHANGE,
+    Choice,
+    Mode,
+    Outcome,
+    Policy,
+    State,
+    Step,
+    Terms,
+    outcome,
+    run,
+    runs,
+    steps,
+)
+from everspot_core.simulate.optimum import Schedule, best, optima, optimum
+from everspot_core.simulate.settings import Setting, starts
+from everspot_core.simulate.synthetic import GENERATORS, Generator, with_prices
+from everspot_core.simulate.tally import Tally, overall, tally
+from everspot_core.simulate.trace import Spells, Trace, parse
+
+__all__ = [
+    "GENERATORS",
+    "POLICIES",
+    "UNTIL_CHANGE",
+    "Capacity",
+    "Choice",
+    "Generator",
+    "Greedy",
+    "Mode",
+    "OnDemand",
+    "Outcome",
+    "Policy",
+    "Schedule",
+    "Setting",
+    "Spells",
+    "State",
+    "Step",
+    "Tally",
+    "Terms",
+    "Trace",
+    "UniformProgress",
+    "best",
+    "optima",
+    "optimum",
+    "outcome",
+    "overall",
+    "parse",
+    "run",
+    "runs",
+    "starts",
+    "steps",
+    "tally",
+    "with_prices",
+]

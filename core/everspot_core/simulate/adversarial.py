@@ -1,0 +1,57 @@
+"""Traces that mean harm to one job: what spot does at the worst moment.
+
+They are made for a job that is submitted at the first tick. `rng` moves only what does not matter to the harm.
+"""
+
+import math
+from datetime import timedelta
+
+import numpy as np
+
+from everspot_core.simulate.settings import Setting
+from everspot_core.simulate.trace import Trace
+
+
+def vanishing(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
+    """Spot that goes as soon as a changeover to it is done: it is paid for and nothing is ever computed on it."""
+    there, away = _ticks(setting.changeover, gap), int(rng.integers(1, 6))
+    return _trace("vanishing", gap, np.arange(ticks) % (there + away) < there)
+
+
+def blinking(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
+    """Spot that is there for exactly one tick, again and again."""
+    away = rng.integers(1, max(2, 2 * _ticks(setting.changeover, gap) + 2), ticks)
+    up = np.zeros(ticks, dtype=np.bool_)
+    up[np.cumsum(away + 1)[: np.searchsorted(np.cumsum(away + 1), ticks)]] = True
+    return _trace("blinking", gap, up)
+
+
+def last_moment(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
+    """No spot until waiting has used up all slack but two changeovers; then it comes, for one changeover, and goes.
+
+    Whoever takes it has nothing left but on-demand, at once. The same again after the deadline.
+    """
+    spare = setting.deadline - setting.job - 2 * setting.changeover
+    first = max(0, int(spare / gap.total_seconds() + 1e-6))
+    tick = np.arange(ticks) % _ticks(setting.deadline, gap)
+    return _trace("last-moment", gap, (first <= tick) & (tick < first + _ticks(setting.changeover, gap)))
+
+
+def gone_for_good(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
+    """Spot from the first tick on, until a moment at which the job still runs; then not again before the deadline.
+
+    The same again after the deadline, with another moment.
+    """
+    period, latest = _ticks(setting.deadline, gap), _ticks(setting.job, gap)
+    last = rng.integers(1, latest + 1, ticks // period + 1)
+    tick = np.arange(ticks)
+    return _trace("gone-for-good", gap, tick % period < last[tick // period])
+
+
+def _ticks(seconds: float, gap: timedelta) -> int:
+    """Ticks that a span reaches into, at least one."""
+    return max(1, math.ceil(seconds / gap.total_seconds() - 1e-6))
+
+
+def _trace(name: str, gap: timedelta, up: np.typing.NDArray[np.bool_]) -> Trace:
+    return Trace(name=name, gap=gap, available=up.astype(np.int64))

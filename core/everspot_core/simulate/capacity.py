@@ -1,0 +1,85 @@
+"""The pools of a job as simulators step through them: what is up, until when, and what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from everspot_core.problems import Problems
+from everspot_core.simulate.settings import Setting
+from everspot_core.simulate.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Capacity:
+    """One or more pools, tick by tick, for one setting.
+
+    `up[pool][tick]`; `change[tick]`: the next tick at which any pool comes or goes. `prices[pool][tick]`: $/h, and
+    `paid[pool][tick]`: what holding the pool from tick 0 to this one would have cost, one element longer; both None
+    where spot costs 1. Lists and not arrays: one element at a time is read, which lists do several times faster.
+    """
+
+    ticks: int
+    tick_seconds: float
+    on_demand_price: float
+    up: tuple[list[bool], ...]
+    change: list[int]
+    prices: tuple[list[float], ...] | None
+    paid: tuple[list[float], ...] | None
+
+    @classmethod
+    def of(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "Capacity":
+        """The capacity that the traces offer; several are the pools of one job, as long as the shortest of them.
+
+        Raises:
+            BadInputs: if their ticks are not equally long, or if only some of them have prices.
+        """
+        pools = [traces] if isinstance(traces, Trace) else list(traces)
+        _check(pools)
+        ticks = min(len(t) for t in pools)
+        hours = pools[0].tick_seconds / 3600
+        up = np.stack([t.up(setting.nodes)[:ticks] for t in pools])
+        changes = np.flatnonzero((up[:, 1:] != up[:, :-1]).any(axis=0)) + 1
+        edges = np.concatenate(([0], changes, [ticks]))
+        known = [t.prices[:ticks] for t in pools if t.prices is not None]
+        return cls(
+            ticks=ticks,
+            tick_seconds=pools[0].tick_seconds,
+            on_demand_price=setting.price_ratio * (float(np.mean(known)) if known else 1.0),
+            up=tuple(row.tolist() for row in up),
+            change=np.repeat(edges[1:], np.diff(edges)).tolist(),
+            prices=tuple(p.tolist() for p in known) or None,
+            paid=tuple(list(accumulate((p * hours).tolist(), initial=0.0)) for p in known) or None,
+        )
+
+    def cheapest(self, tick: int) -> int | None:
+        """The pool that is up and costs least at this tick, the first of equals; None if none is up."""
+        if tick >= self.ticks:
+            return None
+        there = [pool for pool, up in enumerate(self.up) if up[tick]]
+        if self.prices is None or len(there) < 2:
+            return there[0] if there else None
+        return min(there, key=lambda pool: self.prices[pool][tick])  # type: ignore[index]
+
+    def spot_cost(self, pool: int, tick: int, seconds: float) -> float:
+        """What the pool costs for so long from the beginning of this tick on."""
+        if self.paid is None or self.prices is None:
+            return seconds / 3600
+        whole = int(seconds / self.tick_seconds)
+        rest = seconds - whole * self.tick_seconds
+        cost = self.paid[pool][tick + whole] - self.paid[pool][tick]
+        return cost + self.prices[pool][tick + whole] * rest / 3600 if rest > 0 else cost
+
+
+def _check(pools: list[Trace]) -> None:
+    problems = Problems()
+    if not problems.need(bool(pools), "traces", "at least one is needed"):
+        problems.raise_any("simulation")
+    for trace in pools[1:]:
+        reason = f"{trace.name}: ticks of {trace.tick_seconds:g} s, but {pools[0].tick_seconds:g} s in {pools[0].name}"
+        problems.need(trace.gap == pools[0].gap, "gap_seconds", f"pools need equal ticks; {reason}")
+    without = [t.name for t in pools if t.prices is None]
+    reason = f"all pools need them or none; missing in {', '.join(without)}"
+    problems.need(len(without) in (0, len(pools)), "prices", reason)
+    problems.raise_any("simulation")

@@ -1,0 +1,205 @@
+"""The engine that runs one job through a trace under a policy.
+
+Time goes in ticks: at each the policy sees whether spot is there and decides, and what it holds it keeps for the
+tick. Where nothing changes the engine asks no policy that has said for how many ticks its choice holds, so that a
+run costs by the number of events. Entering spot or on-demand costs a changeover: the job stands still and the new
+instance is paid. It may span several ticks. The last tick is paid as far as it is used.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from everspot_core.simulate.capacity import Capacity
+from everspot_core.simulate.settings import Setting
+from everspot_core.simulate.trace import Trace
+
+EPSILON = 1e-6
+"""Seconds that count as nothing: less is rounding."""
+
+ON_TIME = 1e-3
+"""Seconds after the deadline that do not make a miss: what rounding may come to over a run."""
+
+UNTIL_CHANGE = sys.maxsize
+"""Ticks of a choice that holds for as long as no pool comes or goes."""
+
+
+class Mode(Enum):
+    """What the job holds."""
+
+    IDLE = "idle"
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+class Terms(NamedTuple):
+    """What stays the same through a run. Seconds."""
+
+    job: float
+    deadline: float
+    changeover: float
+    tick: float
+
+
+class State(NamedTuple):
+    """What a policy may know at a tick. Seconds, from submission.
+
+    `left`: computing to do. `mode`: what it holds, IDLE if it has just lost spot. `changing`: what is left of the
+    changeover under way. `available`: there is a spot pool to be had, or the one that is held.
+    """
+
+    tick: int
+    now: float
+    left: float
+    mode: Mode
+    changing: float
+    available: bool
+    terms: Terms
+
+    @property
+    def slack(self) -> float:
+        """Time to the deadline beyond the computing that is left."""
+        return self.terms.deadline - self.now - self.left
+
+
+class Choice(NamedTuple):
+    """What to hold now. It stands for `ticks` while availability stays the same; the policy is asked again after.
+
+    `final`: on-demand to the end, whatever comes. `pool`: None: the one that is held, else the cheapest.
+    """
+
+    mode: Mode
+    ticks: int = 1
+    final: bool = False
+    pool: int | None = None
+
+
+class Policy(Protocol):
+    """Decides. It keeps nothing between two questions: what it may know is in the state."""
+
+    def choose(self, state: State) -> Choice:
+        """What to hold from this tick on. SPOT only where it is available."""
+        ...
+
+
+class Step(NamedTuple):
+    """A stretch of a run in which one thing was held. `tick`: from submission; `seconds` long, of which
+    `progress` were computed; `entered`: it began with a changeover."""
+
+    tick: int
+    mode: Mode
+    pool: int | None
+    seconds: float
+    progress: float
+    cost: float
+    entered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to. `finished_at`: hours from submission. Hours held include changeovers.
+
+    `cost` and `undisturbed`, which is what the job costs on one on-demand instance without any changeover, are in
+    units of the spot price, or in dollars where the trace has prices; for one node.
+    """
+
+    cost: float
+    undisturbed: float
+    finished_at: float
+    missed: bool
+    spot_hours: float
+    on_demand_hours: float
+    idle_hours: float
+    changeovers: int
+
+    @property
+    def saving(self) -> float:
+        """The part of the undisturbed cost that was saved; negative where it cost more."""
+        return 1 - self.cost / self.undisturbed
+
+
+def run(traces: Trace | Sequence[Trace], start: int, setting: Setting, policy: Policy) -> Outcome:
+    """One job, submitted at tick `start`. Several traces are the pools of the job."""
+    return runs(traces, [start], setting, policy)[0]
+
+
+def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting, policy: Policy) -> list[Outcome]:
+    """A job from each of the starts."""
+    capacity = Capacity.of(traces, setting)
+    return [outcome(steps(capacity, int(s), setting, policy), setting, capacity) for s in starts]
+
+
+def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
+    """The run, stretch by stretch, until the job is done, be it after the deadline. After its end a trace has no spot.
+
+    Raises:
+        ValueError: if the policy takes spot where there is none, or would wait for ever.
+    """
+    length = capacity.tick_seconds
+    terms = Terms(setting.job, setting.deadline, setting.changeover, length)
+    tick, left, changing = 0, terms.job, 0.0
+    mode, pool = Mode.IDLE, None
+    while left > EPSILON:
+        at = start + tick
+        if pool is not None and not (at < capacity.ticks and capacity.up[pool][at]):
+            mode, pool, changing = Mode.IDLE, None, 0.0
+        available = pool is not None or capacity.cheapest(at) is not None
+        choice = policy.choose(State(tick, tick * length, left, mode, changing, available, terms))
+        target = _pool(choice, mode, pool, capacity, at)
+        entered = choice.mode is not Mode.IDLE and (choice.mode is not mode or target != pool)
+        mode, pool = choice.mode, target
+        changing = terms.changeover if entered else changing
+        ticks = choice.ticks if at >= capacity.ticks else min(choice.ticks, capacity.change[at] - at)
+        if mode is Mode.IDLE:
+            if ticks == UNTIL_CHANGE or tick * length > 2 * (terms.deadline + terms.job):
+                raise ValueError(f"{policy!r} waits for ever: the trace has ended")
+            yield Step(tick, mode, None, ticks * length, 0.0, 0.0, False)
+            tick, changing = tick + ticks, 0.0
+            continue
+        needed = changing + left
+        seconds = needed if choice.final else min(ticks * length, needed)
+        progress = max(0.0, seconds - changing)
+        cost = capacity.on_demand_price * seconds / 3600
+        if pool is not None:
+            cost = capacity.spot_cost(pool, at, seconds)
+        yield Step(tick, mode, pool, seconds, progress, cost, entered)
+        left, changing = left - progress, max(0.0, changing - seconds)
+        tick += ticks
+
+
+def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: Capacity, at: int) -> int | None:
+    """The pool that the choice means; None if it is not spot."""
+    if choice.mode is not Mode.SPOT:
+        return None
+    if choice.final:
+        raise ValueError("only on-demand can be held to the end whatever comes")
+    if choice.pool is None:
+        target = pool if mode is Mode.SPOT else capacity.cheapest(at)
+    else:
+        target = choice.pool if at < capacity.ticks and capacity.up[choice.pool][at] else None
+    if target is None:
+        raise ValueError(f"spot was chosen at tick {at}, where there is none")
+    return target
+
+
+def outcome(stretches: Iterable[Step], setting: Setting, capacity: Capacity) -> Outcome:
+    """What the stretches of a run come to."""
+    cost, changeovers, finished = 0.0, 0, 0.0
+    held = dict.fromkeys(Mode, 0.0)
+    for step in stretches:
+        cost += step.cost
+        held[step.mode] += step.seconds
+        changeovers += step.entered
+        finished = step.tick * capacity.tick_seconds + step.seconds
+    return Outcome(
+        cost=cost,
+        undisturbed=capacity.on_demand_price * setting.job / 3600,
+        finished_at=finished / 3600,
+        missed=finished > setting.deadline + ON_TIME,
+        spot_hours=held[Mode.SPOT] / 3600,
+        on_demand_hours=held[Mode.ON_DEMAND] / 3600,
+        idle_hours=held[Mode.IDLE] / 3600,
+        changeovers=changeovers,
+    )

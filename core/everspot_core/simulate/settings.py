@@ -1,0 +1,85 @@
+"""What is asked of a simulated job, and from where in a trace it may start."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everspot_core.problems import Problems
+from everspot_core.simulate.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One job. `changeover_hours`: launch, set-up and progress that is lost, at each entry to spot or on-demand.
+
+    `price_ratio`: on-demand price over spot price. Spot costs 1 per hour; where a trace has prices of its own,
+    on-demand costs the ratio times their mean. `nodes`: instances that the job needs at once; prices and hours are
+    those of one of them.
+
+    Raises:
+        BadInputs: naming every value that is out of range.
+    """
+
+    job_hours: float
+    deadline_hours: float
+    changeover_hours: float
+    price_ratio: float
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        for name in ("job_hours", "deadline_hours", "price_ratio"):
+            value = getattr(self, name)
+            problems.need(0 < value < math.inf, name, f"must be > 0; it is {value}")
+        value = self.changeover_hours
+        problems.need(0 <= value < math.inf, "changeover_hours", f"must be >= 0; it is {value}")
+        problems.need(self.nodes >= 1, "nodes", f"must be >= 1; it is {self.nodes}")
+        problems.raise_any("simulation")
+
+    @property
+    def job(self) -> float:
+        """Seconds of computing."""
+        return seconds(self.job_hours)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds from submission."""
+        return seconds(self.deadline_hours)
+
+    @property
+    def changeover(self) -> float:
+        """Seconds."""
+        return seconds(self.changeover_hours)
+
+
+def seconds(hours: float) -> float:
+    """Hours as seconds, whole ones where they are meant: sums of them are then exact in floating point."""
+    return round(hours * 3600, 6)
+
+
+def starts(traces: Trace | Sequence[Trace], setting: Setting, count: int | None, seed: int) -> NDArray[np.int64]:
+    """Ticks at which the job is submitted: random, uniform over those from which the deadline lies within the trace.
+
+    With several traces (the pools of one job) within the shortest. `count` None: every such tick, in order. The same
+    seed gives the same ticks.
+
+    Raises:
+        BadInputs: if the trace is shorter than the deadline, or `count` is below 1.
+    """
+    pools = [traces] if isinstance(traces, Trace) else list(traces)
+    shortest = min(pools, key=len)
+    # Less than a millionth of a tick over the edge is rounding.
+    needed = math.ceil(setting.deadline / shortest.tick_seconds - 1e-6)
+    problems = Problems()
+    problems.need(count is None or count >= 1, "starts", f"must be >= 1; it is {count}")
+    hours = len(shortest) * shortest.tick_seconds / 3600
+    reason = f"{setting.deadline_hours:g} h do not fit into the {hours:.4g} h of {shortest.name}"
+    problems.need(needed <= len(shortest), "deadline_hours", reason)
+    problems.raise_any("simulation")
+    first_unfit = len(shortest) - needed + 1
+    if count is None:
+        return np.arange(first_unfit)
+    return np.random.default_rng(seed).integers(0, first_unfit, count)

@@ -9,7 +9,7 @@ rises with every change within an ownership, so that a record that stands still 
        └──── release, expire (epoch kept) ─────┘
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.job import JobSpec
 from everspot_core.records import JobRecord, JobState, Progress, Reason
@@ -20,6 +20,14 @@ _FINAL = {
     Reason.BUDGET: JobState.FAILED,
 }
 _DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
+START_BACKOFF = timedelta(seconds=10)
+"""Wait after the first instance that could not start a job; doubles with each one that follows."""
+START_BACKOFF_MAX = timedelta(minutes=10)
+"""What the doubling comes to at most: a disk that is full may be emptied."""
+START_INSTANCES = 4
+"""A job that so many different instances in a row could not start has failed: it is not the instances."""
+START_ATTEMPTS = 10
+"""A job that could not be started so many times in a row has failed, be it on one instance alone."""
 
 
 class IllegalTransition(ValueError):
@@ -87,11 +95,14 @@ def release(
     spec: JobSpec,
     exit_code: int | None = None,
     detail: str = "",
+    unstarted: bool = False,
 ) -> JobRecord:
     """The owner gives the job back, or has finished it.
 
     FINISHED, CANCEL and BUDGET are final. A preemption puts the job back and counts as one. ERROR puts it back with a
-    back-off that doubles each time, until there were more errors than the spec's retries.
+    back-off that doubles each time, until there were more errors than the spec's retries. `unstarted`: a preemption
+    because the owner's machine could not start the program. It puts the job back with a back-off of its own, until
+    too many instances in a row could not.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -109,7 +120,15 @@ def release(
             update["not_before"] = now + spec.retries.backoff * 2**record.errors
     else:
         update["preemptions"] = record.preemptions + 1
+        if unstarted:
+            update |= _unstarted(record, now, detail)
     return record.model_copy(update=update)
+
+
+def gives_up(record: JobRecord) -> bool:
+    """Whether the job ends if its owner could not start it either."""
+    row = [*record.unstarted, record.owner]
+    return len(set(row)) >= START_INSTANCES or len(row) >= START_ATTEMPTS
 
 
 def expire(record: JobRecord, now: datetime, detail: str = "") -> JobRecord:
@@ -140,6 +159,15 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     )
 
 
+def _unstarted(record: JobRecord, now: datetime, detail: str) -> dict[str, object]:
+    row = [*record.unstarted, record.owner]
+    if gives_up(record):
+        words = f"could not be started {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
+        return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: _DETAIL_LIMIT - len(words)]}
+    wait = min(START_BACKOFF * 2 ** len(record.unstarted), START_BACKOFF_MAX)
+    return {"unstarted": row, "not_before": now + wait}
+
+
 def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
     return {
         "state": JobState.PENDING,
@@ -148,6 +176,7 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "last_owner": record.owner,
         "last_reason": reason,
         "detail": detail[-_DETAIL_LIMIT:],
+        "unstarted": [],
         "not_before": None,
         "changed_at": now,
     }

@@ -76,6 +76,9 @@ class JobRecord(Document):
     progress: Progress = Progress()
     preemptions: int = 0
     errors: int = 0
+    unstarted: list[str] = Field(
+        default_factory=list, description="The instances, in a row, that had it last and could not start its program."
+    )
     not_before: Utc | None = Field(default=None, description="No assignment before this (back-off after an error).")
     last_owner: str | None = None
     last_reason: Reason | None = None

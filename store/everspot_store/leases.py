@@ -77,8 +77,12 @@ class Lease:
                 self._began = began
             return written is not None
 
-    def release(self, reason: Reason, *, exit_code: int | None = None, detail: str = "") -> JobRecord | None:
+    def release(
+        self, reason: Reason, *, exit_code: int | None = None, detail: str = "", unstarted: bool = False
+    ) -> JobRecord | None:
         """Give the job back, or end it; the record that resulted. None: the lease had been lost already.
+
+        `unstarted`: this machine could not start the program.
 
         From the first call on the lease is not valid any more, also when the store cannot be reached.
 
@@ -90,7 +94,9 @@ class Lease:
                 return None
             self._released = True
             written = self._write(
-                lambda record: transitions.release(record, reason, self._clock.now(), self._spec, exit_code, detail)
+                lambda record: transitions.release(
+                    record, reason, self._clock.now(), self._spec, exit_code, detail, unstarted
+                )
             )
             self._lost = True
             if written is not None:

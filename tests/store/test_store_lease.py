@@ -90,6 +90,68 @@ def test_errors_back_off_and_then_fail(before: int, state: JobState, wait: int |
     assert made.not_before == (None if wait is None else NOW + timedelta(seconds=wait))
 
 
+def unstarted(row: list[str], owner: str) -> JobRecord:
+    """What becomes of a job that these could not start, and now `owner` cannot either."""
+    held = record(unstarted=row).model_copy(update={"owner": owner})
+    return lease.release(held, Reason.SHUTDOWN, NOW, SPEC, None, "disk full", unstarted=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "wait"),
+    [
+        ([], 10),
+        (["a"], 20),
+        (["a", "b"], 40),
+        (["a", "b", "a"], 80),
+        (["a"] * 5, 320),
+        (["a"] * 6, 600),
+        (["a"] * 8, 600),
+    ],
+)
+def test_a_job_that_could_not_be_started_waits_twice_as_long_each_time(row: list[str], wait: int) -> None:
+    made = unstarted(row, "c" if "b" in row else "a")
+    assert (made.state, made.not_before) == (JobState.PENDING, NOW + timedelta(seconds=wait))
+    assert made.unstarted == [*row, made.last_owner]
+    assert (made.preemptions, made.errors, made.detail) == (1, 0, "disk full")
+
+
+@pytest.mark.parametrize(
+    ("row", "owner", "ends"),
+    [
+        (["a", "b", "c"], "d", True),
+        (["a", "b", "c"], "a", False),
+        (["a", "b", "a", "b", "a", "c"], "d", True),
+        (["a"] * 8, "a", False),
+        (["a"] * 9, "a", True),
+        (["a", "b"] * 4 + ["a"], "b", True),
+    ],
+)
+def test_a_job_that_no_instance_can_start_has_failed(row: list[str], owner: str, ends: bool) -> None:
+    made = unstarted(row, owner)
+    assert lease.gives_up(record(unstarted=row).model_copy(update={"owner": owner})) is ends
+    assert made.state is (JobState.FAILED if ends else JobState.PENDING)
+    assert (made.not_before is None) is ends
+    if ends:
+        said = f"could not be started {len(row) + 1} times in a row, on {len({*row, owner})} instances"
+        assert made.detail.startswith(said) and made.detail.endswith("disk full")
+
+
+@pytest.mark.parametrize("reason", [Reason.NOTICE, Reason.ERROR, Reason.DRAIN, Reason.SHUTDOWN])
+def test_another_ending_ends_the_row(reason: Reason) -> None:
+    held = record(unstarted=["a", "b", "c"])
+    made = lease.release(held, reason, NOW, SPEC)
+    assert (made.state, made.unstarted) == (JobState.PENDING, [])
+    assert lease.expire(held, NOW).unstarted == []
+    assert (made.not_before is None) is (reason is not Reason.ERROR)
+
+
+def test_the_row_lasts_through_assignment_start_and_renewal() -> None:
+    given = lease.assign(record(JobState.PENDING, unstarted=["a"]), "j", "i-2", NOW)
+    begun = lease.start(given, given.epoch, "i-2", NOW)
+    assert begun is not None
+    assert lease.renew(begun, Progress(), NOW).unstarted == ["a"]
+
+
 @pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
 def test_a_dead_owner_loses_the_job_and_nothing_else(state: JobState) -> None:
     made = lease.expire(record(state, errors=1, progress=Progress(step=4)), LATER, "silent")

@@ -21,6 +21,8 @@ from everspot_train.agent.process import Launcher, command_for, environment_for,
 from everspot_train.agent.session import Session
 from everspot_train.rundir import RunContext
 
+TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,17 +88,20 @@ class Desk:
 
     def start(self, session: Session) -> None:
         """Launch the job's program. What hinders that becomes the session's ending: the user's own error where it is
-        their code, a preemption where it is the store or this machine."""
+        their code, a preemption where it is the store or this machine. The machine's is followed by a back-off, and
+        counted: a code that no machine can unpack (a path too long, more than a disk) looks the same."""
         try:
             session.prepare(self._context(session))
             self._launch(session)
         except (FileNotFoundError, DigestMismatch, UnsafeArchive, ValueError) as error:
             # A ValueError tells of an environment that no process can have.
             session.unstarted = _could_not_start(error)
-        except (StoreError, OSError) as error:
-            too_big = isinstance(error, OSError) and error.errno == errno.E2BIG
-            unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
-            session.unstarted = _could_not_start(error) if too_big else unstarted
+        except StoreError as error:
+            session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
+        except OSError as error:
+            told = f"{self._identity.instance_id} could not start the job: {str(error)[:TOLD]}"
+            machines = Ending(Reason.SHUTDOWN, None, None, None, told, unstarted=True)
+            session.unstarted = _could_not_start(error) if error.errno == errno.E2BIG else machines
         if session.unstarted is not None:
             _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
 

@@ -9,13 +9,15 @@ from everspot_train.rundir import Phase, Status
 
 @dataclass(frozen=True)
 class Ending:
-    """`step`: optimizer steps executed; `durable_step`: those of the newest checkpoint. None where never told."""
+    """`step`: optimizer steps executed; `durable_step`: those of the newest checkpoint. None where never told.
+    `unstarted`: this machine could not start the program, for which the program may or may not be to blame."""
 
     reason: Reason
     exit_code: int | None
     step: int | None
     durable_step: int | None
     message: str = ""
+    unstarted: bool = False
 
 
 def ending_of(asked: Reason | None, exit_code: int | None, status: Status | None) -> Ending:

@@ -197,7 +197,9 @@ class Session:
         detail = detail_of(ending, self._tail())
         with self._lease_lock:
             self._releasing = True
-            record = self._lease.release(ending.reason, exit_code=ending.exit_code, detail=detail)
+            record = self._lease.release(
+                ending.reason, exit_code=ending.exit_code, detail=detail, unstarted=ending.unstarted
+            )
             self._over = True
         return record
 

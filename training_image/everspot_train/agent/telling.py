@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from everspot_core import lease as transitions
 from everspot_core.job import JobSpec
 from everspot_core.records import EventKind, JobRecord, Reason
 from pydantic import JsonValue
@@ -50,6 +51,8 @@ def tell_ending(
             say(EventKind.ERROR, exit_code=ending.exit_code, message=message, attempt=attempt)
             if attempt > spec.retries.errors:
                 say(EventKind.FAILED, reason=Reason.ERROR.value, message=message)
+        case _ if ending.unstarted and transitions.gives_up(record):
+            say(EventKind.FAILED, reason=Reason.ERROR.value, message=message_of(ending, tail))
         case _ if started:
             say(
                 EventKind.INTERRUPTED,
@@ -78,8 +81,8 @@ def message_of(ending: Ending, tail: str) -> str:
 
 
 def detail_of(ending: Ending, tail: str) -> str:
-    """For the job's record: empty unless the program failed."""
-    if ending.reason is not Reason.ERROR:
+    """For the job's record: empty unless the program failed, or could not be started."""
+    if ending.reason is not Reason.ERROR and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]
     rest = tail.strip()[-(DETAIL_CHARACTERS - MESSAGE_CHARACTERS - 1) :]

@@ -54,6 +54,7 @@ class Why(StrEnum):
     INFEASIBLE = "infeasible"  # earliest, usd
     NEEDED_NO_MORE = "needed-no-more"
     KEPT_FOR_GANG = "kept-for-gang"  # ahead: the job that it would delay
+    TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,23 +7,20 @@ import math
 from datetime import timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everspot_core.simulate.settings import Setting
 from everspot_core.simulate.trace import Trace
 
 
 def vanishing(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """Spot that goes as soon as a changeover to it is done: it is paid for and nothing is ever computed on it."""
-    there, away = _ticks(setting.changeover, gap), int(rng.integers(1, 6))
-    return _trace("vanishing", gap, np.arange(ticks) % (there + away) < there)
+    """Spot that goes as soon as a changeover to it is done: it is paid for, and next to nothing is computed on it."""
+    return _trace("vanishing", gap, _again_and_again(rng, ticks, _ticks(setting.changeover, gap)))
 
 
 def blinking(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
     """Spot that is there for exactly one tick, again and again."""
-    away = rng.integers(1, max(2, 2 * _ticks(setting.changeover, gap) + 2), ticks)
-    up = np.zeros(ticks, dtype=np.bool_)
-    up[np.cumsum(away + 1)[: np.searchsorted(np.cumsum(away + 1), ticks)]] = True
-    return _trace("blinking", gap, up)
+    return _trace("blinking", gap, _again_and_again(rng, ticks, 1))
 
 
 def last_moment(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
@@ -48,10 +45,17 @@ def gone_for_good(rng: np.random.Generator, ticks: int, gap: timedelta, setting:
     return _trace("gone-for-good", gap, tick % period < last[tick // period])
 
 
+def _again_and_again(rng: np.random.Generator, ticks: int, there: int) -> NDArray[np.bool_]:
+    """There for so many ticks, the first ones at once, and away for one to twice as many and four."""
+    away = rng.integers(1, 2 * there + 5, ticks // (there + 1) + 2)
+    spells = np.stack([np.full_like(away, there), away], axis=1).ravel()
+    return np.repeat(np.arange(len(spells)) % 2 == 0, spells)[:ticks]
+
+
 def _ticks(seconds: float, gap: timedelta) -> int:
     """Ticks that a span reaches into, at least one."""
     return max(1, math.ceil(seconds / gap.total_seconds() - 1e-6))
 
 
-def _trace(name: str, gap: timedelta, up: np.typing.NDArray[np.bool_]) -> Trace:
+def _trace(name: str, gap: timedelta, up: NDArray[np.bool_]) -> Trace:
     return Trace(name=name, gap=gap, available=up.astype(np.int64))

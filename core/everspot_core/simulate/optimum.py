@@ -96,7 +96,7 @@ class _Table:
         self.change = math.ceil(setting.changeover / self.unit - EPSILON)
         # A changeover ends within a tick; the rest of that tick is computing.
         self.changing_ticks = max(1, math.ceil(self.change / self.wait))
-        self.rows = int((setting.deadline - self.job) / self.unit + EPSILON) + 1
+        self.rows = math.floor((setting.deadline - self.job) / self.unit + EPSILON) + 1
         self.ticks = math.ceil(setting.deadline / self.tick - EPSILON)
         self.holdings = len(capacity.up) + 1
 

@@ -227,12 +227,7 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     check_capacity(
         problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or network.get("zones", []))
     )
-    check_machine(
-        problems,
-        image_id=args.get("image_id"),
-        image_parameter=args.get("image_parameter"),
-        volume_gib=int(args.get("volume_gib", DEFAULT_VOLUME_GIB)),
-    )
+    check_machine(problems, args)
     scheduler_type = args.get("scheduler_type", DEFAULT_TYPE)
     check_type(problems, "schedulerType", scheduler_type)
     known = known_types(args["capacity"])

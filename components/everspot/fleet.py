@@ -10,7 +10,7 @@ from pulumi_aws import ec2
 
 from everspot import common
 from everspot.capacity import CapacityArgs, capacity_of, check_capacity, known_types
-from everspot.launch import DEFAULT_VOLUME_GIB, MachineArgs, check_machine, launch_template
+from everspot.launch import MachineArgs, check_machine, launch_template
 
 # The provider spells this one value otherwise than the API does.
 _PROVIDER_WORDS = {"lowest-price": "lowestPrice"}
@@ -58,12 +58,7 @@ class TrainingFleet(pulumi.ComponentResource):
         common.check_common(problems, args["cluster"], args["tags"])
         check_capacity(problems.at("capacity"), args["capacity"], len(subnets))
         problems.need(bool(subnets), "subnetIds", "at least one subnet is needed")
-        check_machine(
-            problems.at("machine"),
-            image_id=machine.get("image_id"),
-            image_parameter=machine.get("image_parameter"),
-            volume_gib=int(machine.get("volume_gib", DEFAULT_VOLUME_GIB)),
-        )
+        check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"TrainingFleet {name}")
         template = launch_template(
             self,

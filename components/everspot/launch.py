@@ -1,7 +1,8 @@
 """The launch template that agents and the scheduler share: the same image, told apart by manifest, role and type."""
 
 import base64
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_core.manifest import USER_DATA_LIMIT
@@ -28,8 +29,10 @@ class MachineArgs(TypedDict):
     """Size of the encrypted root volume, a gp3, in GiB: image, code and datasets have to fit. Default: 60."""
 
 
-def check_machine(problems: Problems, *, image_id: object, image_parameter: str | None, volume_gib: int) -> None:
-    """Add what is wrong with an image and a disk."""
+def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
+    """Add what is wrong with image and disk. `machine`: a `MachineArgs`, or other inputs that name these the same."""
+    image_id, image_parameter = machine.get("image_id"), machine.get("image_parameter")
+    volume_gib = int(machine.get("volume_gib", DEFAULT_VOLUME_GIB))
     if (image_id is None) == (image_parameter is None):
         problems.add("imageId", "exactly one of imageId and imageParameter has to be given")
     if isinstance(image_id, str):

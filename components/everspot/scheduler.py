@@ -9,7 +9,7 @@ from everspot_core.records import Role
 from pulumi_aws import autoscaling
 
 from everspot import common
-from everspot.launch import DEFAULT_VOLUME_GIB, MachineArgs, check_machine, launch_template
+from everspot.launch import MachineArgs, check_machine, launch_template
 
 DEFAULT_TYPE = "t3.small"
 """Type of the scheduler's instance when none is given."""
@@ -50,12 +50,7 @@ class SchedulerService(pulumi.ComponentResource):
         common.check_common(problems, args["cluster"], args["tags"])
         check_type(problems, "instanceType", args.get("instance_type", DEFAULT_TYPE))
         problems.need(bool(args["subnet_ids"]), "subnetIds", "at least one subnet is needed")
-        check_machine(
-            problems.at("machine"),
-            image_id=machine.get("image_id"),
-            image_parameter=machine.get("image_parameter"),
-            volume_gib=int(machine.get("volume_gib", DEFAULT_VOLUME_GIB)),
-        )
+        check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"SchedulerService {name}")
         template = launch_template(
             self,

@@ -1,15 +1,13 @@
 """`notice.durable_ratio`: from the notice until 500 MB of state are published, against writing and syncing them raw."""
 
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench._state500 import MEGABYTES, ROUNDS, environment, write_run
+from bench._state500 import MEGABYTES, ROUNDS, environment, tell, write_run
 
 
 def raw_write(path: Path) -> float:
@@ -53,13 +51,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
             raw.append(raw_write(Path(name, "raw")))
             ours.append(notice_to_durable(Path(name)))
-    ratio = statistics.median(a / b for a, b in zip(ours, raw, strict=True))
-    note = (
-        f"{MEGABYTES} MB, median of {ROUNDS}: {statistics.median(ours):.2f} s from notice to durable in a folder, "
-        f"{statistics.median(raw):.2f} s raw write + fsync"
-    )
-    figure = {"name": "notice.durable_ratio", "value": round(ratio, 3), "limit": None, "unit": "ratio", "note": note}
-    print(json.dumps(figure), flush=True)
+    tell("notice.durable_ratio", ours, raw, "{ours} from notice to durable in a folder, {floor} raw write + fsync")
     return 0
 
 

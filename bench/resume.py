@@ -1,16 +1,14 @@
 """`resume.ratio`: from the start of a process to its first resumed step on 500 MB of state, against imports and a raw
 read of as many bytes."""
 
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench._state500 import MEGABYTES, ROUNDS, environment, write_run
+from bench._state500 import ROUNDS, environment, tell, write_run
 
 _IMPORTS = """
 import torch, everspot_train.trainer
@@ -59,13 +57,8 @@ def main() -> int:
         for round_number in range(ROUNDS):
             floor.append(imports() + raw_read(folder / "store"))
             ours.append(first_step(folder, epoch=2 + round_number))
-    ratio = statistics.median(a / b for a, b in zip(ours, floor, strict=True))
-    note = (
-        f"{MEGABYTES} MB, median of {ROUNDS}: {statistics.median(ours):.2f} s from process start to the first resumed "
-        f"step, {statistics.median(floor):.2f} s for imports and a raw read (file cache warm)"
-    )
-    figure = {"name": "resume.ratio", "value": round(ratio, 3), "limit": None, "unit": "ratio", "note": note}
-    print(json.dumps(figure), flush=True)
+    words = "{ours} from process start to the first resumed step, {floor} for imports and a raw read (file cache warm)"
+    tell("resume.ratio", ours, floor, words)
     return 0
 
 

@@ -62,7 +62,7 @@ _BECAUSE = {
     Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
     Why.NEEDED_NO_MORE: "no job needs it",
     Why.KEPT_FOR_GANG: "what is free is promised to {ahead}, which is ahead of it and would have to wait longer",
-    Why.TOO_FEW_FREE: "fewer than the {nodes} instances that it needs at once are free, of {present} that could hold it",
+    Why.TOO_FEW_FREE: "it needs {nodes} instances at once, and fewer of the {present} that could hold it are free",
 }
 
 

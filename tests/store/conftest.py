@@ -1,6 +1,4 @@
-import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -10,7 +8,6 @@ import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Manifest
 from everspot_store import ManualClock, Store
-from moto.server import ThreadedMotoServer
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -43,28 +40,6 @@ def open_folder_store(root: Path, clock: ManualClock | None = None) -> Store:
     store = Store.open(*urls, clock=clock)
     store.write_manifest(Manifest(cluster="test", cloud=Cloud.FOLDER, control_url=urls[0], data_url=urls[1]))
     return store
-
-
-@pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    logging.getLogger("werkzeug").disabled = True
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def aws(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The standard environment of a process that may use the S3 at `moto_endpoint`."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    return moto_endpoint
 
 
 @pytest.fixture

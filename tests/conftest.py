@@ -1,0 +1,32 @@
+"""What tests of several rooms share: an AWS in this process, and the environment of a program that may use it."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    """The URL of moto's server, one for the whole session: names in it have to be unique."""
+    from moto.server import ThreadedMotoServer  # takes a second, which most tests need not pay
+
+    logging.getLogger("werkzeug").disabled = True
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The standard environment of a process that may use the AWS at `moto_endpoint`, which is returned."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    return moto_endpoint

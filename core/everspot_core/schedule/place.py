@@ -1,32 +1,27 @@
-"""Which waiting job goes to which free instance.
+"""Which waiting job goes to which instance that is there already.
 
-Jobs choose in turn: critical before normal, the earlier deadline first, then the longer wait. Each takes the smallest
-free instance that is large enough, of the market that its priority prefers; rather than wait, it takes the other
-market. Only this is kept back: a free on-demand instance that a waiting critical job could use.
+Jobs choose in turn, in the order of `queue`. Each takes the smallest free instance that is large enough, of the market
+that it prefers; rather than wait, it takes the other market. What is kept back: a free on-demand instance that a
+critical job in back-off could use, an instance that was launched for another job, and what is promised to a job ahead.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from everspot_core.job import Priority
-from everspot_core.records import InstanceState, JobRecord, Market, Reason, Role
+from everspot_core.records import Market, Role
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
+from everspot_core.schedule.capacity import Ask, Capacity, Want, is_free
+from everspot_core.schedule.exclusive import Exclusive
+from everspot_core.schedule.failover import Verdict, failed_over
 from everspot_core.schedule.fit import Shape, fits, lacking
+from everspot_core.schedule.gangs import record_of
 from everspot_core.schedule.limits import end_of_waiting
+from everspot_core.schedule.packing import Shared
+from everspot_core.schedule.queue import Queue, critical, queue_order
+from everspot_core.schedule.rates import Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
-_NEVER = datetime.max.replace(tzinfo=UTC)
-_UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
-PREFERRED = {Priority.CRITICAL: Market.ON_DEMAND, Priority.NORMAL: Market.SPOT}
-
-
-def queue_order(job: JobView) -> tuple[int, datetime, datetime, str]:
-    """The order in which jobs choose: priority, deadline, age, and the id so that there is never a tie."""
-    critical = job.submission.spec.priority is Priority.CRITICAL
-    deadline = job.submission.deadline_at or _NEVER
-    return (0 if critical else 1, deadline, job.submission.submitted_at, job.job_id)
+__all__ = ["place", "queue_order"]
 
 
 def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> list[Action]:
@@ -34,54 +29,111 @@ def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterVi
 
     `jobs` are waiting ones; `instances` those of which nothing else has been decided.
     """
-    reserved = {i.assignment.job_id for i in view.instances if i.assignment is not None} - {None}
-    records = {j.job_id: j.record for j in view.jobs}
-    stalls = _Stalls(i for i in instances if _free(i, records))
-    shapes = _known_shapes(view)
-    present = Counter(Shape.of(i.record) for i in view.instances if i.healthy and i.record is not None)
-    actions: list[Action] = []
-    held: list[JobView] = []
-    for rank, job in enumerate(sorted(jobs, key=queue_order)):
-        if end_of_waiting(job, now) is not None or job.job_id in reserved:
-            continue
-        hold = _not_now(job, view, shapes, now)
+    desk = _Desk(jobs, instances, view, now)
+    for rank, job in enumerate(desk.queue):
+        desk.decide(rank, job)
+    return desk.actions
+
+
+class _Desk:
+    """One round of choosing in the making."""
+
+    def __init__(self, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
+        self.view, self.now = view, now
+        self.actions: list[Action] = []
+        self.rates = Rates(view)
+        self.queue = Queue(jobs, view, now, self.rates)
+        self._taken = {i.assignment.job_id for i in view.instances if i.assignment is not None} - {None}
+        self._own, common = _launched(instances, view)
+        self._expecting = {i.launched_for for i in view.instances if i.launched_for is not None and not i.gone}
+        self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
+        self._shapes = _known_shapes(view)
+        self._present = Counter(Shape.of(i.record) for i in view.instances if i.healthy and i.record is not None)
+        self._large_enough: dict[Want, int] = {}
+        self._held_back: list[Ask] = []
+
+    def decide(self, rank: int, job: JobView) -> None:
+        """What becomes of the job whose turn it is."""
+        if end_of_waiting(job, self.now) is not None or job.job_id in self._taken:
+            return
+        verdict = failed_over(job, self.view.pools, self.now, None)
+        ask = _ask(job, verdict.prefer)
+        hold = self._not_now(job, ask.want)
         if hold is not None:
-            actions.append(hold)
-            if hold.why is Why.BACK_OFF and _critical(job):
-                held.append(job)
-            continue
-        kept = stalls.kept_for(held) if not _critical(job) else frozenset()
-        chosen = stalls.choose(job, kept)
-        if chosen is not None:
-            stalls.take(chosen)
-            actions.append(_assign(job, chosen, rank))
-            continue
-        if _critical(job):
-            held.append(job)
-        actions.append(_no_room(job, present, kept, stalls))
-    return actions
+            self.actions.append(hold)
+            if hold.why is Why.BACK_OFF and ask.critical:
+                self._held_back.append(ask)
+            return
+        if not ask.critical:
+            while self._held_back:
+                self._capacity.set_aside(self._held_back.pop(0))
+        chosen = self._its_own(job) or self._capacity.seat(ask)
+        if chosen:
+            self.queue.charge(job, sum(self.rates.of(record_of(i)) for i in chosen))
+            self.actions.append(_assign(job, chosen, rank, verdict))
+            return
+        self.actions.append(self._no_room(ask))
+        if job.job_id not in self._expecting:
+            self._capacity.promise(ask)
+
+    def _its_own(self, job: JobView) -> list[InstanceView]:
+        """What was launched for it, whatever it had asked for: whoever launched it has measured."""
+        own = self._own.get(job.job_id, [])
+        return own[: job.nodes] if len(own) >= job.nodes else []
+
+    def _not_now(self, job: JobView, want: Want) -> Hold | None:
+        record, need = job.record, job.submission.spec.resources
+        if not self._shapes:
+            return Hold(job_id=job.job_id, why=Why.NOTHING_SEEN)
+        if want not in self._large_enough:
+            able = any(fits(need, s) for s in self._shapes.values())
+            count = sum(count for shape, count in self._present.items() if fits(need, shape))
+            self._large_enough[want] = count if able else -1
+        if self._large_enough[want] < 0 and job.job_id not in self._own:
+            return Hold(job_id=job.job_id, why=Why.NO_TYPE_FITS, figures=_shortfall(job, self._shapes))
+        if self.view.draining:
+            return Hold(job_id=job.job_id, why=Why.DRAIN)
+        if record is not None and record.not_before is not None and record.not_before > self.now:
+            seconds = round((record.not_before - self.now).total_seconds(), 3)
+            return Hold(job_id=job.job_id, why=Why.BACK_OFF, figures={"seconds": seconds})
+        return None
+
+    def _no_room(self, ask: Ask) -> Hold:
+        if not ask.critical and self._capacity.is_aside(ask):
+            return Hold(job_id=ask.job_id, why=Why.KEPT_FOR_CRITICAL)
+        ahead = self._capacity.promised(ask)
+        if ahead is not None:
+            return Hold(job_id=ask.job_id, why=Why.KEPT_FOR_GANG, figures={"ahead": ahead})
+        figures: Figures = {"present": max(self._large_enough[ask.want], 0)}
+        if ask.nodes > 1:
+            return Hold(job_id=ask.job_id, why=Why.TOO_FEW_FREE, figures={"nodes": ask.nodes, **figures})
+        return Hold(job_id=ask.job_id, why=Why.NO_FREE_INSTANCE, figures=figures)
 
 
-def _critical(job: JobView) -> bool:
-    return job.submission.spec.priority is Priority.CRITICAL
+def _ask(job: JobView, prefer: Market) -> Ask:
+    record = job.record
+    preempted = record is not None and record.last_reason is not None and record.last_reason.preemption
+    last = record.last_owner if record is not None and preempted else None
+    return Ask(job=job, critical=critical(job), prefer=prefer, last=last)
 
 
-def _free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
-    """Healthy, nothing assigned, and done with what it had.
+def _launched(
+    instances: list[InstanceView], view: ClusterView
+) -> tuple[dict[str, list[InstanceView]], list[InstanceView]]:
+    """Free instances by the job that they were launched for, and those that are there for all.
 
-    An agent's own word is as old as its heartbeat, so BUSY counts as free once the lease that it names has been given
-    back; not if it was taken from the agent, which then may not know yet, nor if the agent gave it back because its
-    machine is going or ailing, which the next heartbeat will tell.
+    What was launched for a job that is over is there for all, until it is released.
     """
-    record = instance.record
-    if record is None or not instance.healthy or not instance.idle:
-        return False
-    if record.state is InstanceState.READY:
-        return True
-    held = records.get(record.job_id or "")
-    if held is None or record.epoch is None or held.epoch < record.epoch:
-        return False
-    return held.owner != instance.instance_id and held.last_reason not in _UNFIT
+    records = {j.job_id: j.record for j in view.jobs}
+    alive = {j.job_id for j in view.jobs if not j.state.final}
+    own: dict[str, list[InstanceView]] = defaultdict(list)
+    common = []
+    for instance in sorted(instances, key=lambda i: i.instance_id):
+        if instance.launched_for not in alive:
+            common.append(instance)
+        elif instance.launched_for is not None and is_free(instance, records):
+            own[instance.launched_for].append(instance)
+    return own, common
 
 
 def _known_shapes(view: ClusterView) -> dict[str, Shape]:
@@ -95,20 +147,6 @@ def _known_shapes(view: ClusterView) -> dict[str, Shape]:
     return shapes
 
 
-def _not_now(job: JobView, view: ClusterView, shapes: dict[str, Shape], now: datetime) -> Hold | None:
-    need, record = job.submission.spec.resources, job.record
-    if not shapes:
-        return Hold(job_id=job.job_id, why=Why.NOTHING_SEEN)
-    if not any(fits(need, s) for s in shapes.values()):
-        return Hold(job_id=job.job_id, why=Why.NO_TYPE_FITS, figures=_shortfall(job, shapes))
-    if view.draining:
-        return Hold(job_id=job.job_id, why=Why.DRAIN)
-    if record is not None and record.not_before is not None and record.not_before > now:
-        seconds = round((record.not_before - now).total_seconds(), 3)
-        return Hold(job_id=job.job_id, why=Why.BACK_OFF, figures={"seconds": seconds})
-    return None
-
-
 def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
     """What the type that comes nearest lacks."""
     need = job.submission.spec.resources
@@ -116,100 +154,27 @@ def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
     return {"types": len(shapes), "nearest": name, "lacks": ", ".join(lacking(need, shapes[name]))}
 
 
-def _assign(job: JobView, instance: InstanceView, rank: int) -> Assign:
-    record = instance.record
-    assert record is not None  # noqa: S101 - a free instance has one
-    preferred = record.market is PREFERRED[job.submission.spec.priority]
+def _assign(job: JobView, chosen: list[InstanceView], rank: int, verdict: Verdict) -> Assign:
+    first, *others = chosen
+    record = record_of(first)
+    why, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
+    if record.market is verdict.prefer:
+        why, figures = (
+            (Why.FAILED_OVER, verdict.figures)
+            if verdict.why is Why.FAILED_OVER
+            else (
+                Why.PREFERRED_MARKET,
+                figures,
+            )
+        )
     return Assign(
         job_id=job.job_id,
-        instance_id=instance.instance_id,
+        instance_id=first.instance_id,
         epoch=job.epoch + 1,
         instance_type=record.instance_type,
         zone=record.zone,
         market=record.market,
-        why=Why.PREFERRED_MARKET if preferred else Why.OTHER_MARKET,
-        figures={"rank": rank, "market": record.market.value},
+        gang=tuple(i.instance_id for i in others),
+        why=why,
+        figures=figures,
     )
-
-
-def _no_room(job: JobView, present: Counter[Shape], kept: frozenset[str], stalls: "_Stalls") -> Hold:
-    need = job.submission.spec.resources
-    if any(fits(need, stalls.shape(i)) for i in kept):
-        return Hold(job_id=job.job_id, why=Why.KEPT_FOR_CRITICAL)
-    large_enough = sum(count for shape, count in present.items() if fits(need, shape))
-    return Hold(job_id=job.job_id, why=Why.NO_FREE_INSTANCE, figures={"present": large_enough})
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Kind:
-    """Instances between which a job is indifferent."""
-
-    shape: Shape
-    market: Market
-    shaky: bool
-
-
-class _Stalls:
-    """The free instances, by kind, so that choosing costs by the number of kinds and not of instances."""
-
-    def __init__(self, free: Iterable[InstanceView]) -> None:
-        self._by_kind: dict[_Kind, dict[str, InstanceView]] = defaultdict(dict)
-        self._kind: dict[str, _Kind] = {}
-        for instance in sorted(free, key=lambda i: i.instance_id):
-            assert instance.record is not None  # noqa: S101 - a free instance has one
-            kind = _Kind(Shape.of(instance.record), instance.record.market, instance.recommended_away)
-            self._by_kind[kind][instance.instance_id] = instance
-            self._kind[instance.instance_id] = kind
-
-    def shape(self, instance_id: str) -> Shape:
-        """The shape of a free instance."""
-        return self._kind[instance_id].shape
-
-    def take(self, instance: InstanceView) -> None:
-        """The instance is free no more."""
-        kind = self._kind.pop(instance.instance_id)
-        del self._by_kind[kind][instance.instance_id]
-        if not self._by_kind[kind]:
-            del self._by_kind[kind]
-
-    def kept_for(self, critical: list[JobView]) -> frozenset[str]:
-        """Free on-demand instances, one for each waiting critical job that has one it fits."""
-        kept: set[str] = set()
-        if not any(k.market is Market.ON_DEMAND for k in self._by_kind):
-            return frozenset()
-        for job in critical:
-            need = job.submission.spec.resources
-            for kind in sorted(k for k in self._by_kind if k.market is Market.ON_DEMAND and fits(need, k.shape)):
-                spare = next((i for i in self._by_kind[kind] if i not in kept), None)
-                if spare is not None:
-                    kept.add(spare)
-                    break
-        return frozenset(kept)
-
-    def choose(self, job: JobView, kept: frozenset[str]) -> InstanceView | None:
-        """The free instance that suits the job best, but none of `kept`; None if nothing fits."""
-        need, priority = job.submission.spec.resources, job.submission.spec.priority
-        record = job.record
-        preempted = record is not None and record.last_reason is not None and record.last_reason.preemption
-        last = record.last_owner if record is not None and preempted else None
-        best: tuple[tuple[bool | _Kind, ...], InstanceView] | None = None
-        for kind, members in self._by_kind.items():
-            if not fits(need, kind.shape):
-                continue
-            for instance in _first_two(members, kept, last):
-                again, other = instance.instance_id == last, kind.market is not PREFERRED[priority]
-                # A critical job would rather return to on-demand than stray to spot; a normal one rather moves on.
-                order = (other, again) if priority is Priority.CRITICAL else (again, other)
-                key = (kind.shaky, *order, kind)
-                if best is None or key < best[0]:
-                    best = (key, instance)
-        return best[1] if best is not None else None
-
-
-def _first_two(members: dict[str, InstanceView], kept: frozenset[str], last: str | None) -> Iterable[InstanceView]:
-    """The first usable member, and the first one that is not the last owner."""
-    usable = (i for n, i in members.items() if n not in kept)
-    for instance in usable:
-        yield instance
-        if instance.instance_id != last:
-            return

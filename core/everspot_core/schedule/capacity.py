@@ -1,0 +1,158 @@
+"""What is free, and what a job asks of it. `exclusive` and `packing` are the two kinds of capacity."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import inf
+from typing import Protocol
+
+from everspot_core.job import Resources
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason
+from everspot_core.schedule.fit import Shape
+from everspot_core.schedule.gangs import record_of
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
+
+DEPTH = 64
+"""So many waiting jobs are promised a time in one plan. What the next one could use is not lent to any behind it."""
+COOL_OFF = timedelta(hours=1)
+"""For so long after a notice the instances of a pool count as about to go."""
+
+_UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
+_STEP_GIB = 0.125
+
+Want = tuple[int, str | None, float, int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a job asks of free capacity. `last`: the instance that it lost last, if it was preempted there."""
+
+    job: JobView
+    critical: bool
+    prefer: Market
+    last: str | None
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.job.job_id
+
+    @property
+    def nodes(self) -> int:
+        """How many instances at once."""
+        return self.job.nodes
+
+    @property
+    def need(self) -> Resources:
+        """What it needs of each of them."""
+        return self.job.submission.spec.resources
+
+    @property
+    def want(self) -> Want:
+        """The need as a key: jobs with the same one fit the same instances."""
+        need = self.need
+        return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
+
+    def hours(self, instance_type: str) -> float:
+        """When it is done at the latest if it begins now; inf where that is not known."""
+        return hours_left(self.job, instance_type)
+
+    def suits(self, spot: Market, again: bool) -> tuple[bool, bool]:
+        """A critical job would rather return to on-demand than stray to spot; a normal one rather moves on."""
+        other = spot is not self.prefer
+        return (other, again) if self.critical else (again, other)
+
+
+class Capacity(Protocol):
+    """Free instances. What `seat` gives is free no more."""
+
+    def seat(self, ask: Ask) -> list[InstanceView]:
+        """The instances that the job gets, as many as it has nodes; empty if it has to wait."""
+
+    def promise(self, ask: Ask) -> None:
+        """The job waits: from now on nothing is given away that would make it wait longer."""
+
+    def set_aside(self, ask: Ask) -> None:
+        """Keep free on-demand instances for a critical job that cannot take them yet."""
+
+    def is_aside(self, ask: Ask) -> bool:
+        """Whether it could use what was set aside."""
+
+    def promised(self, ask: Ask) -> str | None:
+        """The job ahead to which free instances are promised that this one could use."""
+
+
+def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
+    """Healthy, nothing assigned, and done with what it had.
+
+    An agent's own word is as old as its heartbeat, so BUSY counts as free once the lease that it names has been given
+    back; not if it was taken from the agent, which then may not know yet, nor if the agent gave it back because its
+    machine is going or ailing, which the next heartbeat will tell.
+    """
+    record = instance.record
+    if record is None or not instance.healthy or not instance.idle:
+        return False
+    if record.state is InstanceState.READY:
+        return True
+    held = records.get(record.job_id or "")
+    if held is None or record.epoch is None or held.epoch < record.epoch:
+        return False
+    return held.owner != instance.instance_id and held.last_reason not in _UNFIT
+
+
+def just_noticed(pool: PoolView, now: datetime) -> bool:
+    """Whether the pool took an instance away so lately that it would take the next one too."""
+    return pool.noticed_at is not None and now - pool.noticed_at < COOL_OFF
+
+
+def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
+    """Hours until the instance is rid of what it was given: inf if unknown, a tick if it holds nothing any more."""
+    given = instance.assignment
+    if job is None or given is None or instance.stopping or not _holds(job, given):
+        return _hours(tick)
+    return hours_left(job, record_of(instance).instance_type)
+
+
+def hours_left(job: JobView, instance_type: str) -> float:
+    """When it is done at the latest, if it goes on where it is or, not running, begins now; inf if unknown."""
+    outlook = job.outlook
+    if outlook is None:
+        return inf
+    begins = outlook.changing if job.state.owned else outlook.changeover_upper
+    return _hours(outlook.left_upper) / job.speeds.get(instance_type, 1.0) + _hours(begins)
+
+
+def kind_of(record: InstanceRecord) -> tuple[str, Shape]:
+    """Type and shape, memory in steps of 1/8 GiB: two machines of a type report some megabytes more or less."""
+    shape = Shape.of(record)
+    return record.instance_type, replace(shape, memory_gib=shape.memory_gib // _STEP_GIB * _STEP_GIB)
+
+
+class Standing:
+    """What counts against instances or for them beside their shape."""
+
+    def __init__(self, view: ClusterView, now: datetime) -> None:
+        self._noticed = {p.key for p in view.pools if just_noticed(p, now)}
+        self._reserved = {p.key for p in view.pools if p.reserved}
+
+    def shaky(self, instance: InstanceView) -> bool:
+        """It may go soon: the cloud recommends to leave it, or has just taken another one of its pool."""
+        return instance.recommended_away or (bool(self._noticed) and _pool(instance) in self._noticed)
+
+    def reserved(self, instance: InstanceView) -> bool:
+        """It is paid for whether it is used or not."""
+        return bool(self._reserved) and _pool(instance) in self._reserved
+
+
+def _holds(job: JobView, given: Assignment) -> bool:
+    """It runs there, or is about to."""
+    return job.owned_by(given) or (job.state is JobState.PENDING and given.epoch == job.epoch + 1)
+
+
+def _pool(instance: InstanceView) -> PoolKey:
+    record = record_of(instance)
+    return PoolKey(record.instance_type, record.zone, record.market)
+
+
+def _hours(span: timedelta) -> float:
+    return span.total_seconds() / 3600

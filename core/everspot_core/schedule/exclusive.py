@@ -1,0 +1,201 @@
+"""Instances that hold one job each: who gets which of the free ones, and which are promised to jobs that wait.
+
+Backfill is conservative. Every job that has to wait although something that it fits is free is promised the first
+moment at which it can start, and a job behind it gets what is free only if no promise is put off by it: because it is
+done in time by its upper bounds, or because there is enough without. A job whose end is unknown is never done in time.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from math import inf
+
+from everspot_core.records import Market
+from everspot_core.schedule.backfill import Timeline
+from everspot_core.schedule.capacity import DEPTH, Ask, Standing, Want, done_after, is_free, kind_of
+from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.gangs import pick, record_of
+from everspot_core.schedule.view import ClusterView, InstanceView
+
+_Bucket = tuple[Market, bool, bool]
+_Merit = tuple[bool, bool, bool, bool, Shape, Market, str]
+
+
+class _Group:
+    """The instances of one type: for whether a job can run and for how long, one is as good as another.
+
+    `free`: by market, whether it is shaky and whether it is reserved. `promised`: the first job to which some of them
+    are promised. `closed`: nothing more is given away. `blind`: promised for a moment that is not known.
+    """
+
+    def __init__(self, name: str, shape: Shape) -> None:
+        self.name, self.shape = name, shape
+        self.free: dict[_Bucket, dict[str, InstanceView]] = {}
+        self.count = 0
+        self.ends: list[float] = []
+        self.timeline: Timeline | None = None
+        self.promised = ""
+        self.closed = self.blind = False
+
+    def add(self, instance: InstanceView, bucket: _Bucket) -> None:
+        self.free.setdefault(bucket, {})[instance.instance_id] = instance
+        self.count += 1
+
+    def remove(self, instances: Iterable[InstanceView]) -> None:
+        for instance in instances:
+            for bucket, members in self.free.items():
+                if members.pop(instance.instance_id, None) is not None:
+                    self.count -= 1
+                    if not members:
+                        del self.free[bucket]
+                    break
+
+    def lends(self, count: int, hours: float) -> bool:
+        """Whether so many are free and nobody waits longer if they are in use for so long."""
+        if self.closed or self.count < count or (self.blind and hours == inf):
+            return False
+        return self.timeline is None or self.timeline.enough_until(count) >= hours
+
+    def use(self, instances: list[InstanceView], hours: float) -> None:
+        self.remove(instances)
+        self.ends += [hours] * len(instances)
+        if self.timeline is not None:
+            self.timeline.take(len(instances), 0.0, hours)
+
+
+class Exclusive:
+    """Free instances, one job each, by group, so that choosing costs by the number of groups and not of instances."""
+
+    def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
+        self._view, self._records = view, {j.job_id: j.record for j in view.jobs}
+        self._standing = Standing(view, now)
+        self._groups: dict[tuple[str, Shape], _Group] = {}
+        self._fitting: dict[Want, list[_Group]] = {}
+        self._aside: list[Shape] = []
+        self._promises = 0
+        self._ends_known = False
+        for instance in view.instances:
+            if instance.healthy:
+                self._group(instance)
+        self._free: set[str] = set()
+        for instance in sorted(instances, key=lambda i: i.instance_id):
+            if is_free(instance, self._records):
+                self._free.add(instance.instance_id)
+                market = record_of(instance).market
+                standing = self._standing.shaky(instance), self._standing.reserved(instance)
+                self._group(instance).add(instance, (market, *standing))
+
+    def seat(self, ask: Ask) -> list[InstanceView]:
+        """One instance, or a gang of one type; empty if the job has to wait."""
+        able = [g for g in self._fits(ask) if g.lends(ask.nodes, ask.hours(g.name))]
+        group, chosen = self._one(ask, able) if ask.nodes == 1 else self._gang(ask, able)
+        if group is not None:
+            group.use(chosen, ask.hours(group.name))
+        return chosen
+
+    def promise(self, ask: Ask) -> None:
+        """The first moment at which the job can start is kept for it, if it can be put off at all.
+
+        Where nothing is free there is nothing to put off; nor where the job could not start even if all were free.
+        """
+        groups = [g for g in self._fits(ask) if not g.closed]
+        if not any(g.count for g in groups) or self._promises >= DEPTH:
+            for group in groups:
+                group.closed, group.promised = True, group.promised or ask.job_id
+            return
+        self._learn_ends()
+        able = [g for g in groups if g.count + len(g.ends) >= ask.nodes]
+        if not able:
+            return
+        self._promises += 1
+        start, group = self._earliest(ask, able)
+        if start < inf:
+            assert group.timeline is not None  # noqa: S101 - made when it was asked
+            group.timeline.take(ask.nodes, start, ask.hours(group.name))
+        else:
+            group = min(able, key=lambda g: (not g.count, ask.nodes - g.count, g.shape, g.name))
+            group.blind = True
+        group.promised = group.promised or ask.job_id
+
+    def set_aside(self, ask: Ask) -> None:
+        """The smallest that do are kept."""
+        for group in self._fits(ask):
+            spare = [i for b in sorted(group.free) if b[0] is Market.ON_DEMAND for i in group.free[b].values()]
+            if len(spare) >= ask.nodes and group.lends(ask.nodes, inf):
+                group.use(spare[: ask.nodes], inf)
+                self._aside.append(group.shape)
+                return
+
+    def is_aside(self, ask: Ask) -> bool:
+        """Whether it could use what was set aside."""
+        return any(fits(ask.need, s) for s in self._aside)
+
+    def promised(self, ask: Ask) -> str | None:
+        """The job ahead to which free instances are promised that this one could use."""
+        return next((g.promised for g in self._fits(ask) if g.promised and g.count >= ask.nodes), None)
+
+    def _group(self, instance: InstanceView) -> _Group:
+        """Its group, which has what the least of its members has."""
+        shape = Shape.of(record_of(instance))
+        key = kind_of(record_of(instance))
+        group = self._groups.setdefault(key, _Group(key[0], shape))
+        group.shape = min(group.shape, shape)
+        return group
+
+    def _fits(self, ask: Ask) -> list[_Group]:
+        """The groups that have what it needs, the smallest first."""
+        want = ask.want
+        if want not in self._fitting:
+            able = (g for g in self._groups.values() if fits(ask.need, g.shape))
+            self._fitting[want] = sorted(able, key=lambda g: (g.shape, g.name))
+        return self._fitting[want]
+
+    def _one(self, ask: Ask, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
+        best: tuple[_Merit, _Group, InstanceView] | None = None
+        for group in able:
+            for (market, shaky, reserved), members in group.free.items():
+                for instance in _first_two(members, ask.last):
+                    again = instance.instance_id == ask.last
+                    kept = reserved is not ask.critical and market is Market.ON_DEMAND
+                    suits = ask.suits(market, again)
+                    merit = (shaky, *suits, kept, group.shape, market, instance.instance_id)
+                    if best is None or merit < best[0]:
+                        best = merit, group, instance
+        return (None, []) if best is None else (best[1], [best[2]])
+
+    def _gang(self, ask: Ask, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
+        """Of the first group that has enough, so that the gang starts where it was promised to."""
+        for group in able:
+            members = [i for held in group.free.values() for i in held.values()]
+            shaky = frozenset(n for (_, shaky, _), held in group.free.items() if shaky for n in held)
+            return group, pick(members, ask.nodes, ask.prefer, shaky)
+        return None, []
+
+    def _earliest(self, ask: Ask, able: list[_Group]) -> tuple[float, _Group]:
+        starts = []
+        for group in able:
+            if group.timeline is None:
+                group.timeline = Timeline(group.count, group.ends)
+            starts.append(group.timeline.earliest(ask.nodes, ask.hours(group.name)))
+        first = min(range(len(able)), key=lambda n: starts[n])
+        return starts[first], able[first]
+
+    def _learn_ends(self) -> None:
+        """When those that are not free now will be; asked for only once a job has to be promised something."""
+        if self._ends_known:
+            return
+        self._ends_known = True
+        jobs = {j.job_id: j for j in self._view.jobs}
+        for instance in self._view.instances:
+            # What was launched for one job is released after it.
+            if instance.healthy and instance.instance_id not in self._free and instance.launched_for is None:
+                given = instance.assignment
+                holder = jobs.get(given.job_id or "") if given is not None else None
+                self._group(instance).ends.append(done_after(holder, instance, self._view.tick))
+
+
+def _first_two(members: dict[str, InstanceView], last: str | None) -> Iterable[InstanceView]:
+    """The first member, and the first one that is not the last owner."""
+    for instance in members.values():
+        yield instance
+        if instance.instance_id != last:
+            return

@@ -1,0 +1,170 @@
+"""When a normal job leaves the spot market after losing too often, when it goes back, and when a smaller type helps.
+
+After PREEMPTIONS losses within WINDOW it fails over to on-demand. Once on on-demand it stays for a while, and goes back
+when spot has been up for as long without a break in some pool. That while is STAY, doubled with every PREEMPTIONS
+losses of one day, so with each failover: then no job moves more than MOVES_A_DAY times in any day, whatever spot does.
+All of it follows from when the job was preempted and how the pools behaved: nothing is remembered besides.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import Resources
+from everspot_core.records import Market
+from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.behaviour import Behaviour
+from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.queue import critical
+from everspot_core.schedule.view import JobView, Measured, PoolView
+
+PREEMPTIONS = 3
+WINDOW = timedelta(hours=2)
+STAY = timedelta(hours=1)
+DAY = timedelta(days=1)
+MOVES_A_DAY = 20
+"""Between the markets. Ten stays on on-demand take 3 x 1 + 3 x 2 + 3 x 4 h before the last of them, eleven 8 h more."""
+HEADROOM = 1.1
+"""On what was measured: the next hour may need a little more than the hours before."""
+MIXED = 0.8
+"""GPU memory with mixed precision, as a part of that without: of a job's memory 40 % are taken to be activations, which
+are halved; weights, gradients and the optimizer's state stay. Most networks save more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The market that a job prefers, and why."""
+
+    prefer: Market
+    why: Why
+    figures: Figures = field(default_factory=dict)
+
+
+def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: datetime | None) -> Verdict:
+    """The market for a job that is not steered by a deadline.
+
+    `since`: when it began on the on-demand instance that it holds; None while it waits, or holds a spot instance. Only
+    pools that it fits count. Where none has been looked at, a failover holds for a DAY.
+    """
+    if critical(job):
+        return Verdict(Market.ON_DEMAND, Why.CRITICAL, {"market": Market.ON_DEMAND.value})
+    failover = _last_failover(job.preempted_at, now)
+    if failover is None and since is None:
+        return Verdict(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Market.SPOT.value})
+    stay = _stay(job.preempted_at, now)
+    seen = [p.behaviour for p in pools if _counts(p, job)]
+    for begun, blind in ((failover, DAY), (since, stay)):
+        if begun is None:
+            continue
+        up = max((_longest_up(b, begun + stay, now) for b in seen), default=now - begun)
+        if now < begun + stay or up < (stay if seen else blind):
+            return _remain(failover, up, stay)
+    return Verdict(Market.SPOT, Why.BACK_TO_SPOT, {"up_hours": _hours(up), "needed_hours": _hours(stay)})
+
+
+def _counts(pool: PoolView, job: JobView) -> bool:
+    need = job.submission.spec.resources
+    known = pool.market is Market.SPOT and pool.behaviour.since is not None
+    return known and fits(need, Shape.of(pool.instance_type))
+
+
+def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Verdict:
+    if failover is None:
+        figures: Figures = {"up_hours": _hours(up), "needed_hours": _hours(stay)}
+        return Verdict(Market.ON_DEMAND, Why.STAY_ON_DEMAND, figures)
+    return Verdict(Market.ON_DEMAND, Why.FAILED_OVER, {"preemptions": PREEMPTIONS, "window_hours": _hours(WINDOW)})
+
+
+def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> InstanceType | None:
+    """A type that lacks something the job asked for, but nothing that it was seen to use, and is fast enough.
+
+    Only for a job that has failed over of late, and only types whose speed for it is known; mixed precision is then
+    expected of it. The fastest of them that still arrives before the deadline by the upper bounds; None without one.
+    """
+    measured, outlook = job.measured, job.outlook
+    if measured is None or outlook is None or _last_failover(job.preempted_at, now) is None:
+        return None
+    asked, used = job.submission.spec.resources, _used(job.submission.spec.resources, measured)
+    offered = sorted(types, key=lambda t: t.name)
+    arches = {t.arch for t in offered if fits(asked, Shape.of(t))}
+    deadline = job.submission.deadline_at
+    able = [
+        t
+        for t in offered
+        if fits(used, Shape.of(t))
+        and not fits(asked, Shape.of(t))
+        and (not arches or t.arch in arches)
+        and job.speeds.get(t.name, 0.0) > 0
+        and (deadline is None or arrival(job, t, now) <= deadline)
+    ]
+    return max(able, key=lambda t: job.speeds[t.name], default=None)
+
+
+def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetime:
+    """When the job is done at the latest if it changes to a type of known speed now.
+
+    Raises:
+        ValueError: without an outlook.
+    """
+    if job.outlook is None:
+        raise ValueError(f"{job.job_id} has no outlook")
+    return now + job.outlook.changeover_upper + job.outlook.left_upper / job.speeds[instance_type.name]
+
+
+def _used(asked: Resources, measured: Measured) -> Resources:
+    """What the job needs by what it was seen to use. How many GPUs of which model is its author's choice."""
+    gpu = measured.gpu_memory_gib * HEADROOM * (1.0 if measured.mixed else MIXED)
+    return asked.model_copy(
+        update={
+            "vcpus": measured.vcpus * HEADROOM,
+            "memory_gib": measured.memory_gib * HEADROOM,
+            "gpu_memory_gib": gpu,
+        }
+    )
+
+
+def _last_failover(preempted_at: Iterable[datetime], now: datetime) -> datetime | None:
+    """When the job failed over last; each failover begins the count anew."""
+    found: datetime | None = None
+    lost: list[datetime] = []
+    for at in sorted(p for p in preempted_at if p <= now):
+        lost = [*(p for p in lost if at - p <= WINDOW), at]
+        if len(lost) >= PREEMPTIONS:
+            found, lost = at, []
+    return found
+
+
+def _stay(preempted_at: Iterable[datetime], now: datetime) -> timedelta:
+    """How long to stay after the last loss: STAY, doubled with every PREEMPTIONS of the day before it."""
+    lost = sorted(p for p in preempted_at if p <= now)
+    of_a_day = sum(lost[-1] - p < DAY for p in lost) if lost else 1
+    return STAY * (1 << (of_a_day - 1) // PREEMPTIONS)
+
+
+def _longest_up(behaviour: Behaviour, after: datetime, now: datetime) -> timedelta:
+    """The longest time for which the pool had been up without a break at any moment from `after` on.
+
+    A spell that ended since then counts: once the market has recovered, the job is free to go back.
+    """
+    return max((end - start for start, end in _ups(behaviour, now) if end >= after), default=timedelta(0))
+
+
+def _ups(behaviour: Behaviour, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """The spells with capacity, the latest first."""
+    if behaviour.since is None:
+        return
+    if behaviour.up:
+        yield behaviour.since, now
+    end, up = behaviour.since, behaviour.up
+    ups, downs = list(behaviour.ups), list(behaviour.downs)
+    while ups if not up else downs:
+        up = not up
+        start = end - timedelta(hours=(ups if up else downs).pop())
+        if up:
+            yield start, end
+        end = start
+
+
+def _hours(span: timedelta) -> float:
+    return round(span.total_seconds() / 3600, 4)

@@ -1,0 +1,76 @@
+"""Which instances a gang takes of those that are free: all of one type, near each other, and paid alike if possible."""
+
+from collections.abc import Iterable, Sequence
+
+from everspot_core.records import InstanceRecord, Market
+from everspot_core.schedule.view import InstanceView
+
+
+def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, shaky: frozenset[str]) -> list[InstanceView]:
+    """`nodes` of `members`, all of one type, or nothing.
+
+    None that is about to go if that can be; then as few zones as can be, for the gang talks all the time; then one
+    market, for the loss of one spot instance stops all; then the market that is preferred.
+    """
+    best: tuple[tuple[int, int, int, int, tuple[str, ...]], list[InstanceView]] | None = None
+    for candidates in _near(members):
+        if len(candidates) < nodes:
+            continue
+        sizes = _zone_sizes(candidates)
+        order = sorted(candidates, key=lambda i: _order(i, prefer, shaky, sizes))
+        gang = order[:nodes]
+        key = _merit(gang, prefer, shaky)
+        if best is None or key < best[0]:
+            best = key, gang
+    return best[1] if best is not None else []
+
+
+def record_of(instance: InstanceView) -> InstanceRecord:
+    """The record of an instance that is free, which has one."""
+    assert instance.record is not None  # noqa: S101 - a free instance has one
+    return instance.record
+
+
+def _near(members: Sequence[InstanceView]) -> Iterable[list[InstanceView]]:
+    """Sets to choose from: one zone and market, one zone, one market, all."""
+    sets: dict[tuple[str, str], list[InstanceView]] = {}
+    for instance in members:
+        record = record_of(instance)
+        zone, market = record.zone, record.market.value
+        for name in ((zone, market), (zone, ""), ("", market), ("", "")):
+            sets.setdefault(name, []).append(instance)
+    return sets.values()
+
+
+def _zone_sizes(members: Iterable[InstanceView]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for instance in members:
+        zone = record_of(instance).zone
+        sizes[zone] = sizes.get(zone, 0) + 1
+    return sizes
+
+
+def _order(
+    instance: InstanceView, prefer: Market, shaky: frozenset[str], sizes: dict[str, int]
+) -> tuple[bool, int, str, bool, str]:
+    record = record_of(instance)
+    return (
+        instance.instance_id in shaky,
+        -sizes[record.zone],
+        record.zone,
+        record.market is not prefer,
+        instance.instance_id,
+    )
+
+
+def _merit(
+    gang: list[InstanceView], prefer: Market, shaky: frozenset[str]
+) -> tuple[int, int, int, int, tuple[str, ...]]:
+    records = [record_of(i) for i in gang]
+    return (
+        sum(i.instance_id in shaky for i in gang),
+        len({r.zone for r in records}),
+        len({r.market for r in records}),
+        sum(r.market is not prefer for r in records),
+        tuple(i.instance_id for i in gang),
+    )

@@ -1,0 +1,127 @@
+"""The order in which waiting jobs choose.
+
+1. Jobs that have waited for STARVED, the longest wait first: whatever others submit, nobody who began to wait later is
+   ahead of them. That bounds every wait.
+2. Critical jobs.
+3. Urgent jobs: those whose deadline leaves less than URGENT to spare, the least spare time first.
+4. Jobs that have waited for AGED, the longest wait first.
+5. All others by fair share: in turn the team that has used the least for its weight, with what it holds now and what
+   this plan hands out counted in advance; within a team the earlier deadline, then the longer wait since submission.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
+
+from everspot_core.job import Priority
+from everspot_core.schedule.rates import Rates
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+
+STARVED = timedelta(days=7)
+AGED = timedelta(days=1)
+URGENT = timedelta(hours=1)
+FORESIGHT = 1.0
+"""Hours that a team is charged in advance for an instance that it holds or is handed."""
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_Order = tuple[int, datetime, datetime, str]
+
+
+def queue_order(job: JobView) -> _Order:
+    """The order within a team: priority, deadline, age, and the id so that there is never a tie."""
+    deadline = job.submission.deadline_at or _NEVER
+    return (0 if critical(job) else 1, deadline, job.submission.submitted_at, job.job_id)
+
+
+def critical(job: JobView) -> bool:
+    """Whether it goes before normal jobs."""
+    return job.submission.spec.priority is Priority.CRITICAL
+
+
+def waiting_since(job: JobView) -> datetime:
+    """When it began to wait: at its submission, or when it left its last instance."""
+    record = job.record
+    if record is None or record.last_owner is None:
+        return job.submission.submitted_at
+    return max(job.submission.submitted_at, record.changed_at)
+
+
+def slack(job: JobView, now: datetime) -> timedelta | None:
+    """What may still be waited if everything takes as long as it can; None without a deadline or an outlook."""
+    outlook, deadline = job.outlook, job.submission.deadline_at
+    if outlook is None or deadline is None:
+        return None
+    return deadline - now - outlook.left_upper - outlook.changeover_upper
+
+
+class Queue:
+    """The waiting jobs. Iterate over it once; `charge` what each of them is given before asking for the next."""
+
+    def __init__(self, jobs: Iterable[JobView], view: ClusterView, now: datetime, rates: Rates) -> None:
+        self._shares = view.shares
+        self._used: dict[str, float] = defaultdict(float, view.usage)
+        self._charge_running(view, rates)
+        self._ahead: list[tuple[int, float, _Order, JobView]] = []
+        self._teams: dict[str, list[JobView]] = defaultdict(list)
+        for job in jobs:
+            tier = _tier(job, now)
+            if tier is None:
+                self._teams[job.team].append(job)
+            else:
+                self._ahead.append((*tier, queue_order(job), job))
+
+    def __iter__(self) -> Iterator[JobView]:
+        for *_, job in sorted(self._ahead, key=lambda a: a[:3]):
+            yield job
+        for waiting in self._teams.values():
+            waiting.sort(key=queue_order, reverse=True)
+        heap = [self._turn(team) for team in self._teams]
+        heapify(heap)
+        while heap:
+            team = heappop(heap)[-1]
+            yield self._teams[team].pop()
+            if self._teams[team]:
+                heappush(heap, self._turn(team))
+
+    def charge(self, job: JobView, usd_per_hour: float) -> None:
+        """The job has been given something that costs so much."""
+        self._used[job.team] += usd_per_hour * FORESIGHT
+
+    def _turn(self, team: str) -> tuple[float, _Order, str]:
+        weight = self._shares.get(team, 1.0)
+        share = self._used[team] / weight if weight > 0 else float("inf")
+        return share, queue_order(self._teams[team][-1]), team
+
+    def _charge_running(self, view: ClusterView, rates: Rates) -> None:
+        """Dollars lately lag behind: without this a team could take everything that falls free for an hour."""
+        jobs = {j.job_id: j for j in view.jobs}
+        for instance in view.instances:
+            record, holders = instance.record, [j for n in _holders(instance) if (j := jobs.get(n)) is not None]
+            for job in holders if record is not None else ():
+                assert record is not None  # noqa: S101 - as just seen
+                self.charge(job, rates.of(record) / len(holders))
+
+
+def _holders(instance: InstanceView) -> tuple[str, ...]:
+    given = instance.assignment
+    return instance.residents or ((given.job_id,) if given is not None and given.job_id is not None else ())
+
+
+def _tier(job: JobView, now: datetime) -> tuple[int, float] | None:
+    """Which of the first four it belongs to, and its place there; None: it takes its turn by fair share."""
+    waited = now - waiting_since(job)
+    if waited >= STARVED:
+        return 0, -waited.total_seconds()
+    if critical(job):
+        return 1, 0.0
+    spare = slack(job, now)
+    if spare is not None and spare < URGENT and not _hopeless(job, now):
+        return 2, spare.total_seconds()
+    return (3, -waited.total_seconds()) if waited >= AGED else None
+
+
+def _hopeless(job: JobView, now: datetime) -> bool:
+    """Past saving, even if all goes as expected: it must not take the place of one that can still arrive."""
+    outlook, deadline = job.outlook, job.submission.deadline_at
+    return outlook is not None and deadline is not None and now + outlook.left > deadline

@@ -1,0 +1,108 @@
+"""Pools in the order in which a job should try them, by what an hour of useful work costs there."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
+
+from everspot_core.records import Market
+from everspot_core.schedule.actions import Figures
+from everspot_core.schedule.behaviour import Behaviour
+from everspot_core.schedule.capacity import just_noticed
+from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.queue import critical
+from everspot_core.schedule.view import JobView, PoolView
+
+PRIOR_SPELLS, PRIOR_HOURS = 2.0, 4.0
+"""What is believed of a pool before it has been watched, as if two spells of four hours had been seen."""
+CHANGEOVER_HOURS = 0.2
+"""Where the job's own changeover is not known."""
+REFUSAL_HALF_LIFE = timedelta(minutes=30)
+"""A fresh refusal doubles what a pool seems to cost; after this time it adds half as much, and so on."""
+WORST_SCORE = 0.5
+"""By how much a placement score of 1 raises what a pool seems to cost; 10 does not raise it."""
+MIDDLE_SCORE = 5
+"""Counts where the cloud gives no score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A pool, what an hour of useful work costs there with all that speaks against it, and how that comes about.
+
+    `figures`: usd_per_hour, speed, lifetime_hours (expected), changeover (factor), score (factor), refusals (factor).
+    """
+
+    pool: PoolView
+    usd_per_useful_hour: float
+    figures: Figures = field(default_factory=dict)
+
+
+def rank(
+    pools: Iterable[PoolView],
+    job: JobView,
+    now: datetime,
+    *,
+    must_run: bool = False,
+    accept: Collection[str] = (),
+) -> list[Ranked]:
+    """The pools that hold the job, best first; whether they would give anything now is not asked.
+
+    A pool that gave notice within COOL_OFF is left out, unless there is no other one and the job must run. `accept`:
+    types that are taken although they lack something that was asked for. A critical job is sent to reserved capacity
+    first, then to on-demand, then to spot.
+    """
+    need, wanted = job.submission.spec.resources, list[PoolView]()
+    for pool in pools:
+        if pool.instance_type.name in accept or fits(need, Shape.of(pool.instance_type)):
+            wanted.append(pool)
+    calm = [p for p in wanted if not just_noticed(p, now)]
+    ranked = [_ranked(p, job, now) for p in calm or (wanted if must_run else [])]
+    first = critical(job)
+    return sorted(ranked, key=lambda r: (_class(r.pool) if first else 0, r.usd_per_useful_hour, r.pool.key))
+
+
+def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
+    """Hours that an instance taken now may be expected to last.
+
+    The mean spell: hours seen up over spells seen to end, the prior counted in. The present spell has its hours and no
+    end yet: so long, at least, it lasts.
+    """
+    present = behaviour.age(now) if behaviour.up else 0.0
+    hours = PRIOR_SPELLS * PRIOR_HOURS + sum(behaviour.ups) + present
+    return hours / (PRIOR_SPELLS + len(behaviour.ups))
+
+
+def _class(pool: PoolView) -> int:
+    return 0 if pool.reserved else 1 if pool.market is Market.ON_DEMAND else 2
+
+
+def _ranked(pool: PoolView, job: JobView, now: datetime) -> Ranked:
+    speed = job.speeds.get(pool.instance_type.name, 1.0)
+    lifetime = inf if pool.market is Market.ON_DEMAND else expected_lifetime(pool.behaviour, now)
+    changeover = job.outlook.changeover.total_seconds() / 3600 if job.outlook is not None else CHANGEOVER_HOURS
+    again, score, refusals = 1 + changeover / lifetime, _score(pool), _refusals(pool, now)
+    useful = pool.usd_per_hour / speed * again * score * refusals if speed > 0 else inf
+    return Ranked(
+        pool=pool,
+        usd_per_useful_hour=useful,
+        figures={
+            "usd_per_hour": pool.usd_per_hour,
+            "speed": speed,
+            "lifetime_hours": round(lifetime, 4),
+            "changeover": round(again, 4),
+            "score": round(score, 4),
+            "refusals": round(refusals, 4),
+        },
+    )
+
+
+def _score(pool: PoolView) -> float:
+    """On-demand capacity has no score, and needs none."""
+    if pool.market is Market.ON_DEMAND:
+        return 1.0
+    score = MIDDLE_SCORE if pool.placement_score is None else pool.placement_score
+    return 1 + WORST_SCORE * (10 - score) / 9
+
+
+def _refusals(pool: PoolView, now: datetime) -> float:
+    return 1 + sum(float(0.5 ** ((now - at) / REFUSAL_HALF_LIFE)) for at in pool.refused_at)

@@ -1,0 +1,85 @@
+"""Which type does a job for the least money: rate times runtime, among those that can hold it and arrive in time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from math import inf
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import Resources
+from everspot_core.schedule.fit import Shape, lacking
+from everspot_core.schedule.view import Outlook
+
+SPEED_UNKNOWN, TOO_LATE = "speed", "deadline"
+"""What excludes a type beside the resources that it lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A type with its price and its speed.
+
+    `speed`: work per hour, relative to that of which the job's outlook speaks; None: unknown. `measured`: it was seen
+    with this job, and is not the catalogue's word.
+    """
+
+    instance_type: InstanceType
+    usd_per_hour: float
+    speed: float | None
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A candidate with its figures. `hours` and `usd` are expected, `hours_upper` is what must be reckoned with.
+
+    Changeover included, over all nodes. `excluded`: what speaks against it, by name: resources that it lacks, `speed`
+    where it is unknown (the figures are then inf), `deadline`. Empty: it can be taken.
+    """
+
+    candidate: Candidate
+    hours: float
+    hours_upper: float
+    usd: float
+    excluded: tuple[str, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the figures rest on a measured speed."""
+        return self.candidate.measured
+
+
+def rightsize(
+    candidates: Iterable[Candidate], *, need: Resources, work: Outlook, time: timedelta | None, nodes: int = 1
+) -> list[Sized]:
+    """Every candidate, the one to take first: the cheapest, of equals the fastest, then the measured, then by name.
+
+    `time`: until the deadline; None: there is none. Those that are excluded come last, in the same order.
+    """
+    sized = (_size(c, need, work, time, nodes) for c in candidates)
+    return sorted(
+        sized, key=lambda s: (bool(s.excluded), s.usd, s.hours, not s.measured, s.candidate.instance_type.name)
+    )
+
+
+def _size(candidate: Candidate, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> Sized:
+    hours = _runtime(candidate, work.left, work.changeover)
+    upper = _runtime(candidate, work.left_upper, work.changeover_upper)
+    excluded = list(lacking(need, Shape.of(candidate.instance_type)))
+    if hours == inf:
+        excluded.append(SPEED_UNKNOWN)
+    elif time is not None and timedelta(hours=upper) > time:
+        excluded.append(TOO_LATE)
+    usd = candidate.usd_per_hour * hours * nodes
+    return Sized(
+        candidate=candidate,
+        hours=round(hours, 9),
+        hours_upper=round(upper, 9),
+        usd=round(usd, 9),
+        excluded=tuple(excluded),
+    )
+
+
+def _runtime(candidate: Candidate, work: timedelta, changeover: timedelta) -> float:
+    if not candidate.speed:
+        return inf
+    return work.total_seconds() / 3600 / candidate.speed + changeover.total_seconds() / 3600

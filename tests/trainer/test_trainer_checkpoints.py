@@ -1,7 +1,6 @@
 """When checkpoints are taken, what is read when one is damaged, and what a process does that lost its job."""
 
 import json
-import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from everspot_store import StoreUnavailable
 from everspot_train.rundir import Phase, StopRequest
 from everspot_train.trainer import NonFiniteLoss, RunFenced, RunStopped
 from trainer_loop import Settings
-from trainer_post import JOB, Post, read_losses, wait_for
+from trainer_post import JOB, Post, freeze, read_losses, wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -154,15 +153,15 @@ def test_an_owner_that_was_suspended_past_its_lease_publishes_nothing_and_takes_
     post: Callable[..., Post], train: Callable[..., None], tmp_path: Path
 ) -> None:
     first = post(1)
-    process = first.start(tmp_path / "first", CHECKPOINT_AT=5, PAUSE=0.1)
+    process = first.start(tmp_path / "first", CHECKPOINT_AT=5, PAUSE=0.3)
     wait_for(lambda: first.status.durable_step == 5, first)
-    os.kill(process.pid, signal.SIGSTOP)
+    freeze(process, first)
     first.hold(-1)  # nobody renews for it
     second = post(2)
     train(second, checkpoint_at=20)
     before = everything(tmp_path / "store")
-    os.kill(process.pid, signal.SIGCONT)
-    assert process.wait(timeout=60) == 0
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=120) == 0
     assert first.status.phase is Phase.FENCED
     assert everything(tmp_path / "store") == before
     assert second.steps_published == [40, 20]
@@ -172,12 +171,12 @@ def test_a_process_that_believes_in_its_lease_is_still_fenced_by_its_successor(
     post: Callable[..., Post], train: Callable[..., None], tmp_path: Path
 ) -> None:
     first = post(1)
-    process = first.start(tmp_path / "first", STOP_AT=12, PAUSE=0.1)
+    process = first.start(tmp_path / "first", STOP_AT=12, PAUSE=0.3)
     wait_for(lambda: first.status.step >= 1, first)
     second = post(2)
     with pytest.raises(RunStopped):
         train(second, stop_at=3)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     assert first.status.phase is Phase.FENCED
     assert second.steps_published == [3]
 

@@ -34,6 +34,7 @@ def test_epochs_differ_and_seeds_differ_and_the_same_ones_do_not() -> None:
     assert sorted(index for batch in first for index in batch) == list(range(40))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_position_is_what_was_handed_out_and_not_what_was_read_ahead(workers: int) -> None:
     whole = epoch(resumable_loader(Numbers(), 8, seed=1))

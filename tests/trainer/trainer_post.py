@@ -1,6 +1,7 @@
 """An agent's side of the run directory, for the tests of the trainer."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_store import Store
+from everspot_store import Store, SystemClock
+from everspot_store.folder import FolderBackend
 from everspot_train.rundir import LeaseFile, RunContext, RunDir, Status
 
 JOB = "digits-1"
@@ -91,6 +93,22 @@ class Post:
 def read_losses(*paths: Path) -> list[str]:
     """Lines of step and exact loss, in order of the files."""
     return [line for path in paths for line in path.read_text().splitlines()]
+
+
+def freeze(process: "subprocess.Popen[bytes]", post: Post) -> None:
+    """Stop a process, but never within a write of a folder store: it would hold that key's lock for ever, which no
+    bucket does."""
+    folders = [FolderBackend(post.store_root / name, SystemClock()) for name in ("control", "data")]
+    threads = Path(f"/proc/{process.pid}/task")
+    for _ in range(200):
+        process.send_signal(signal.SIGSTOP)
+        while any((task / "stat").read_text().rpartition(")")[2].split()[0] not in "TZ" for task in threads.iterdir()):
+            time.sleep(0.002)
+        if not any(folder.locked() for folder in folders):
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError("the process was never met outside a write")
 
 
 def wait_for(condition: Callable[[], bool], post: Post, seconds: float = 120) -> None:

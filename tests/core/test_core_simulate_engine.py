@@ -163,11 +163,40 @@ class Always:
         (Choice(Mode.SPOT), "where there is none"),
         (Choice(Mode.SPOT, pool=0), "where there is none"),
         (Choice(Mode.SPOT, final=True), "only on-demand"),
+        (Choice(Mode.IDLE, final=True), "only on-demand"),
+        (Choice(Mode.IDLE, 0), "at least a tick"),
     ],
 )
 def test_a_policy_that_cannot_be_followed_is_told_of(choice, words):
     with pytest.raises(ValueError, match=words):
         run(hourly("...."), 0, asked(1, 4, 0.1), Always(choice))
+
+
+class Watched:
+    """Keeps the states that a policy is asked in."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.states = policy, list[State]()
+
+    def choose(self, state: State) -> Choice:
+        self.states.append(state)
+        return self.policy.choose(state)
+
+
+def test_what_a_policy_sees():
+    # Spot for an hour of the 1.5 h that a changeover takes; then anew, for two hours.
+    watched = Watched(Greedy())
+    run(hourly("1.11........"), 0, asked(2, 12, 1.5), watched)
+    seen = [(s.tick, s.mode, s.available, s.changing / 3600, s.left / 3600, s.slack / 3600) for s in watched.states]
+    assert seen[:4] == [
+        (0, Mode.IDLE, True, 0, 2, 10),
+        (1, Mode.IDLE, False, 0, 2, 9),
+        (2, Mode.IDLE, True, 0, 2, 8),
+        (4, Mode.IDLE, False, 0, 1.5, 6.5),
+    ]
+    watched = Watched(UniformProgress())
+    run(hourly("....1111"), 0, asked(4, 8, 1.5), watched)
+    assert (watched.states[-1].mode, watched.states[-1].now / 3600) == (Mode.ON_DEMAND, 4)
 
 
 def test_the_steps_of_a_run_can_be_drawn():

@@ -57,10 +57,10 @@ class Capacity:
         """The pool that is up and costs least at this tick, the first of equals; None if none is up."""
         if tick >= self.ticks:
             return None
-        there = [pool for pool, up in enumerate(self.up) if up[tick]]
-        if self.prices is None or len(there) < 2:
+        there, prices = [pool for pool, up in enumerate(self.up) if up[tick]], self.prices
+        if prices is None or len(there) < 2:
             return there[0] if there else None
-        return min(there, key=lambda pool: self.prices[pool][tick])  # type: ignore[index]
+        return min(there, key=lambda pool: prices[pool][tick])
 
     def spot_cost(self, pool: int, tick: int, seconds: float) -> float:
         """What the pool costs for so long from the beginning of this tick on."""

@@ -135,7 +135,7 @@ def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> I
     """The run, stretch by stretch, until the job is done, be it after the deadline. After its end a trace has no spot.
 
     Raises:
-        ValueError: if the policy takes spot where there is none, or would wait for ever.
+        ValueError: if the policy cannot be followed: it takes spot where there is none, or would wait for ever.
     """
     length = capacity.tick_seconds
     terms = Terms(setting.job, setting.deadline, setting.changeover, length)
@@ -153,7 +153,8 @@ def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> I
         changing = terms.changeover if entered else changing
         ticks = choice.ticks if at >= capacity.ticks else min(choice.ticks, capacity.change[at] - at)
         if mode is Mode.IDLE:
-            if ticks == UNTIL_CHANGE or tick * length > 2 * (terms.deadline + terms.job):
+            # No spot comes after the end of a trace.
+            if at >= capacity.ticks and (ticks == UNTIL_CHANGE or tick * length > terms.deadline + terms.job):
                 raise ValueError(f"{policy!r} waits for ever: the trace has ended")
             yield Step(tick, mode, None, ticks * length, 0.0, 0.0, False)
             tick, changing = tick + ticks, 0.0
@@ -171,10 +172,12 @@ def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> I
 
 def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: Capacity, at: int) -> int | None:
     """The pool that the choice means; None if it is not spot."""
+    if choice.final and choice.mode is not Mode.ON_DEMAND:
+        raise ValueError("only on-demand can be held to the end whatever comes")
+    if choice.ticks < 1:
+        raise ValueError(f"a choice holds for at least a tick, not for {choice.ticks}")
     if choice.mode is not Mode.SPOT:
         return None
-    if choice.final:
-        raise ValueError("only on-demand can be held to the end whatever comes")
     if choice.pool is None:
         target = pool if mode is Mode.SPOT else capacity.cheapest(at)
     else:

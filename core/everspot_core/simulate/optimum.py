@@ -56,7 +56,11 @@ def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Ou
 
 
 def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting) -> list[Outcome]:
-    """The optimum from each of the starts."""
+    """The optimum from each of the starts.
+
+    A start of some days takes some hundredths of a second with ticks of minutes, and up to seconds with ticks of half
+    a minute, or where tick and changeover have little in common: rows grow with ticks.
+    """
     capacity = Capacity.of(traces, setting)
     return [
         outcome(steps(capacity, int(s), setting, best(capacity, int(s), setting)), setting, capacity) for s in starts

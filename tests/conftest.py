@@ -1,10 +1,15 @@
-"""What tests of several rooms share: an AWS in this process, and the environment of a program that may use it."""
+"""What tests of several rooms share: an AWS in this process, the environment of a program that may use it, and that no
+property is judged by how busy the machine is."""
 
 import logging
 import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("everspot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("everspot")
 
 
 @pytest.fixture(scope="session")

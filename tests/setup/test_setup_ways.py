@@ -101,7 +101,7 @@ def test_a_place_that_does_not_answer_is_given_up_soon(ask):
         text = ask(f"import downloads, pathlib; downloads.CONNECT_SECONDS = 0.5; "
                    f"downloads.fetch({url!r}, pathlib.Path('x'))")  # fmt: skip
     assert "Unreachable" in text and "timed out" in text
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9, "not in the time that was set"
     assert float(ask("import downloads; print(downloads.CONNECT_SECONDS)")) <= 10
 
 

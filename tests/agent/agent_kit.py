@@ -308,7 +308,8 @@ class Cluster:
     def trace(self) -> list[dict[str, Any]]:
         if not self.trace_file.exists():
             return []
-        return [json.loads(line) for line in self.trace_file.read_text().splitlines()]
+        whole = self.trace_file.read_text().rpartition("\n")[0]  # a line may be under way
+        return [json.loads(line) for line in whole.splitlines()]
 
     def wait_steps(self, count: int, seconds: float = SOON) -> None:
         eventually(f"{count} steps executed", lambda: len(self.trace()) >= count, seconds)

@@ -176,7 +176,7 @@ class Road:
         )
         return str(json.loads(everspot("submit", str(folder / "job.yaml"), "--json"))["job_id"])
 
-    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=120)) -> T:
+    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=180)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:
@@ -205,8 +205,7 @@ class Road:
         return "\n".join(f"--- {log.parent.name}\n{log.read_text()[-1500:]}" for log in logs)
 
     def calls(self) -> list[dict[str, Any]]:
-        lines = (self.folder / "calls.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        return self.cloud.world.calls.read()
 
 
 def everspot(*arguments: str) -> str:

@@ -57,9 +57,16 @@ class Ask:
         """When it is done at the latest if it begins now; inf where that is not known."""
         return hours_left(self.job, instance_type)
 
-    def suits(self, spot: Market, again: bool) -> tuple[bool, bool]:
+    @property
+    def span(self) -> tuple[float, float]:
+        """The hours on the type that is fastest for it, as far as is known, and on the slowest."""
+        left = self.hours("")
+        speeds = (1.0, *self.job.speeds.values())
+        return left / max(speeds), left / min(speeds)
+
+    def suits(self, market: Market, again: bool) -> tuple[bool, bool]:
         """A critical job would rather return to on-demand than stray to spot; a normal one rather moves on."""
-        other = spot is not self.prefer
+        other = market is not self.prefer
         return (other, again) if self.critical else (again, other)
 
 

@@ -6,108 +6,16 @@ empty stays whole for large jobs. Backfill is as conservative as for whole insta
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
-from heapq import heapify, heappop, heappush
+from itertools import groupby
 from math import inf
 
-from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.capacity import DEPTH, Ask, Standing, Want, done_after, hours_left, is_free
 from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.gangs import pick, record_of
+from everspot_core.schedule.hosts import NONE, Host, Kind, Kinds, Room, holds, less, room_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
-
-Room = tuple[float, float, float, float]
-_NONE: Room = (0.0, 0.0, 0.0, 0.0)
-_CRUMB = 1e-6
-"""Rounding errors of memory do not count as memory."""
-
-
-def room_of(has: Shape | Resources) -> Room:
-    """GPUs, GPU memory over all GPUs, vCPUs, memory."""
-    return (has.gpus, has.gpus * has.gpu_memory_gib, has.vcpus, has.memory_gib)
-
-
-def _less(room: Room, taken: Room) -> Room:
-    a, b, c, d = room
-    w, x, y, z = taken
-    return (a - w, b - x, c - y, d - z)
-
-
-def _more(room: Room, given: Room) -> Room:
-    a, b, c, d = room
-    w, x, y, z = given
-    return (a + w, b + x, c + y, d + z)
-
-
-def _holds(room: Room, wanted: Room) -> bool:
-    a, b, c, d = room
-    w, x, y, z = wanted
-    return a + _CRUMB >= w and b + _CRUMB >= x and c + _CRUMB >= y and d + _CRUMB >= z
-
-
-@dataclass(slots=True, eq=False)
-class _Host:
-    """An instance with what is free on it. `ends`: when which room comes back. `kept`: from, until, room, for whom."""
-
-    instance: InstanceView
-    shape: Shape
-    shaky: bool
-    reserved: bool
-    room: Room
-    ends: list[tuple[float, Room]] = field(default_factory=list)
-    kept: list[tuple[float, float, Room, str]] = field(default_factory=list)
-    closed: bool = False
-    blind: bool = False
-
-    @property
-    def kind(self) -> "_Kind":
-        """Hosts of the same kind are as good as one another; one with promises is like no other."""
-        own = self.instance.instance_id if self.kept else ""
-        record = record_of(self.instance)
-        return _Kind(record.instance_type, self.shape, record.market, self.shaky, self.reserved, self.room, own)
-
-    def room_at(self, time: float) -> Room:
-        """What is free then, promises counted."""
-        room = self.room
-        for end, back in self.ends:
-            if end <= time:
-                room = _more(room, back)
-        for start, until, taken, _ in self.kept:
-            if start <= time < until:
-                room = _less(room, taken)
-        return room
-
-    def lends(self, wanted: Room, hours: float, start: float = 0.0) -> bool:
-        """Whether there is room from `start` on for so long, and no promise is put off by it."""
-        if self.closed or (self.blind and hours == inf) or not _holds(self.room_at(start), wanted):
-            return False
-        later = (s for s, *_ in self.kept if start < s < start + hours)
-        return all(_holds(self.room_at(s), wanted) for s in later)
-
-    def earliest(self, wanted: Room, hours: float) -> float:
-        """The first moment at which there is room for so long; inf: not as far as is known."""
-        if self.kept:
-            times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.kept)})
-            return next((t for t in times if t < inf and self.lends(wanted, hours, t)), inf)
-        room, time = self.room, 0.0
-        for end, back in sorted(self.ends):
-            if _holds(room, wanted):
-                return time
-            room, time = _more(room, back), end
-        return time if _holds(room, wanted) else inf
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    name: str
-    shape: Shape
-    market: Market
-    shaky: bool
-    reserved: bool
-    room: Room
-    own: str
 
 
 class Shared:
@@ -117,11 +25,13 @@ class Shared:
         self._jobs = {j.job_id: j for j in view.jobs}
         self._view, self._standing = view, Standing(view, now)
         records = {j.job_id: j.record for j in view.jobs}
-        self._hosts: dict[str, _Host] = {}
-        self._kinds: dict[_Kind, list[str]] = {}
-        self._full: dict[tuple[Want, int], str | None] = {}
-        self._able: dict[Want, list[_Host]] = {}
+        self._hosts: dict[str, Host] = {}
+        self._kinds = Kinds()
+        self._refused: dict[tuple[Want, int], tuple[float, str | None]] = {}
+        self._able: dict[Want, list[Host]] = {}
         self._shut: set[Want] = set()
+        self._shapes: dict[Shape, Shape] = {}
+        self._able_shapes: dict[Want, frozenset[int]] = {}
         self._aside: list[Shape] = []
         self._promises = 0
         for instance in sorted(instances, key=lambda i: i.instance_id):
@@ -129,24 +39,22 @@ class Shared:
             if instance.healthy and not instance.stopping and (residents or is_free(instance, records)):
                 host = self._host(instance, residents)
                 self._hosts[instance.instance_id] = host
-                self._kinds.setdefault(host.kind, []).append(instance.instance_id)
-        for names in self._kinds.values():
-            heapify(names)
+                self._kinds.put(instance.instance_id, host.kind())
 
     def seat(self, ask: Ask) -> list[InstanceView]:
         """Room on one instance, or on as many of one type as the job has nodes."""
-        key = ask.want, ask.nodes
-        if key in self._full:  # room only grows less while a plan is made
+        key, (fastest, slowest) = (ask.want, ask.nodes), ask.span
+        if key in self._refused and self._refused[key][0] <= fastest:  # room only grows less while a plan is made
             return []
         wanted = room_of(ask.need)
-        roomy = [k for k in self._kinds if _holds(k.room, wanted) and fits(ask.need, k.shape)]
-        if not roomy:
-            self._full[key] = self._promiser(ask)
-            return []
+        gpus, able = wanted[0], self._shapes_for(ask)
+        roomy = [k for k in self._kinds if k.room[0] >= gpus and id(k.shape) in able and holds(k.room, wanted)]
         hosts = self._one(ask, wanted, roomy) if ask.nodes == 1 else self._gang(ask, wanted, roomy)
+        if not hosts:
+            self._refused[key] = slowest if roomy else 0.0, self._promiser(ask)
         for host in hosts:
             hours = ask.hours(record_of(host.instance).instance_type)
-            self._change(host, room=_less(host.room, wanted), end=(hours, wanted))
+            self._change(host, room=less(host.room, wanted), end=(hours, wanted))
         return [h.instance for h in hosts]
 
     def promise(self, ask: Ask) -> None:
@@ -158,7 +66,8 @@ class Shared:
             self._shut.add(ask.want)
             for host in (h for h in able if not h.closed):
                 host.closed = True
-                host.kept.append((inf, inf, _NONE, ask.job_id))
+                host.kept.append((inf, inf, NONE, ask.job_id))
+                self._kinds.drop(host.instance.instance_id)
             return
         self._promises += 1
         wanted = room_of(ask.need)
@@ -173,7 +82,7 @@ class Shared:
         spare = sorted(able, key=lambda h: (h.shape, h.instance.instance_id))[: ask.nodes]
         if len(spare) == ask.nodes:
             for host in spare:
-                self._change(host, room=_less(host.room, wanted), end=(inf, wanted))
+                self._change(host, room=less(host.room, wanted), end=(inf, wanted))
             self._aside.append(spare[0].shape)
 
     def is_aside(self, ask: Ask) -> bool:
@@ -182,47 +91,58 @@ class Shared:
 
     def promised(self, ask: Ask) -> str | None:
         """The job ahead to which room is promised that this one could use."""
-        key = ask.want, ask.nodes
-        return self._full[key] if key in self._full else self._promiser(ask)
+        return self._refused[ask.want, ask.nodes][1]
 
     def _promiser(self, ask: Ask) -> str | None:
         wanted = room_of(ask.need)
-        return next((h.kept[0][3] for h in self._fits(ask) if h.kept and _holds(h.room, wanted)), None)
+        return next((h.kept[0][3] for h in self._fits(ask) if h.kept and holds(h.room, wanted)), None)
 
-    def _fits(self, ask: Ask) -> list[_Host]:
+    def _shapes_for(self, ask: Ask) -> frozenset[int]:
+        """Which of the shapes, each of which exists once, it fits."""
+        want = ask.want
+        if want not in self._able_shapes:
+            self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(ask.need, s))
+        return self._able_shapes[want]
+
+    def _fits(self, ask: Ask) -> list[Host]:
         """The hosts on which it would fit if they were empty."""
         want = ask.want
         if want not in self._able:
             self._able[want] = [h for h in self._hosts.values() if fits(ask.need, h.shape)]
         return self._able[want]
 
-    def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> _Host:
+    def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> Host:
         shape = Shape.of(record_of(instance))
-        host = _Host(instance, shape, self._standing.shaky(instance), self._standing.reserved(instance), room_of(shape))
+        shape = self._shapes.setdefault(shape, shape)
+        host = Host(instance, shape, self._standing.shaky(instance), self._standing.reserved(instance), room_of(shape))
         for name in residents:
             job = self._jobs.get(name)
             taken = room_of(job.submission.spec.resources) if job is not None else host.room
-            host.room = _less(host.room, taken)
+            host.room = less(host.room, taken)
             host.ends.append((_done_after(job, instance, self._view), taken))
         return host
 
-    def _one(self, ask: Ask, wanted: Room, roomy: list[_Kind]) -> list[_Host]:
-        best: tuple[tuple[object, ...], _Host] | None = None
-        for kind in roomy:
-            for name in self._first_two(kind, ask.last):
-                host = self._hosts[name]
-                if kind.own and not host.lends(wanted, ask.hours(kind.name)):
-                    continue
-                merit = _merit(ask, wanted, kind, name)
-                if best is None or merit < best[0]:
-                    best = merit, host
-        return [best[1]] if best is not None else []
+    def _one(self, ask: Ask, wanted: Room, roomy: list[Kind]) -> list[Host]:
+        """The best of the best kind that lends; the instance that the job lost last only if that is better still."""
+        roughly = [(_rough(ask, wanted, k, k.own == ask.last), k) for k in roomy]
+        last = self._hosts.get(ask.last or "")
+        if last is not None and not last.closed and holds(last.room, wanted) and fits(ask.need, last.shape):
+            own = last.kind()._replace(own=last.instance.instance_id)
+            roughly = [r for r in roughly if r[1] != own] + [(_rough(ask, wanted, own, True), own)]
+        roughly.sort(key=lambda r: r[0])
+        for _, alike in groupby(roughly, key=lambda r: r[0]):
+            for kind in sorted((k for _, k in alike), key=lambda k: _merit(wanted, k)):
+                name = kind.own or self._kinds.first(kind, ask.last)
+                host = self._hosts[name] if name is not None else None
+                if host is not None and host.lends(wanted, ask.hours(kind.name)):
+                    return [host]
+        return []
 
-    def _gang(self, ask: Ask, wanted: Room, roomy: list[_Kind]) -> list[_Host]:
+    def _gang(self, ask: Ask, wanted: Room, roomy: list[Kind]) -> list[Host]:
         """Of the smallest type with room on enough instances."""
         by_type: dict[tuple[Shape, str], list[InstanceView]] = {}
         for kind in roomy:
-            for name in self._members(kind):
+            for name in self._kinds.members(kind):
                 host = self._hosts[name]
                 if host.lends(wanted, ask.hours(kind.name)):
                     by_type.setdefault((kind.shape, kind.name), []).append(host.instance)
@@ -234,9 +154,9 @@ class Shared:
                 return [self._hosts[i.instance_id] for i in chosen]
         return []
 
-    def _earliest(self, ask: Ask, wanted: Room, able: list[_Host]) -> list[tuple[float, _Host]]:
+    def _earliest(self, ask: Ask, wanted: Room, able: list[Host]) -> list[tuple[float, Host]]:
         """Where and when the job is promised room: on the instances, all of one type, that have it first."""
-        by_type: dict[str, list[tuple[float, float, str, _Host]]] = {}
+        by_type: dict[str, list[tuple[float, float, str, Host]]] = {}
         for host in able:
             name = record_of(host.instance).instance_type
             start = host.earliest(wanted, ask.hours(name))
@@ -251,44 +171,30 @@ class Shared:
 
     def _change(
         self,
-        host: _Host,
+        host: Host,
         *,
         room: Room | None = None,
         end: tuple[float, Room] | None = None,
         kept: tuple[float, float, Room, str] | None = None,
         blind: bool = False,
     ) -> None:
-        """The host becomes one of another kind. Where it was, its name is stale and is passed over."""
+        """The host becomes one of another kind."""
         host.room = host.room if room is None else room
         host.ends += [end] if end is not None else []
         host.kept += [kept] if kept is not None else []
         host.blind = host.blind or blind
-        heappush(self._kinds.setdefault(host.kind, []), host.instance.instance_id)
-
-    def _members(self, kind: _Kind) -> list[str]:
-        return sorted({n for n in self._kinds[kind] if self._hosts[n].kind == kind})
-
-    def _first_two(self, kind: _Kind, last: str | None) -> list[str]:
-        """The first of a kind, and the first that is not the last owner."""
-        names, found = self._kinds[kind], list[str]()
-        while names and (not found or found == [last]):
-            name = heappop(names)
-            if self._hosts[name].kind == kind and name not in found:
-                found.append(name)
-        for name in found:
-            heappush(names, name)
-        if not names:
-            del self._kinds[kind]
-        return found
+        self._kinds.put(host.instance.instance_id, host.kind())
 
 
-def _merit(ask: Ask, wanted: Room, kind: _Kind, name: str) -> tuple[object, ...]:
-    left = _less(kind.room, wanted)
+def _rough(ask: Ask, wanted: Room, kind: Kind, again: bool) -> tuple[bool, bool, bool, bool, float]:
+    kept = kind.reserved is not ask.critical and kind.market is Market.ON_DEMAND
+    return (kind.shaky, *ask.suits(kind.market, again), kept, kind.room[0] - wanted[0])
+
+
+def _merit(wanted: Room, kind: Kind) -> tuple[float, Shape, Market, str, str]:
     has = room_of(kind.shape)
     _, dominant = max((w / h, n) for n, (w, h) in enumerate(zip(wanted, has, strict=True)) if h)
-    kept = kind.reserved is not ask.critical and kind.market is Market.ON_DEMAND
-    suits = ask.suits(kind.market, name == ask.last)
-    return (kind.shaky, *suits, kept, left[0], left[dominant] / has[dominant], kind.shape, kind.market, name)
+    return ((kind.room[dominant] - wanted[dominant]) / has[dominant], kind.shape, kind.market, kind.name, kind.own)
 
 
 def _residents(instance: InstanceView) -> tuple[str, ...]:

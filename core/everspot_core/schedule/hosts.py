@@ -1,0 +1,147 @@
+"""Instances that hold several jobs: the room on each of them, now and as jobs end, and which are alike."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from everspot_core.job import Resources
+from everspot_core.records import Market
+from everspot_core.schedule.fit import Shape
+from everspot_core.schedule.gangs import record_of
+from everspot_core.schedule.view import InstanceView
+
+Room = tuple[float, float, float, float]
+NONE: Room = (0.0, 0.0, 0.0, 0.0)
+_CRUMB = 1e-6
+"""Rounding errors of memory do not count as memory."""
+
+
+def room_of(has: Shape | Resources) -> Room:
+    """GPUs, GPU memory over all GPUs, vCPUs, memory."""
+    return (has.gpus, has.gpus * has.gpu_memory_gib, has.vcpus, has.memory_gib)
+
+
+def less(room: Room, taken: Room) -> Room:
+    """What is left of it."""
+    a, b, c, d = room
+    w, x, y, z = taken
+    return (a - w, b - x, c - y, d - z)
+
+
+def more(room: Room, given: Room) -> Room:
+    """Both together."""
+    a, b, c, d = room
+    w, x, y, z = given
+    return (a + w, b + x, c + y, d + z)
+
+
+def holds(room: Room, wanted: Room) -> bool:
+    """Whether there is enough of everything."""
+    a, b, c, d = room
+    w, x, y, z = wanted
+    return a + _CRUMB >= w and b + _CRUMB >= x and c + _CRUMB >= y and d + _CRUMB >= z
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """An instance with what is free on it. `ends`: when which room comes back. `kept`: from, until, room, for whom."""
+
+    instance: InstanceView
+    shape: Shape
+    shaky: bool
+    reserved: bool
+    room: Room
+    ends: list[tuple[float, Room]] = field(default_factory=list)
+    kept: list[tuple[float, float, Room, str]] = field(default_factory=list)
+    closed: bool = False
+    blind: bool = False
+
+    def kind(self) -> "Kind":
+        """Of which kind it is now; with promises, of its own."""
+        own = self.instance.instance_id if self.kept else ""
+        record = record_of(self.instance)
+        return Kind(self.room, self.shape, record.market, self.shaky, self.reserved, record.instance_type, own)
+
+    def room_at(self, time: float) -> Room:
+        """What is free then, promises counted."""
+        room = self.room
+        for end, back in self.ends:
+            if end <= time:
+                room = more(room, back)
+        for start, until, taken, _ in self.kept:
+            if start <= time < until:
+                room = less(room, taken)
+        return room
+
+    def lends(self, wanted: Room, hours: float, start: float = 0.0) -> bool:
+        """Whether there is room from `start` on for so long, and no promise is put off by it."""
+        if self.closed or (self.blind and hours == inf) or not holds(self.room_at(start), wanted):
+            return False
+        later = (s for s, *_ in self.kept if start < s < start + hours)
+        return all(holds(self.room_at(s), wanted) for s in later)
+
+    def earliest(self, wanted: Room, hours: float) -> float:
+        """The first moment at which there is room for so long; inf: not as far as is known."""
+        if self.kept:
+            times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.kept)})
+            return next((t for t in times if t < inf and self.lends(wanted, hours, t)), inf)
+        room, time = self.room, 0.0
+        for end, back in sorted(self.ends):
+            if holds(room, wanted):
+                return time
+            room, time = more(room, back), end
+        return time if holds(room, wanted) else inf
+
+
+class Kind(NamedTuple):
+    """What hosts have in common that are as good as one another. `own`: its name, if the host is like no other."""
+
+    room: Room
+    shape: Shape
+    market: Market
+    shaky: bool
+    reserved: bool
+    name: str
+    own: str
+
+
+class Kinds:
+    """The hosts by kind. Names of hosts that are of another kind by now are passed over."""
+
+    def __init__(self) -> None:
+        self._kind: dict[str, Kind] = {}
+        self._names: dict[Kind, list[str]] = {}
+        self._counts: dict[Kind, int] = {}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._counts)
+
+    def put(self, name: str, kind: Kind) -> None:
+        """The host is of this kind from now on."""
+        self.drop(name)
+        self._kind[name] = kind
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        heappush(self._names.setdefault(kind, []), name)
+
+    def drop(self, name: str) -> None:
+        """The host is of no kind any more."""
+        kind = self._kind.pop(name, None)
+        if kind is not None:
+            self._counts[kind] -= 1
+            if not self._counts[kind]:
+                del self._counts[kind], self._names[kind]
+
+    def members(self, kind: Kind) -> list[str]:
+        """All of a kind."""
+        return sorted({n for n in self._names[kind] if self._kind.get(n) == kind})
+
+    def first(self, kind: Kind, but: str | None) -> str | None:
+        """The first of a kind, `but` one; None if there is no other."""
+        names = self._names[kind]
+        while names and self._kind.get(names[0]) != kind:
+            heappop(names)
+        if names and names[0] != but:
+            return names[0]
+        return next((n for n in self.members(kind) if n != but), None)

@@ -1,0 +1,217 @@
+"""When a job leaves the spot market, when it goes back, when a smaller type helps; and that it never flaps."""
+
+from collections.abc import Callable, Container
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
+from everspot_core.schedule import (
+    Behaviour,
+    ClusterView,
+    InstanceView,
+    JobView,
+    Measured,
+    Outlook,
+    PoolView,
+    Why,
+    plan,
+)
+from everspot_core.schedule.failover import DAY, HEADROOM, MIXED, MOVES_A_DAY, STAY, arrival, failed_over, smaller
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TYPE = InstanceType(name="t", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
+
+
+def job(*lost: float, priority: Priority = Priority.NORMAL, due: float | None = None, **kw) -> JobView:
+    """`lost`: hours ago at which it was preempted, in any order; `due` in hours."""
+    resources = kw.pop("resources", Resources())
+    spec = JobSpec(name="j", recipe="r", priority=priority, resources=resources)
+    deadline = None if due is None else NOW + due * HOUR
+    submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW - 99 * HOUR, deadline_at=deadline)
+    return JobView(submission=submission, preempted_at=tuple(sorted(NOW - h * HOUR for h in lost)), **kw)
+
+
+def pool(*ago: float, market: Market = Market.SPOT, kind: InstanceType = TYPE) -> PoolView:
+    """First seen up 99 h ago; then it went down, up, … at these hours ago, oldest first."""
+    behaviour = Behaviour().seen(True, NOW - 99 * HOUR)
+    for n, hours in enumerate(ago):
+        behaviour = behaviour.seen(bool(n % 2), NOW - hours * HOUR)
+    return PoolView(instance_type=kind, zone="z", market=market, usd_per_hour=1.0, behaviour=behaviour)
+
+
+def prefers(view: JobView, *pools: PoolView, since: float | None = None) -> tuple[Market, Why]:
+    verdict = failed_over(view, pools, NOW, None if since is None else NOW - since * HOUR)
+    return verdict.prefer, verdict.why
+
+
+OVER = (Market.ON_DEMAND, Why.FAILED_OVER)
+BACK = (Market.SPOT, Why.BACK_TO_SPOT)
+FINE = (Market.SPOT, Why.PREFERRED_MARKET)
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        ((), FINE),
+        ((0.0, 0.5), FINE),
+        ((0.0, 0.5, 2.0), OVER),
+        ((0.0, 0.5, 2.1), FINE),
+        ((0.0, 0.5, 2.1, 2.6), FINE),
+        ((0.0, 0.5, 2.1, 2.3), OVER),
+        ((0.1, 0.2, 0.3, 50.0), OVER),
+    ],
+)
+def test_three_losses_within_two_hours_are_too_many(lost, expected):
+    assert prefers(job(*lost), pool(0.05)) == expected
+
+
+def test_a_critical_job_is_on_demand_whatever_it_lost():
+    assert prefers(job(priority=Priority.CRITICAL), pool()) == (Market.ON_DEMAND, Why.CRITICAL)
+
+
+@pytest.mark.parametrize(
+    ("lost", "spells", "expected"),
+    [
+        ((1.5, 1.6, 1.7), (1.4, 1.1), BACK),  # up again for more than STAY
+        ((1.5, 1.6, 1.7), (1.4, 0.9), OVER),  # not for long enough
+        ((0.9, 1.0, 1.1), (), OVER),  # up all the time, but it has not stayed for long enough
+        ((9.0, 9.1, 9.2), (7.0, 6.5, 0.2), BACK),  # has recovered meanwhile, though it is down just now
+        ((9.0, 9.1, 9.2), (8.9, 4.0, 3.5, 3.0, 2.4, 1.2), BACK),  # up for longer than STAY just now
+        ((9.0, 9.1, 9.2), (8.9, 4.0, 3.5, 3.0, 2.4, 0.9), OVER),  # never for STAY since
+        ((1.5, 1.6, 1.7, 9.0, 9.1, 9.2), (1.4, 1.1), OVER),  # the second failover of the day: twice as long
+        ((2.5, 2.6, 2.7, 9.0, 9.1, 9.2), (2.4, 2.1), BACK),
+        ((1.5, 1.6, 1.7, 40.0, 40.1, 40.2), (1.4, 1.1), BACK),  # the first one was on another day
+    ],
+)
+def test_it_goes_back_when_it_has_stayed_and_spot_has_been_up_for_as_long(lost, spells, expected):
+    assert prefers(job(*lost), pool(*spells)) == expected
+
+
+def test_one_pool_that_it_fits_is_enough_and_others_do_not_count():
+    view = job(1.5, 1.6, 1.7, resources=Resources(gpus=1))
+    down, small = pool(1.4), InstanceType(name="s", vcpus=2, memory_gib=4)
+    assert prefers(view, down) == OVER
+    assert prefers(view, down, pool(1.4, 1.1)) == BACK
+    assert prefers(view, down, pool(1.4, 1.1, kind=small), pool(market=Market.ON_DEMAND)) == OVER
+
+
+def test_where_no_pool_is_watched_a_failover_holds_for_a_day():
+    assert prefers(job(23.8, 23.9, 23.7)) == OVER
+    assert prefers(job(24.1, 24.2, 24.3)) == BACK
+
+
+def test_on_demand_is_not_left_as_soon_as_it_is_reached():
+    stays = (Market.ON_DEMAND, Why.STAY_ON_DEMAND)
+    assert STAY == HOUR
+    assert prefers(job(0.7), pool(0.6, 0.5), since=0.5) == stays
+    assert prefers(job(1.7), pool(1.6, 0.9), since=1.5) == stays
+    assert prefers(job(1.7), pool(1.6, 1.1), since=1.5) == BACK
+    assert prefers(job(1.7), since=1.5) == BACK
+
+
+def test_a_free_on_demand_instance_is_preferred_after_a_failover_and_a_spot_one_before():
+    def instance(iid: str, market: Market) -> InstanceView:
+        record = InstanceRecord(
+            instance_id=iid, cluster="c", role=Role.AGENT, instance_type="t", zone="z", market=market, vcpus=8,
+            memory_gib=32, state=InstanceState.READY, booted_at=NOW, updated_at=NOW,
+        )  # fmt: skip
+        return InstanceView(instance_id=iid, record=record)
+
+    lost = JobRecord(
+        job_id="j", state=JobState.PENDING, epoch=3, last_owner="x", last_reason=Reason.NOTICE, changed_at=NOW
+    )
+    free = (instance("spot", Market.SPOT), instance("od", Market.ON_DEMAND))
+    for hours, expected in (((0.1, 0.2), ("spot", Why.PREFERRED_MARKET)), ((0.1, 0.2, 0.3), ("od", Why.FAILED_OVER))):
+        view = ClusterView(jobs=(job(*hours, record=lost),), instances=free, pools=(pool(0.1),))
+        (action,) = plan(view, NOW)
+        assert (action.instance_id, action.why) == expected
+
+
+def moves(there: Callable[[int, bool], bool], ticks: int, strikes: Container[int] = ()) -> list[datetime]:
+    """When a job moves between the markets. `there`: whether spot is, at a tick of 5 min, if the job is on it or not.
+
+    It loses its spot instance whenever spot goes, and besides at the ticks of `strikes`.
+    """
+    held, since, lost, found = Market.SPOT, NOW, [], []
+    behaviour = Behaviour()
+    for tick in range(ticks):
+        now = NOW + tick * timedelta(minutes=5)
+        up = there(tick, held is Market.SPOT)
+        behaviour = behaviour.seen(up, now)
+        waits = held is Market.SPOT and (not up or tick in strikes)
+        lost += [now] if waits else []
+        watched = (PoolView(instance_type=TYPE, zone="z", market=Market.SPOT, usd_per_hour=1, behaviour=behaviour),)
+        view = JobView(submission=job().submission, preempted_at=tuple(lost))
+        if waits or held is Market.ON_DEMAND:
+            wanted = failed_over(view, watched, now, None if waits else since).prefer
+            got = Market.SPOT if wanted is Market.SPOT and up else Market.ON_DEMAND
+            if got is not held:
+                held, since, found = got, now, [*found, now]
+    return found
+
+
+def most_in_a_day(found: list[datetime]) -> int:
+    return max((sum(first <= m < first + DAY for m in found) for first in found), default=0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80),
+    st.sets(st.integers(0, 700), max_size=120),
+)
+def test_it_never_flaps_whatever_the_market_does(spells, strikes):
+    up = [state for ups, downs in spells for state in [True] * ups + [False] * downs][:700]
+    assert most_in_a_day(moves(lambda tick, on_spot: up[tick], len(up), strikes)) <= MOVES_A_DAY
+
+
+def test_not_even_if_spot_goes_whenever_the_job_is_back_on_it():
+    found = moves(lambda tick, on_spot: not on_spot, 3 * 288)
+    assert MOVES_A_DAY - 4 <= most_in_a_day(found) <= MOVES_A_DAY
+
+
+BIG = InstanceType(name="big", vcpus=32, memory_gib=128, gpus=1, gpu_memory_gib=80)
+HALF = InstanceType(name="half", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
+TINY = InstanceType(name="tiny", vcpus=4, memory_gib=16, gpus=1, gpu_memory_gib=16)
+ASKED = Resources(vcpus=16, memory_gib=64, gpus=1, gpu_memory_gib=40)
+WORK = Outlook(left=4 * HOUR, left_upper=5 * HOUR, changeover=0.1 * HOUR, changeover_upper=0.5 * HOUR)
+
+
+def fit_for_less(**kw) -> JobView:
+    measured = kw.pop("measured", Measured(vcpus=3, memory_gib=12, gpu_memory_gib=20, mixed=True))
+    given_speeds = kw.pop("speeds", {"half": 0.5, "tiny": 0.25})
+    lost = kw.pop("lost", (0.1, 0.2, 0.3))
+    return job(*lost, resources=ASKED, measured=measured, outlook=WORK, speeds=given_speeds, **kw)
+
+
+@pytest.mark.parametrize(
+    ("kw", "expected"),
+    [
+        ({}, "half"),  # 20 GiB and headroom: more than the tiny one has
+        ({"lost": (0.1, 0.2)}, None),
+        ({"measured": None}, None),
+        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=22, mixed=True)}, None),
+        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=27, mixed=False)}, "half"),
+        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=28, mixed=False)}, None),
+        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=9, mixed=True)}, "half"),  # the faster one
+        ({"measured": Measured(vcpus=3, memory_gib=30, gpu_memory_gib=9, mixed=True)}, None),
+        ({"speeds": {"tiny": 0.25}}, None),
+        ({"due": 10.5}, "half"),  # 0.5 + 5 / 0.5
+        ({"due": 10.4}, None),
+    ],
+)
+def test_a_smaller_type_is_taken_if_measure_speed_and_deadline_allow_it(kw, expected):
+    assert (HEADROOM, MIXED) == (1.1, 0.8)
+    found = smaller(fit_for_less(**kw), [BIG, TINY, HALF], NOW)
+    assert (found.name if found else None) == expected
+
+
+def test_a_type_that_has_all_that_was_asked_for_or_another_architecture_is_not_a_smaller_one():
+    view = fit_for_less(speeds={"big": 1.0, "half": 0.5})
+    assert smaller(view, [BIG], NOW) is None
+    assert smaller(view, [BIG, HALF.model_copy(update={"arch": "arm64"})], NOW) is None
+    assert arrival(view, HALF, NOW) == NOW + 10.5 * HOUR

@@ -1,0 +1,162 @@
+"""The order of pools, one table per term."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.records import Market
+from everspot_core.schedule import Behaviour, JobView, Outlook, PoolView
+from everspot_core.schedule.capacity import COOL_OFF
+from everspot_core.schedule.ranking import (
+    CHANGEOVER_HOURS,
+    PRIOR_HOURS,
+    PRIOR_SPELLS,
+    REFUSAL_HALF_LIFE,
+    expected_lifetime,
+    rank,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TYPE = InstanceType(name="t", vcpus=8, memory_gib=32)
+QUICK = InstanceType(name="quick", vcpus=16, memory_gib=64)
+
+
+def job(priority: Priority = Priority.NORMAL, changeover: float | None = 0.5, **kw) -> JobView:
+    spec = JobSpec(name="j", recipe="r", priority=priority, resources=kw.pop("resources", Resources()))
+    outlook = None
+    if changeover is not None:
+        d = changeover * HOUR
+        outlook = Outlook(left=9 * HOUR, left_upper=9 * HOUR, changeover=d, changeover_upper=d)
+    return JobView(submission=JobSubmission(job_id="j", spec=spec, submitted_at=NOW), outlook=outlook, **kw)
+
+
+def pool(zone: str, usd: float = 1.0, market: Market = Market.SPOT, kind: InstanceType = TYPE, **kw) -> PoolView:
+    return PoolView(instance_type=kind, zone=zone, market=market, usd_per_hour=usd, **{"placement_score": 10, **kw})
+
+
+def seen(*ups: float, up_for: float | None = None) -> Behaviour:
+    """Ended spells of so many hours; `up_for`: and one that lasts, of so many hours so far."""
+    since = NOW - (0 if up_for is None else up_for) * HOUR
+    return Behaviour(up=up_for is not None, since=since, first=since, ups=ups, downs=(1.0,) * len(ups))
+
+
+def zones(*pools: PoolView, view: JobView | None = None, **kw) -> list[str]:
+    return [r.pool.zone for r in rank(pools, view or job(), NOW, **kw)]
+
+
+def cost(one: PoolView, view: JobView | None = None) -> float:
+    return rank([one], view or job(), NOW)[0].usd_per_useful_hour
+
+
+def test_by_price_and_then_by_name():
+    assert zones(pool("c", 0.9), pool("b", 1.0), pool("a", 1.0)) == ["c", "a", "b"]
+
+
+def test_by_work_done_in_an_hour():
+    dear = pool("q", 1.9, kind=QUICK)
+    assert zones(pool("t"), dear, view=job(speeds={"quick": 2.0})) == ["q", "t"]
+    assert zones(pool("t"), dear, view=job(speeds={"quick": 1.5})) == ["t", "q"]
+    assert zones(pool("t"), dear) == ["t", "q"]  # not known to be any faster
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "hours"),
+    [
+        (Behaviour(), PRIOR_HOURS),
+        (seen(4.0, 4.0), 4.0),
+        (seen(1.0), (8 + 1) / 3),
+        (seen(*[0.5] * 18), (8 + 9) / 20),
+        (seen(up_for=6), (8 + 6) / 2),
+        (seen(1.0, 1.0, up_for=22), (8 + 2 + 22) / 4),
+    ],
+)
+def test_the_lifetime_is_learnt_from_spells_and_the_present_one_counts_as_far_as_it_goes(behaviour, hours):
+    assert PRIOR_SPELLS == 2
+    assert expected_lifetime(behaviour, NOW) == pytest.approx(hours)
+    factor = 1 + 0.5 / hours
+    assert cost(pool("a", behaviour=behaviour)) == pytest.approx(factor)
+    assert cost(pool("a", behaviour=behaviour), job(changeover=None)) == pytest.approx(1 + CHANGEOVER_HOURS / hours)
+
+
+def test_a_pool_that_lasts_is_worth_a_higher_price_the_more_a_changeover_costs():
+    brittle, steady = (
+        pool("brittle", 1.0, behaviour=seen(*[0.2] * 30)),
+        pool("steady", 1.3, behaviour=seen(*[9.0] * 30)),
+    )
+    assert zones(brittle, steady, view=job(changeover=0.5)) == ["steady", "brittle"]
+    assert zones(brittle, steady, view=job(changeover=0.02)) == ["brittle", "steady"]
+
+
+def test_on_demand_lasts():
+    assert cost(pool("a", 3.0, Market.ON_DEMAND, placement_score=None)) == 3.0
+
+
+@pytest.mark.parametrize(("score", "factor"), [(10, 1.0), (1, 1.5), (5, 1 + 0.5 * 5 / 9), (None, 1 + 0.5 * 5 / 9)])
+def test_a_low_placement_score_counts_against_a_pool(score, factor):
+    assert cost(pool("a", placement_score=score), job(changeover=0)) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("ages", "factor"), [((), 1.0), ((0,), 2.0), ((1,), 1.5), ((2,), 1.25), ((2, 1), 1.75), ((20,), 1.0)]
+)
+def test_refusals_count_half_as_much_with_each_half_life(ages, factor):
+    refused = tuple(NOW - n * REFUSAL_HALF_LIFE for n in ages)
+    assert cost(pool("a", refused_at=refused), job(changeover=0)) == pytest.approx(factor, rel=1e-5)
+
+
+def test_never_back_into_the_pool_that_just_gave_notice_unless_there_is_no_other_and_the_job_must_run():
+    noticed = pool("n", 0.1, noticed_at=NOW - COOL_OFF + timedelta(seconds=1))
+    over = pool("o", 0.1, noticed_at=NOW - COOL_OFF)
+    assert zones(noticed, pool("a")) == ["a"]
+    assert zones(noticed, pool("a"), must_run=True) == ["a"]
+    assert zones(over, pool("a")) == ["o", "a"]
+    assert zones(noticed) == []
+    assert zones(noticed, must_run=True) == ["n"]
+
+
+def test_a_critical_job_is_sent_to_reserved_capacity_then_to_on_demand_then_to_spot():
+    pools = (
+        pool("spot", 0.1),
+        pool("od", 3.0, Market.ON_DEMAND),
+        pool("paid", 4.0, Market.ON_DEMAND, reserved=True),
+    )
+    assert zones(*pools, view=job(Priority.CRITICAL)) == ["paid", "od", "spot"]
+    assert zones(*pools) == ["spot", "od", "paid"]
+
+
+def test_pools_that_the_job_does_not_fit_are_left_out_unless_they_are_accepted():
+    view = job(resources=Resources(vcpus=16))
+    assert zones(pool("small"), pool("large", kind=QUICK), view=view) == ["large"]
+    assert zones(pool("small"), pool("large", kind=QUICK), view=view, accept={"t"}) == ["large", "small"]
+
+
+def test_every_term_is_told():
+    (only,) = rank([pool("a", 2.0, refused_at=(NOW,))], job(speeds={"t": 0.5}), NOW)
+    assert only.figures == {
+        "usd_per_hour": 2.0,
+        "speed": 0.5,
+        "lifetime_hours": 4.0,
+        "changeover": 1.125,
+        "score": 1.0,
+        "refusals": 2.0,
+    }
+    assert only.usd_per_useful_hour == 2.0 / 0.5 * 1.125 * 2.0
+
+
+@given(
+    st.lists(st.floats(0.01, 100), max_size=40),
+    st.one_of(st.none(), st.floats(0, 100)),
+    st.floats(0.01, 10),
+    st.floats(0, 5),
+)
+def test_what_speaks_for_a_pool_never_makes_it_look_dearer(ups, present, usd, changeover):
+    view = job(changeover=changeover)
+    base = cost(pool("a", usd, behaviour=seen(*ups, up_for=present), placement_score=4), view)
+    assert base >= usd
+    assert cost(pool("a", usd, behaviour=seen(*ups, up_for=present), placement_score=5), view) <= base
+    assert cost(pool("a", usd, behaviour=seen(*ups, up_for=(present or 0) + 1), placement_score=4), view) <= base
+    assert cost(pool("a", usd / 2, behaviour=seen(*ups, up_for=present), placement_score=4), view) <= base

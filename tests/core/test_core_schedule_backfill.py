@@ -1,0 +1,321 @@
+"""Gangs, and what may run before them without keeping anybody waiting who is ahead."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+import pytest
+from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.records import (
+    Assignment,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    JobState,
+    Market,
+    Order,
+    Reason,
+    Role,
+)
+from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Outlook, Why, plan, say
+from everspot_core.schedule.backfill import Timeline
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TYPES = {"a": 2, "b": 4, "c": 8}
+"""vCPUs by type."""
+
+
+def work(hours: float | None) -> Outlook | None:
+    """A quarter of the hours is changeover, by upper bounds; half as much is expected."""
+    if hours is None:
+        return None
+    left, change = 0.75 * hours * HOUR, 0.25 * hours * HOUR
+    return Outlook(left=left / 2, left_upper=left, changeover=change / 2, changeover_upper=change)
+
+
+def job(name: str, nodes: int = 1, hours: float | None = None, *, age: float = 10, vcpus: int = 1, **kw) -> JobView:
+    """A waiting job of so many minutes of age that is done after so many hours at the latest."""
+    view = {k: kw.pop(k) for k in ("record",) if k in kw}
+    spec = JobSpec(name="x", recipe="r", resources=Resources(vcpus=vcpus), **kw)
+    submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - timedelta(minutes=age))
+    return JobView(submission=submission, nodes=nodes, outlook=work(hours), **view)
+
+
+def free(iid: str, kind: str = "a", market: Market = Market.SPOT, zone: str = "z", **kw) -> InstanceView:
+    record = InstanceRecord(
+        instance_id=iid,
+        cluster="c",
+        role=Role.AGENT,
+        instance_type=kind,
+        zone=zone,
+        market=market,
+        vcpus=TYPES[kind],
+        memory_gib=kw.pop("memory_gib", 8),
+        state=InstanceState.READY,
+        booted_at=NOW,
+        updated_at=NOW,
+    )
+    return InstanceView(instance_id=iid, record=record, **kw)
+
+
+def busy(iid: str, hours: float | None, kind: str = "a", **kw) -> tuple[JobView, InstanceView]:
+    """An instance with a job that is done after so many hours at the latest; None: nobody knows."""
+    name, instance = f"on-{iid}", free(iid, kind)
+    running = JobRecord(job_id=name, state=JobState.RUNNING, epoch=1, owner=iid, changed_at=NOW)
+    outlook = None
+    if hours is not None:
+        spans = {"left": hours * HOUR / 2, "left_upper": hours * HOUR, "changeover": HOUR, "changeover_upper": HOUR}
+        outlook = Outlook(**spans)
+    record = instance.record.model_copy(update={"state": InstanceState.BUSY, "job_id": name, "epoch": 1})
+    assignment = Assignment(instance_id=iid, job_id=name, epoch=1, changed_at=NOW, **kw)
+    return replace(job(name, record=running), outlook=outlook), replace(instance, record=record, assignment=assignment)
+
+
+def decide(jobs: list[JobView], instances: list[InstanceView], *runners: tuple[JobView, InstanceView], **kw) -> dict:
+    """By job: the instances that it gets, or why it waits."""
+    view = ClusterView(jobs=(*jobs, *(j for j, _ in runners)), instances=(*instances, *(i for _, i in runners)), **kw)
+    actions = plan(view, NOW)
+    assert all("{" not in say(a) for a in actions)
+    given_out = [i for a in actions if isinstance(a, Assign) for i in (a.instance_id, *a.gang)]
+    assert len(given_out) == len(set(given_out))
+    return {a.job_id: {a.instance_id, *a.gang} if isinstance(a, Assign) else a for a in actions}
+
+
+def why(decided: dict) -> dict:
+    return {n: a.why if isinstance(a, Hold) else a for n, a in decided.items()}
+
+
+def test_a_gang_gets_all_its_instances_in_one_action_or_none():
+    gang = job("gang", 3)
+    decided = decide([gang], [free("i1"), free("i2"), free("i3"), free("i4")])
+    assert decided == {"gang": {"i1", "i2", "i3"}}
+    (hold,) = decide([gang], [free("i1"), free("i2")]).values()
+    assert hold == Hold(job_id="gang", why=Why.TOO_FEW_FREE, figures={"nodes": 3, "present": 2})
+
+
+def test_a_gang_is_of_one_type():
+    mixed = [free("i1"), free("i2"), free("i3", "b"), free("i4", "b")]
+    assert why(decide([job("gang", 3)], mixed)) == {"gang": Why.TOO_FEW_FREE}
+    assert decide([job("gang", 3)], [*mixed, free("i5", "b")]) == {"gang": {"i3", "i4", "i5"}}
+    assert decide([job("gang", 2, vcpus=4)], mixed) == {"gang": {"i3", "i4"}}
+
+
+def test_some_megabytes_more_or_less_do_not_make_another_type():
+    alike = [free("i1", memory_gib=7.52), free("i2", memory_gib=7.57)]
+    assert decide([job("gang", 2)], alike) == {"gang": {"i1", "i2"}}
+    tight = job("tight", 2).submission.spec.model_copy(update={"resources": Resources(memory_gib=7.55)})
+    view = replace(job("tight", 2), submission=job("tight").submission.model_copy(update={"spec": tight}))
+    assert why(decide([view], alike)) == {"tight": Why.TOO_FEW_FREE}
+
+
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        ("s1 s1 s2 s2 s2", {0, 1}),  # one zone and market before all
+        ("s1 o1 s2 o2 s2", {2, 4}),
+        ("s1 o1 s2 o3", {0, 1}),  # rather two markets than two zones
+        ("s1 s2 o3 o4", {0, 1}),  # rather two zones of one market, and the preferred one
+        ("o1 o2 s3 s4", {2, 3}),
+        ("o1 o1 s3 s4", {0, 1}),  # rather one zone than the preferred market
+        ("s1! s1 s2 o3", {1, 2}),  # rather apart than on one that is about to go
+    ],
+)
+def test_a_gang_keeps_together(pools, expected):
+    markets = {"s": Market.SPOT, "o": Market.ON_DEMAND}
+    instances = [
+        free(f"i{n}", market=markets[p[0]], zone=p[1], shaky=p.endswith("!")) for n, p in enumerate(pools.split())
+    ]
+    assert decide([job("gang", 2)], instances) == {"gang": {f"i{n}" for n in expected}}
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [
+        (5.0, {"i1"}),  # done when the gang can start
+        (5.1, Why.KEPT_FOR_GANG),
+        (None, Why.KEPT_FOR_GANG),
+    ],
+)
+def test_what_is_free_is_lent_until_the_gang_ahead_can_start(hours, expected):
+    jobs = [job("gang", 2, 3, age=20), job("late", hours=hours)]
+    decided = decide(jobs, [free("i1")], busy("i2", 5.0))
+    assert why(decided) == {"gang": Why.TOO_FEW_FREE, "late": expected}
+    if expected is Why.KEPT_FOR_GANG:
+        assert decided["late"].figures == {"ahead": "gang"}
+    assert decide([replace(jobs[1], nodes=1)], [free("i1")], busy("i2", 5.0)) == {"late": {"i1"}}
+
+
+def test_what_the_gang_ahead_has_no_use_for_is_given_away():
+    gang, late = job("gang", 2, 3, age=20, vcpus=4), job("late")
+    assert why(decide([gang, late], [free("i1"), free("i2", "b")], busy("i3", 1, "b"))) == {
+        "gang": Why.TOO_FEW_FREE,
+        "late": {"i1"},
+    }
+    more = [free("i2", "b"), busy("i3", 1, "b"), busy("i4", 1, "b")]
+    assert why(decide([gang, replace(late, nodes=1)], more[:1], *more[1:])) == {
+        "gang": Why.TOO_FEW_FREE,
+        "late": {"i2"},
+    }
+
+
+def test_a_gang_that_could_not_start_if_all_were_free_keeps_nothing():
+    assert why(decide([job("gang", 3, 1, age=20), job("late")], [free("i1")], busy("i2", 1)))["late"] == {"i1"}
+
+
+def test_while_it_is_not_known_when_the_gang_can_start_only_what_ends_is_lent():
+    gang = job("gang", 2, 1, age=20)
+    for hours, expected in ((500, {"i1"}), (None, Why.KEPT_FOR_GANG)):
+        assert why(decide([gang, job("late", hours=hours)], [free("i1")], busy("i2", None)))["late"] == expected
+
+
+def test_an_instance_that_is_about_to_be_rid_of_its_job_counts_as_free_soon():
+    gang = job("gang", 2, 1, age=20)
+    for runner in (
+        busy("i2", None, order=Order.STOP, reason=Reason.CANCEL),
+        (job("other"), replace(busy("i2", 9)[1], assignment=Assignment(instance_id="i2", job_id="x", changed_at=NOW))),
+    ):
+        decided = why(decide([gang, job("late", hours=1)], [free("i1")], runner))
+        assert decided["late"] is Why.KEPT_FOR_GANG
+
+
+def test_a_type_on_which_a_job_is_slow_holds_it_for_longer():
+    jobs = [job("gang", 2, 3, age=20), replace(job("late", hours=4), speeds={"a": 0.5})]
+    assert why(decide(jobs, [free("i1")], busy("i2", 5.0)))["late"] is Why.KEPT_FOR_GANG
+    assert why(decide(jobs, [free("i1")], busy("i2", 7.0)))["late"] == {"i1"}
+
+
+def test_gangs_that_wait_are_promised_their_time_one_after_the_other():
+    """The first can start after 2 h and ends after 6 h; the second then. What ends in between is lent no longer."""
+    jobs = [job("first", 3, 4, age=30), job("second", 3, 4, age=20)]
+    runners = [busy("i3", 2.0)]
+    for hours, expected in ((2, {"i1"}), (3, Why.KEPT_FOR_GANG)):
+        decided = why(decide([*jobs, job("late", hours=hours)], [free("i1"), free("i2")], *runners))
+        assert decided == {"first": Why.TOO_FEW_FREE, "second": Why.TOO_FEW_FREE, "late": expected}
+
+
+def test_instances_launched_for_a_job_go_to_that_job_alone():
+    own = [replace(free(f"i{n}"), launched_for="gang") for n in (1, 2)]
+    jobs = [job("late", hours=1, age=90), job("gang", 2, 1)]
+    assert why(decide(jobs, own)) == {"late": Why.NO_FREE_INSTANCE, "gang": {"i1", "i2"}}
+    assert why(decide(jobs, own[:1])) == {"late": Why.NO_FREE_INSTANCE, "gang": Why.TOO_FEW_FREE}
+    assert why(decide(jobs[:1], own)) == {"late": {"i1"}}
+    small = [replace(job("asks", vcpus=4), speeds={})]
+    assert decide(small, [replace(free("i1"), launched_for="asks")], types=()) == {"asks": {"i1"}}
+
+
+def test_a_gang_for_which_instances_are_coming_keeps_nothing_of_what_is_there():
+    coming = InstanceView(instance_id="new", launched_for="gang", launched_at=NOW)
+    jobs = [job("gang", 2, 1, age=20), job("late")]
+    assert why(decide(jobs, [free("i1"), coming], busy("i2", 1)))["late"] == {"i1"}
+
+
+def test_a_critical_gang_in_back_off_keeps_all_that_it_needs():
+    waiting = JobRecord(job_id="crit", state=JobState.PENDING, not_before=NOW + HOUR, changed_at=NOW)
+    jobs = [job("crit", 2, record=waiting, priority=Priority.CRITICAL), job("norm")]
+    two = [free("i1", market=Market.ON_DEMAND), free("i2", market=Market.ON_DEMAND)]
+    assert why(decide(jobs, two)) == {"crit": Why.BACK_OFF, "norm": Why.KEPT_FOR_CRITICAL}
+    assert why(decide(jobs, [*two, free("i3", market=Market.ON_DEMAND)]))["norm"] == {"i3"}
+    assert why(decide(jobs, two[:1]))["norm"] == {"i1"}
+
+
+@given(
+    st.integers(0, 4),
+    st.lists(st.one_of(st.integers(1, 12).map(float), st.just(inf)), max_size=5),
+    st.lists(st.tuples(st.integers(1, 4), st.one_of(st.integers(1, 9).map(float), st.just(inf))), max_size=5),
+)
+def test_the_timeline_agrees_with_counting_hour_by_hour(free_now, ends, asked):
+    line, taken = Timeline(free_now, ends), []
+
+    def count(hour: float) -> int:
+        used = sum(n for n, start, hours in taken if start <= hour < start + hours)
+        return free_now + sum(e <= hour for e in ends) - used
+
+    far = [float(h) for h in range(120)]
+    for nodes, hours in asked:
+        good = [h for h in far[:70] if all(count(t) >= nodes for t in far if h <= t < h + hours)]
+        assert line.earliest(nodes, hours) == (good[0] if good else inf)
+        until = next((h for h in far if count(h) < nodes), inf)
+        assert line.enough_until(nodes) == until
+        if good:
+            line.take(nodes, good[0], hours)
+            taken.append((nodes, good[0], hours))
+
+
+class Cluster:
+    """A cluster in which everything lasts as long as it can. Time goes by in hours."""
+
+    def __init__(self, kinds: list[str], markets: list[Market], running: list[tuple[int, int | None]]) -> None:
+        self.instances = {
+            f"i{n}": free(f"i{n}", kind, market) for n, (kind, market) in enumerate(zip(kinds, markets, strict=True))
+        }
+        self.busy: dict[str, tuple[str, float]] = {}
+        for n, (place, hours) in enumerate(running):
+            self.busy[f"i{place % len(kinds)}"] = f"r{n}", inf if hours is None else float(hours)
+
+    def run(self, jobs: list[JobView], hours: int = 40) -> dict[str, int]:
+        """When each of the jobs starts."""
+        starts: dict[str, int] = {}
+        for hour in range(hours):
+            self.busy = {i: held for i, held in self.busy.items() if held[1] > hour}
+            waiting = [j for j in jobs if j.job_id not in starts]
+            view = self._view(waiting, hour)
+            for action in plan(view, NOW):
+                if isinstance(action, Assign):
+                    (chosen,) = (j for j in waiting if j.job_id == action.job_id)
+                    self._start(chosen, [action.instance_id, *action.gang], hour)
+                    starts[action.job_id] = hour
+        return starts
+
+    def _start(self, chosen: JobView, names: list[str], hour: int) -> None:
+        assert len(names) == chosen.nodes == len(set(names))
+        assert len({self.instances[n].record.instance_type for n in names}) == 1
+        outlook = chosen.outlook
+        lasts = inf if outlook is None else (outlook.left_upper + outlook.changeover_upper) / HOUR
+        for name in names:
+            assert name not in self.busy
+            assert chosen.submission.spec.resources.vcpus <= self.instances[name].record.vcpus
+            self.busy[name] = f"{chosen.job_id}.{name}", hour + lasts
+
+    def _view(self, waiting: list[JobView], hour: int) -> ClusterView:
+        jobs, instances = list(waiting), []
+        for name, instance in self.instances.items():
+            if name not in self.busy:
+                instances.append(instance)
+                continue
+            _, end = self.busy[name]
+            runner, holder = busy(name, None if end == inf else end - hour, instance.record.instance_type)
+            market = holder.record.model_copy(update={"market": instance.record.market})
+            jobs.append(runner)
+            instances.append(replace(holder, record=market))
+        return ClusterView(jobs=tuple(jobs), instances=tuple(instances))
+
+
+@st.composite
+def waiting_jobs(draw: st.DrawFn, name: str, age: float) -> JobView:
+    return job(
+        name,
+        draw(st.sampled_from([1, 1, 1, 2, 2, 3, 4])),
+        draw(st.one_of(st.integers(1, 8), st.sampled_from([2, 4, None]))),
+        age=age,
+        vcpus=draw(st.sampled_from([1, 1, 4])),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_job_starts_later_for_the_jobs_behind_it(data):
+    size = data.draw(st.integers(1, 7))
+    kinds = data.draw(st.lists(st.sampled_from(["a", "a", "b"]), min_size=size, max_size=size))
+    markets = data.draw(st.lists(st.sampled_from(Market), min_size=size, max_size=size))
+    running = data.draw(
+        st.lists(st.tuples(st.integers(0, size), st.one_of(st.integers(1, 9), st.none())), max_size=size)
+    )
+    ahead = [data.draw(waiting_jobs(f"j{n}", 60 - n)) for n in range(data.draw(st.integers(1, 5)))]
+    behind = [data.draw(waiting_jobs(f"k{n}", 30 - n)) for n in range(data.draw(st.integers(1, 4)))]
+    alone = Cluster(kinds, markets, running).run(ahead)
+    together = Cluster(kinds, markets, running).run([*ahead, *behind])
+    for view in ahead:
+        assert together.get(view.job_id, inf) <= alone.get(view.job_id, inf)

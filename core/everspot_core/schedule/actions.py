@@ -39,19 +39,23 @@ class Why(StrEnum):
     NOTHING_SEEN = "nothing-seen"  # no instance and no declared type yet
     ALREADY_STOPPING = "already-stopping"
     # What a job with capacity of its own is told. Hours and dollars.
-    SPOT_AVAILABLE = "spot-available"  # zone, price
+    SPOT_AVAILABLE = "spot-available"
     WAIT_FOR_SPOT = "wait-for-spot"  # slack_hours: may still be waited
     LAST_SAFE_MOMENT = "last-safe-moment"  # left_hours, time_hours, changeover_hours
     ON_DEMAND_PAYS = "on-demand-pays"  # slack_hours, down_hours: waiting would cost more than it may bring
     STAY_ON_DEMAND = "stay-on-demand"  # up_hours, needed_hours: spot has not been back for long enough to move
     BACK_TO_SPOT = "back-to-spot"  # up_hours, needed_hours
     RUNS_WELL = "runs-well"  # market
+    NO_SPOT = "no-spot"  # no spot pool can hold it
+    UNKNOWN_LENGTH = "unknown-length"  # a deadline, and nobody has said how long it runs
     NO_CAPACITY = "no-capacity"  # tried
     AT_RISK = "at-risk"  # left_hours, time_hours: on-demand is not to be had either
     CRITICAL = "critical"  # market: reserved or on-demand, at once
     FAILED_OVER = "failed-over"  # preemptions, window_hours
-    SMALLER_TYPE = "smaller-type"  # preemptions, arrives_hours
+    SMALLER_TYPE = "smaller-type"  # preemptions
     INFEASIBLE = "infeasible"  # earliest, usd
+    ON_ITS_WAY = "on-its-way"  # instances: what it will move to is being launched
+    MOVE = "move"  # market: what it moves to is ready
     NEEDED_NO_MORE = "needed-no-more"
     KEPT_FOR_GANG = "kept-for-gang"  # ahead: the job that it would delay
     TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough

@@ -1,7 +1,8 @@
-"""The first form of the scheduler's mind: who runs where, who must stop, and what is left over to repair.
+"""The scheduler's mind: who runs where, who must stop, and what is left over to repair.
 
 The order of the passes is the order of importance: dead owners, half-done and finished assignments, what the cloud
-takes away, what users want stopped, what can be ended, and last what can be started.
+takes away, what users want stopped, what can be ended, what can be started on what stands, and last what must be
+launched or can be let go.
 """
 
 from datetime import datetime
@@ -20,6 +21,7 @@ from everspot_core.schedule.actions import (
     Void,
     Why,
 )
+from everspot_core.schedule.elastic import stretch
 from everspot_core.schedule.limits import end_of_waiting, spent_budget
 from everspot_core.schedule.place import place
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
@@ -38,13 +40,15 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
     desk.stop_owners()
     desk.settle_drills()
     desk.end_waiting_jobs()
-    desk.actions += place(
+    placed = place(
         jobs=[j for j in desk.jobs.values() if j.state is JobState.PENDING and j.job_id not in desk.touched_jobs],
         instances=[i for i in desk.instances.values() if i.instance_id not in desk.touched_instances],
         view=view,
         now=now,
     )
-    return desk.actions
+    if view.pools:
+        placed = stretch(placed, view, now, desk.touched_jobs, desk.touched_instances)
+    return desk.actions + placed
 
 
 class _Desk:

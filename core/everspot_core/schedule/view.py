@@ -191,6 +191,9 @@ class PoolKey(NamedTuple):
     market: Market
 
 
+_NO_UNIONS: Mapping[frozenset[PoolKey], Behaviour] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
     """A pool of capacity (type, zone, market): what it costs, what it would give now, how it has behaved.
@@ -226,7 +229,8 @@ class ClusterView:
     """Everything a plan may know. `types`: the instance types that this cluster is known to be able to bring.
 
     `types` holds what was declared in place and what has been seen; the types of present instances need not be in it.
-    `pools`: where the plan may launch instances of its own; empty: there is only the standing fleet. `usage`: by team,
+    `pools`: where the plan may launch instances of its own; empty: there is only the standing fleet. `unions`: how
+    several pools have behaved together, up while any of them is. `usage`: by team,
     what it has used of late (dollars, decayed); `shares`: by team, its weight, 1 where not named. `tick`: the plan is
     asked again after so long at the latest. `shared`: whether an instance can hold several jobs.
     """
@@ -237,6 +241,7 @@ class ClusterView:
     types: tuple[InstanceType, ...] = ()
     limits: Limits = field(default_factory=Limits)
     pools: tuple[PoolView, ...] = ()
+    unions: Mapping[frozenset[PoolKey], Behaviour] = field(default_factory=lambda: _NO_UNIONS)
     usage: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
     shares: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
     tick: timedelta = timedelta(seconds=5)

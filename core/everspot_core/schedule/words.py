@@ -44,7 +44,9 @@ _BECAUSE = {
     Why.NO_TYPE_FITS: "none of the {types} known instance types can hold it; {nearest} comes nearest and lacks {lacks}",
     Why.NOTHING_SEEN: "no instance has reported yet",
     Why.ALREADY_STOPPING: "the job has been stopped or is over",
-    Why.SPOT_AVAILABLE: "spot is to be had in {zone} for ${price} an hour",
+    Why.SPOT_AVAILABLE: "spot is to be had",
+    Why.NO_SPOT: "no spot pool can hold it",
+    Why.UNKNOWN_LENGTH: "it has a deadline, and how long it runs is not known: it cannot wait",
     Why.WAIT_FOR_SPOT: "there is no spot, and {slack_hours:.2f} h may still be waited for it",
     Why.LAST_SAFE_MOMENT: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, a changeover may take "
     "{changeover_hours:.2f} h: later would be too late",
@@ -57,8 +59,9 @@ _BECAUSE = {
     Why.AT_RISK: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, and on-demand is not to be had either",
     Why.CRITICAL: "it is critical, and does not wait for spot",
     Why.FAILED_OVER: "it lost {preemptions} spot instances within {window_hours:.2f} h",
-    Why.SMALLER_TYPE: "after {preemptions} lost spot instances a smaller type is easier to come by, and on it the job "
-    "arrives {arrives_hours:.2f} h before its deadline",
+    Why.SMALLER_TYPE: "after {preemptions} lost spot instances a smaller type will do, on which it still arrives in time",
+    Why.ON_ITS_WAY: "{instances} instance(s) that it will move to are on their way",
+    Why.MOVE: "what it moves to is ready ({market})",
     Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
     Why.NEEDED_NO_MORE: "no job needs it",
     Why.KEPT_FOR_GANG: "what is free is promised to {ahead}, which is ahead of it and would have to wait longer",

@@ -1,0 +1,159 @@
+"""One job's course towards its deadline: wait, spot, on-demand, or back to spot.
+
+Two rules. Safety: never do what would, in the worst case, leave too little time for on-demand to finish the job; the
+worst case is that spot goes at once, the changeover takes as long as it may and so does the work. Thrift: as long as
+it is safe, follow the cheapest way of taking turns that keeps the pace (see `renewal`), judged by how spot has come
+and gone so far. So it is greedy where spot is steady, and cautious where it is not, without being told which.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf, sqrt
+
+from everspot_core.records import Market
+from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.lifetimes import DOWNS, UPS, learnt
+from everspot_core.schedule.renewal import Way, ways
+
+RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 2.0, 1.0, 0.07
+"""Slack that is not planned with: so many changeovers and ticks, and a part of sqrt(time left x changeover)."""
+WORTH_RETURNING = 3.0
+"""Changeovers of work that must be left for a return to spot to pay."""
+EPSILON = 1e-9
+"""Hours that count as nothing: less is rounding."""
+
+
+class Mode(Enum):
+    """What to hold."""
+
+    WAIT = "wait"
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a job still needs. Hours; work counts as on the fastest on-demand type that it can have.
+
+    `changeover` includes launch, set-up and lost progress. `tick`: the longest time until the next decision.
+    """
+
+    time: float
+    left: float
+    left_upper: float
+    changeover: float
+    changeover_upper: float
+    tick: float
+
+    @property
+    def slack(self) -> float:
+        """Time to the deadline beyond the work, if there is as much of it as there may be."""
+        return self.time - self.left_upper
+
+    @property
+    def pace(self) -> float:
+        """Progress that each hour left must bring, so that some slack stays in reserve."""
+        reserve = RESERVE_CHANGEOVERS * self.changeover_upper + RESERVE_TICKS * self.tick
+        reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
+        usable = self.left + self.slack - reserve
+        return self.left / usable if usable > 0 else inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the job holds. `changing`: hours of its changeover that may still remain. `speed`: relative to `Need`."""
+
+    market: Market
+    changing: float = 0.0
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Spot as this job can have it, and how it has behaved: hours of ended spells, and of the present one.
+
+    `usd`, `on_demand_usd`: dollars for an hour of work at the speed of `Need`.
+    """
+
+    up: bool
+    age: float
+    ups: tuple[float, ...]
+    downs: tuple[float, ...]
+    usd: float
+    on_demand_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What to hold until the next decision. `final`: whatever comes, nothing else can follow."""
+
+    mode: Mode
+    why: Why
+    figures: Figures = field(default_factory=dict)
+    final: bool = False
+
+
+def course(need: Need, held: Held | None, spot: Spot | None) -> Course:
+    """What the job should hold now. `held` None: nothing; `spot` None: no spot pool can hold it."""
+    if held is not None and held.market is Market.SPOT:
+        if _may_stay(need, held):
+            return Course(mode=Mode.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
+        return _last_moment(need)
+    safe = is_safe(need)
+    if held is not None:
+        if spot is None or not safe or not spot.up:
+            for_good = not safe and need.left_upper <= need.left
+            figures: Figures = {"market": Market.ON_DEMAND.value}
+            return Course(mode=Mode.ON_DEMAND, why=Why.RUNS_WELL, figures=figures, final=for_good)
+        return _returning(need, spot, best_way(need, spot))
+    if not safe:
+        return _last_moment(need)
+    if spot is None:
+        return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
+    if spot.up:
+        return Course(mode=Mode.SPOT, why=Why.SPOT_AVAILABLE)
+    return _waiting(need, spot, best_way(need, spot))
+
+
+def is_safe(need: Need) -> bool:
+    """Whether on-demand is still in time if nothing comes of what is begun now until the next decision."""
+    return need.slack - need.tick >= need.changeover_upper - EPSILON
+
+
+def best_way(need: Need, spot: Spot) -> Way:
+    """The cheapest way of taking turns that keeps the pace of this job."""
+    up = learnt(UPS, spot.ups, spot.age if spot.up else 0.0)
+    outage = learnt(DOWNS, spot.downs, 0.0 if spot.up else spot.age)
+    prospects = ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
+    return prospects.best(need.pace)
+
+
+def _may_stay(need: Need, held: Held) -> bool:
+    """Whether on-demand is still in time if spot is lost at the next decision. Until then the job makes progress."""
+    progress = held.speed * max(0.0, need.tick - held.changing)
+    return need.slack - need.tick + progress >= need.changeover_upper - EPSILON
+
+
+def _waiting(need: Need, spot: Spot, way: Way) -> Course:
+    if spot.age < way.wait:
+        return Course(mode=Mode.WAIT, why=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
+    figures: Figures = {"slack_hours": need.slack, "down_hours": spot.age}
+    return Course(mode=Mode.ON_DEMAND, why=Why.ON_DEMAND_PAYS, figures=figures)
+
+
+def _returning(need: Need, spot: Spot, way: Way) -> Course:
+    figures: Figures = {"up_hours": spot.age, "needed_hours": way.back}
+    if spot.age >= way.back and need.left > WORTH_RETURNING * need.changeover:
+        return Course(mode=Mode.SPOT, why=Why.BACK_TO_SPOT, figures=figures)
+    return Course(mode=Mode.ON_DEMAND, why=Why.STAY_ON_DEMAND, figures=figures)
+
+
+def _last_moment(need: Need) -> Course:
+    figures: Figures = {
+        "left_hours": need.left_upper,
+        "time_hours": need.time,
+        "changeover_hours": need.changeover_upper,
+    }
+    # On-demand makes an hour of progress in an hour: slack that does not suffice now never will, if the work is known.
+    for_good = need.left_upper <= need.left
+    return Course(mode=Mode.ON_DEMAND, why=Why.LAST_SAFE_MOMENT, figures=figures, final=for_good)

@@ -1,0 +1,72 @@
+"""What comes of a way of taking turns between spot, waiting and on-demand, if spells go on as they have.
+
+A way is two thresholds: in an outage wait so long for spot, then go on-demand; back from on-demand when spot has been
+there for so long. Outage follows spell follows outage; an outage begins either with nothing held or on on-demand, and
+which of the two comes next depends on the one before alone. So each way has a mean cost and a mean progress per hour
+(the renewal reward theorem), and the best way for a job is the cheapest that is fast enough for its deadline.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from everspot_core.schedule.lifetimes import Floats, Lifetimes
+
+NEVER = 1e6
+"""Hours: longer than anything."""
+WAITS: Floats = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, NEVER])
+RETURNS: Floats = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.8, 1.6, 3.2, 6.4, NEVER])
+"""The thresholds that are tried, in hours."""
+URGENCY = 3.3
+"""How dearly a way is charged for being too slow, in on-demand prices for each missing part of the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Two thresholds, in hours, and what comes of them."""
+
+    wait: float
+    back: float
+    pace: float
+    """Hours of progress in an hour."""
+    usd: float
+    """Dollars for an hour of progress."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """All ways, (waits, returns) each: hours of progress in an hour, and dollars for an hour of progress."""
+
+    pace: Floats
+    usd: Floats
+    on_demand: float
+
+    def best(self, pace: float) -> Way:
+        """The way for a job that must make `pace` hours of progress in each hour that is left."""
+        late = np.maximum(0.0, 1.0 - self.pace / pace) if pace > 0 else np.zeros_like(self.pace)
+        at = int(np.argmin(self.usd + URGENCY * self.on_demand * late))
+        wait, back = divmod(at, len(RETURNS))
+        return Way(float(WAITS[wait]), float(RETURNS[back]), float(self.pace[wait, back]), float(self.usd[wait, back]))
+
+
+def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> Ways:
+    """What comes of each way. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
+    waited, outlasted = outage.capped(WAITS), outage.survival(WAITS)
+    stayed, reached = up.capped(RETURNS), up.survival(RETURNS)
+    # An up spell that begins on on-demand: there until it has lasted `back`, a changeover, then on spot to its end.
+    od_usd = on_demand * stayed + spot * (up.mean - stayed)
+    od_progress = stayed + up.mean - up.capped(RETURNS + changeover)
+    # One that begins with nothing held: spot at once.
+    free_usd, free_progress = spot * up.mean, up.mean - float(up.capped(np.array([changeover]))[0])
+    # The whole cycle from an outage on, with nothing held at its beginning: (waits, returns).
+    w_out, w_waited = outlasted[:, None], waited[:, None]
+    idle_usd = on_demand * (outage.mean - w_waited) + (1 - w_out) * free_usd + w_out * od_usd
+    idle_progress = outage.mean - w_waited - changeover * w_out + (1 - w_out) * free_progress + w_out * od_progress
+    # How many outages begin on on-demand in the long run.
+    kept = 1 - reached
+    share = w_out * kept / np.maximum(1 - kept + w_out * kept, 1e-12)
+    usd = (1 - share) * idle_usd + share * (on_demand * outage.mean + od_usd)
+    progress = (1 - share) * idle_progress + share * (outage.mean + od_progress)
+    hopeless = progress <= 0
+    each = np.where(hopeless, np.inf, usd / np.where(hopeless, 1.0, progress))
+    return Ways(progress / (outage.mean + up.mean), each, on_demand)

@@ -206,6 +206,16 @@ def test_instances_launched_for_a_job_go_to_that_job_alone():
     assert decide(small, [replace(free("i1"), launched_for="asks")], types=()) == {"asks": {"i1"}}
 
 
+def test_of_what_was_launched_for_a_job_it_takes_the_latest_and_never_what_it_was_told_to_leave():
+    old, new = (replace(free(n), launched_for="j", launched_at=NOW - h * HOUR) for n, h in (("i1", 2), ("i2", 1)))
+    moved = JobRecord(
+        job_id="j", state=JobState.PENDING, epoch=1, last_owner="i1", last_reason=Reason.MOVE, changed_at=NOW
+    )
+    assert decide([job("j", record=moved)], [old, new]) == {"j": {"i2"}}
+    assert decide([job("j")], [old, new]) == {"j": {"i2"}}
+    assert why(decide([job("j", record=moved)], [old])) == {"j": Why.NO_FREE_INSTANCE}
+
+
 def test_a_gang_for_which_instances_are_coming_keeps_nothing_of_what_is_there():
     coming = InstanceView(instance_id="new", launched_for="gang", launched_at=NOW)
     jobs = [job("gang", 2, 1, age=20), job("late")]

@@ -8,7 +8,7 @@ critical job in back-off could use, an instance that was launched for another jo
 from collections import Counter, defaultdict
 from datetime import datetime
 
-from everspot_core.records import Market, Role
+from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
 from everspot_core.schedule.capacity import Ask, Capacity, Want, is_free
 from everspot_core.schedule.exclusive import Exclusive
@@ -77,9 +77,16 @@ class _Desk:
             self._capacity.promise(ask)
 
     def _its_own(self, job: JobView) -> list[InstanceView]:
-        """What was launched for it, whatever it had asked for: whoever launched it has measured."""
-        own = self._own.get(job.job_id, [])
-        return own[: job.nodes] if len(own) >= job.nodes else []
+        """What was launched for it last, whatever it had asked for: whoever launched it has measured.
+
+        Never what it was told to move away from.
+        """
+        record = job.record
+        left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
+        own = [i for i in self._own.get(job.job_id, ()) if i.instance_id != left]
+        last = max((i.launched_at for i in own if i.launched_at is not None), default=None)
+        batch = [i for i in own if i.launched_at == last]
+        return batch[: job.nodes] if len(batch) >= job.nodes else []
 
     def _not_now(self, job: JobView, want: Want) -> Hold | None:
         record, need = job.record, job.submission.spec.resources

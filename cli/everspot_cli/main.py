@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from everspot_store import StoreError
 
-from everspot_cli.commands import control, doctor, instances, jobs, logs, report, submit
+from everspot_cli.commands import control, doctor, instances, jobs, logs, report, simulate, submit
 from everspot_cli.errors import CliError, Exit, of_store
 from everspot_cli.session import ENVIRONMENT, Session
 
@@ -43,7 +43,7 @@ def _global_options(
     session.store_option, session.stack, session.json = store, stack, session.json or json
 
 
-for module in (submit, jobs, logs, control, instances, report, doctor):
+for module in (submit, jobs, logs, control, instances, report, simulate, doctor):
     module.register(app)
 
 

@@ -20,6 +20,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {
             "everspot_core", "everspot_store", "everspot_scheduler",
             "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore",
+            "numpy", "matplotlib",
         },
     ),
     "everspot_local": (

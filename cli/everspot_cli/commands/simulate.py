@@ -1,0 +1,140 @@
+"""`everspot simulate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everspot_cli.commands.options import Json, session_of
+
+# Both are checked against the core's own registries, which are not loaded for the help of other commands.
+POLICIES = "everspot, up, greedy, on-demand, optimal"
+SYNTHETIC = (
+    "markov, heavy-tailed, steady, diurnal, droughts, correlated, vanishing, blinking, last-moment, gone-for-good"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate")(simulate)
+
+
+_Traces = Annotated[
+    list[Path] | None,
+    typer.Option("--trace", metavar="FILE", help="A trace of spot capacity, as JSON; give it again for more."),
+]
+_Synthetic = Annotated[
+    list[str] | None,
+    typer.Option("--synthetic", metavar="NAME", help=f"A trace that is made up, by --seed. One of: {SYNTHETIC}."),
+]
+_Days = Annotated[float | None, typer.Option("--days", metavar="N", help="Length of synthetic traces. Default: 30.")]
+_Gap = Annotated[
+    float | None,
+    typer.Option("--gap-seconds", metavar="N", help="Time between two ticks of synthetic traces. Default: 300."),
+]
+_WriteTraces = Annotated[
+    Path | None, typer.Option("--write-traces", metavar="DIR", help="Write the synthetic traces there, as JSON.")
+]
+_Job = Annotated[
+    float,
+    typer.Option("--job-hours", metavar="H", help="Computing that the job needs. Default: 48.", show_default=False),
+]
+_Deadline = Annotated[
+    float,
+    typer.Option("--deadline-hours", metavar="H", help="Time from submission. Default: 60.", show_default=False),
+]
+_Changeover = Annotated[
+    float,
+    typer.Option(
+        "--changeover-hours", metavar="H", show_default=False,
+        help="Launch, set-up and lost progress at each entry to spot or on-demand. Default: 0.2.",
+    ),
+]  # fmt: skip
+_PriceRatio = Annotated[
+    float,
+    typer.Option(
+        "--price-ratio", metavar="K", show_default=False,
+        help="Price of on-demand over the mean price of spot. Default: 3.1446.",
+    ),
+]  # fmt: skip
+_Nodes = Annotated[
+    int,
+    typer.Option("--nodes", metavar="N", help="Instances that the job needs at once. Default: 1.", show_default=False),
+]
+_Pools = Annotated[bool, typer.Option("--pools", help="Take the traces for the pools of one job.")]
+_Starts = Annotated[
+    str,
+    typer.Option(
+        "--starts", metavar="N", show_default=False,
+        help="Moments of submission, drawn at random for each trace; `all`: every one that the deadline allows. "
+        "Default: 100.",
+    ),
+]  # fmt: skip
+_Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Same seed, same draws. Default: 1.", show_default=False)
+]
+_Policy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", metavar="NAME", help=f"Who decides; give it again to compare. One of: {POLICIES} (which knows the "
+        "future). Default: everspot.",
+    ),
+]  # fmt: skip
+_Compare = Annotated[bool, typer.Option("--compare", help="Put all policies side by side.")]
+_Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw the first run of the first trace: .png, .svg or .pdf."),
+]
+
+
+def simulate(
+    context: typer.Context,
+    trace: _Traces = None,
+    synthetic: _Synthetic = None,
+    days: _Days = None,
+    gap_seconds: _Gap = None,
+    write_traces: _WriteTraces = None,
+    job_hours: _Job = 48.0,
+    deadline_hours: _Deadline = 60.0,
+    changeover_hours: _Changeover = 0.2,
+    price_ratio: _PriceRatio = 3.1446,
+    nodes: _Nodes = 1,
+    pools: _Pools = False,
+    starts: _Starts = "100",
+    seed: _Seed = 1,
+    policy: _Policy = None,
+    compare: _Compare = False,
+    plot: _Plot = None,
+    json: Json = False,
+) -> None:
+    """Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.
+
+    It needs neither a store nor a cloud. A trace is `{"metadata": {"gap_seconds": 300}, "data": [1, 0, …]}`: the
+    instances to be had at each tick, so many seconds apart. `"prices"` may stand beside: as many, in dollars per hour.
+    """
+    session = session_of(context, json)
+    # numpy takes its time to load: no other command waits for it.
+    from everspot_cli.commands import simulate_inputs, simulate_runs, simulate_tables
+
+    asked = simulate_inputs.checked(
+        simulate_inputs.Wishes(
+            files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
+            write_traces=write_traces, job_hours=job_hours, deadline_hours=deadline_hours,
+            changeover_hours=changeover_hours, price_ratio=price_ratio, nodes=nodes, pools=pools, starts=starts,
+            seed=seed, policies=tuple(policy or ()), compare=compare, plot=plot,
+        )
+    )  # fmt: skip
+    # Before the long work: what cannot be written is told at once.
+    notes = simulate_inputs.write(asked.made, write_traces) if write_traces else []
+    if plot is not None:
+        from everspot_cli.commands import simulate_plot
+
+        notes.append(simulate_plot.draw(asked, plot))
+    results = simulate_runs.simulate(asked, session)
+    if session.json:
+        session.answer(simulate_tables.document(results))
+    else:
+        session.console.print(simulate_tables.page(asked, results))
+        # Not wrapped: there are paths in it.
+        told = "\n".join([*notes, *simulate_tables.small_print(asked)])
+        session.console.print(told, style="dim", markup=False, soft_wrap=True)

@@ -1,0 +1,249 @@
+"""What `everspot simulate` is asked for: options and trace files, checked together, all faults told at once."""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+from everspot_core.problems import BadInputs, near
+from everspot_core.simulate import GENERATORS, POLICIES, Capacity, Setting, Trace, parse, starts
+
+from everspot_cli.errors import CliError, Exit
+
+OPTIMAL = "optimal"
+DEFAULT_POLICY = "everspot"
+DEFAULT_DAYS = 30.0
+DEFAULT_GAP = 300.0
+MADE_UP = "synthetic:"
+PICTURES = (".png", ".svg", ".pdf")
+MOST_TICKS = 10_000_000
+"""Of a synthetic trace: 95 years of five minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """The options as they were given."""
+
+    files: tuple[Path, ...]
+    synthetic: tuple[str, ...]
+    days: float | None
+    gap_seconds: float | None
+    write_traces: Path | None
+    job_hours: float
+    deadline_hours: float
+    changeover_hours: float
+    price_ratio: float
+    nodes: int
+    pools: bool
+    starts: str
+    seed: int
+    policies: tuple[str, ...]
+    compare: bool
+    plot: Path | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """What one row of the answer is about: a trace, or the pools of a job, and the ticks at which it is submitted."""
+
+    paths: tuple[str, ...]
+    traces: tuple[Trace, ...]
+    capacity: Capacity
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asked:
+    """What is to be simulated. `made`: the synthetic traces among the cases."""
+
+    setting: Setting
+    policies: tuple[str, ...]
+    cases: tuple[Case, ...]
+    made: tuple[Trace, ...]
+    pools: bool
+    seed: int
+
+
+class _Faults:
+    """Problems by option or file. Missing files are counted apart: if nothing else is wrong, they set the exit code."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, str]] = []
+        self.missing = 0
+
+    def add(self, field: str, problem: str) -> None:
+        if {"field": field, "problem": problem} not in self.found:
+            self.found.append({"field": field, "problem": problem})
+
+    def take(self, error: BadInputs, file: str = "") -> None:
+        """What the core has found: in a file, or else in options, which it knows by the names of its own fields."""
+        for problem in error.problems:
+            field = f"{file} {problem.path}".rstrip() if file else f"--{problem.path.replace('_', '-')}"
+            self.add(field, problem.reason)
+
+    def raise_any(self) -> None:
+        if not self.found:
+            return
+        code = Exit.NOT_FOUND if self.missing == len(self.found) else Exit.USER
+        count = len(self.found)
+        told = "an input is wrong" if count == 1 else f"{count} inputs are wrong"
+        raise CliError(f"simulate: {told}", code, hint="everspot simulate --help", problems=self.found)
+
+
+def checked(wishes: Wishes) -> Asked:
+    """What is asked, if it can be done.
+
+    Raises:
+        CliError: naming every option and file that is wrong.
+    """
+    if not wishes.files and not wishes.synthetic:
+        hint = "everspot simulate --trace FILE, or --synthetic NAME"
+        raise CliError("simulate: there is no trace to run through", Exit.USAGE, hint=hint)
+    faults = _Faults()
+    setting = _setting(wishes, faults)
+    policies = _policies(wishes, faults)
+    count = _count(wishes, faults)
+    _plot(wishes, faults)
+    traces = _read(wishes.files, faults)
+    made = _make(wishes, setting, faults)
+    named = [(t.name, t) for t in traces] + [(MADE_UP + t.name, t) for t in made]
+    cases = []
+    if setting is not None and named:
+        groups = [named] if wishes.pools else [[one] for one in named]
+        cases = [_case(group, setting, count, wishes.seed, faults) for group in groups]
+    faults.raise_any()
+    assert setting is not None  # noqa: S101 - without one there was a fault
+    return Asked(setting=setting, policies=policies, cases=tuple(c for c in cases if c is not None), made=tuple(made),
+                 pools=wishes.pools, seed=wishes.seed)  # fmt: skip
+
+
+def _setting(wishes: Wishes, faults: _Faults) -> Setting | None:
+    try:
+        return Setting(
+            job_hours=wishes.job_hours, deadline_hours=wishes.deadline_hours, nodes=wishes.nodes,
+            changeover_hours=wishes.changeover_hours, price_ratio=wishes.price_ratio,
+        )  # fmt: skip
+    except BadInputs as error:
+        faults.take(error)
+        return None
+
+
+def _policies(wishes: Wishes, faults: _Faults) -> tuple[str, ...]:
+    known = (*POLICIES, OPTIMAL)
+    for name in wishes.policies:
+        if name not in known:
+            faults.add("--policy", f"{name!r} is not known{near(name, known)}; one of: {', '.join(known)}")
+    given = wishes.policies or (() if wishes.compare else (DEFAULT_POLICY,))
+    return tuple(dict.fromkeys((*given, *(known if wishes.compare else ()))))
+
+
+def _count(wishes: Wishes, faults: _Faults) -> int | None:
+    """Starts for each trace; None for all of them."""
+    if wishes.seed < 0:
+        faults.add("--seed", f"must be >= 0; it is {wishes.seed}")
+    if wishes.starts == "all":
+        return None
+    count = int(wishes.starts) if wishes.starts.isascii() and wishes.starts.isdigit() else 0
+    if count < 1:
+        faults.add("--starts", f"must be a whole number >= 1, or all; it is {wishes.starts}")
+    return max(1, count)
+
+
+def _plot(wishes: Wishes, faults: _Faults) -> None:
+    if wishes.plot is None:
+        return
+    if wishes.plot.suffix.lower() not in PICTURES:
+        faults.add("--plot", f"{wishes.plot}: must end in one of: {', '.join(PICTURES)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        faults.add("--plot", "needs matplotlib, which is not installed: pip install 'everspot[plot]'")
+
+
+def _read(files: Sequence[Path], faults: _Faults) -> list[Trace]:
+    traces = []
+    for path in dict.fromkeys(files):
+        try:
+            traces.append(parse(path.read_text(encoding="utf-8"), str(path)))
+        except FileNotFoundError:
+            faults.missing += 1
+            faults.add(str(path), "there is no such file")
+        except BadInputs as error:
+            faults.take(error, str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            faults.add(str(path), f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    return traces
+
+
+def _make(wishes: Wishes, setting: Setting | None, faults: _Faults) -> list[Trace]:
+    """The synthetic traces. A name that is given again goes on with its draws, and so makes another trace."""
+    for option, value in (("--days", wishes.days), ("--gap-seconds", wishes.gap_seconds),
+                          ("--write-traces", wishes.write_traces)):  # fmt: skip
+        if value is not None and not wishes.synthetic:
+            faults.add(option, "is for synthetic traces; --synthetic NAME makes one")
+    unknown = [name for name in wishes.synthetic if name not in GENERATORS]
+    for name in unknown:
+        faults.add("--synthetic", f"{name!r} is not known{near(name, GENERATORS)}; one of: {', '.join(GENERATORS)}")
+    length = _length(wishes, faults)
+    if unknown or length is None or setting is None or wishes.seed < 0:
+        return []
+    ticks, gap = length
+    # Each name has draws of its own: what one makes does not depend on the others.
+    draws = {name: np.random.default_rng([wishes.seed, *name.encode()]) for name in wishes.synthetic}
+    made: list[Trace] = []
+    for name in wishes.synthetic:
+        made += GENERATORS[name](draws[name], ticks, gap, setting)
+    return _told_apart(made)
+
+
+def _length(wishes: Wishes, faults: _Faults) -> tuple[int, timedelta] | None:
+    """Ticks and the time between two of them."""
+    days = DEFAULT_DAYS if wishes.days is None else wishes.days
+    gap = DEFAULT_GAP if wishes.gap_seconds is None else wishes.gap_seconds
+    before = len(faults.found)
+    # Up to a year between two ticks, which is past all use.
+    if not 1 <= gap <= 365 * 86400:
+        faults.add("--gap-seconds", f"must be from 1 to {365 * 86400}; it is {gap:g}")
+    elif not gap <= days * 86400 <= gap * MOST_TICKS:
+        longest = gap * MOST_TICKS / 86400
+        faults.add("--days", f"must be at least one tick, and at most {longest:.6g}; it is {days:g}")
+    return None if len(faults.found) > before else (round(days * 86400 / gap), timedelta(seconds=gap))
+
+
+def _told_apart(traces: Sequence[Trace]) -> list[Trace]:
+    """The traces with a number behind names that occur again."""
+    seen: dict[str, int] = {}
+    apart = []
+    for t in traces:
+        seen[t.name] = seen.get(t.name, 0) + 1
+        name = t.name if seen[t.name] == 1 else f"{t.name}-again-{seen[t.name]}"
+        apart.append(Trace(name=name, gap=t.gap, available=t.available, prices=t.prices))
+    return apart
+
+
+def _case(
+    group: Sequence[tuple[str, Trace]], setting: Setting, count: int | None, seed: int, faults: _Faults
+) -> Case | None:
+    traces = tuple(t for _, t in group)
+    try:
+        capacity = Capacity.of(traces, setting)
+        at = starts(traces, setting, count, max(0, seed))
+    except BadInputs as error:
+        faults.take(error)
+        return None
+    return Case(paths=tuple(p for p, _ in group), traces=traces, capacity=capacity, starts=tuple(at.tolist()))
+
+
+def write(traces: Sequence[Trace], folder: Path) -> list[str]:
+    """Write traces as files, and say so.
+
+    Raises:
+        CliError: if the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for t in traces:
+            (folder / f"{t.name}.json").write_text(t.to_json() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"--write-traces: {folder} cannot be written: {error.strerror or error}") from None
+    return [f"Written to {folder}: {', '.join(f'{t.name}.json' for t in traces)}"]

@@ -1,0 +1,63 @@
+"""The runs of `everspot simulate`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from everspot_core.simulate import POLICIES, Outcome, Setting, Step, Tally, best, outcome, overall, steps, tally
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from everspot_cli.commands.simulate_inputs import OPTIMAL, Asked, Case
+from everspot_cli.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one policy came to in one case. `pool_hours`: on the spot of each of its pools, mean of the runs."""
+
+    case: Case
+    tally: Tally
+    pool_hours: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one policy came to, case by case and overall."""
+
+    policy: str
+    rows: tuple[Row, ...]
+    overall: Tally
+
+
+def simulate(asked: Asked, session: Session) -> list[Result]:
+    """Every policy through every case, from all of its starts; with progress on standard error, if people read it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    quiet = session.json or not session.errors.is_terminal
+    results = []
+    with Progress(*columns, console=session.errors, transient=True, disable=quiet) as progress:
+        total = sum(len(case.starts) for case in asked.cases)
+        bars = {name: progress.add_task(name, total=total, start=False) for name in asked.policies}
+        for name, bar in bars.items():
+            progress.start_task(bar)
+            rows = tuple(_row(case, asked.setting, name, partial(progress.advance, bar)) for case in asked.cases)
+            results.append(Result(policy=name, rows=rows, overall=overall([row.tally for row in rows])))
+    return results
+
+
+def stretches(case: Case, start: int, setting: Setting, policy: str) -> list[Step]:
+    """One run, stretch by stretch."""
+    decides = best(case.capacity, start, setting) if policy == OPTIMAL else POLICIES[policy]
+    return list(steps(case.capacity, start, setting, decides))
+
+
+def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) -> Row:
+    outcomes: list[Outcome] = []
+    hours = [0.0] * len(case.traces)
+    for start in case.starts:
+        run = stretches(case, start, setting, policy)
+        outcomes.append(outcome(run, setting, case.capacity))
+        for step in run:
+            if step.pool is not None:
+                hours[step.pool] += step.seconds / 3600
+        done()
+    return Row(case=case, tally=tally(outcomes), pool_hours=tuple(h / len(outcomes) for h in hours))

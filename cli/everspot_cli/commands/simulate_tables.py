@@ -1,0 +1,154 @@
+"""What `everspot simulate` answers: as JSON and as tables."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import Any
+
+from everspot_core.simulate import Tally
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.simulate_inputs import MADE_UP, Asked, Case
+from everspot_cli.commands.simulate_runs import Result, Row
+from everspot_cli.tables import sheet
+
+_FIGURES = ("SAVING\n%", "±", "MISSES", "SPOT\nH", "ON-DEMAND\nH", "IDLE\nH", "CHANGE-\nOVERS")
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """The answer as JSON: of one policy as it is, of several as a list under `policies`."""
+    each = [_of_policy(result) for result in results]
+    return each[0] if len(each) == 1 else {"policies": each}
+
+
+def _of_policy(result: Result) -> dict[str, Any]:
+    traces = [_of_row(row) for row in result.rows]
+    return {"policy": result.policy, "overall": asdict(result.overall), "traces": traces}
+
+
+def _of_row(row: Row) -> dict[str, Any]:
+    told = {"path": ", ".join(row.case.paths), **asdict(row.tally)}
+    if len(row.case.paths) > 1:
+        hours = zip(row.case.paths, row.pool_hours, strict=True)
+        told["pools"] = [{"path": path, "spot_hours": spent} for path, spent in hours]
+    return told
+
+
+def page(asked: Asked, results: Sequence[Result]) -> RenderableType:
+    """The answer for people: a table of the traces, or one that compares policies."""
+    folder = _folder(asked.cases)
+    parts: list[RenderableType] = []
+    if len(results) == 1:
+        parts.append(_traces(results[0], folder))
+    else:
+        parts += [_comparison(results, folder), Text("\nOverall", style="bold"), _policies(results)]
+    if asked.pools:
+        parts += [Text("\nHours on spot, by pool", style="bold"), _pools(results, folder)]
+    return Group(*parts, Text())
+
+
+def small_print(asked: Asked) -> list[str]:
+    """What has to be known to read the tables."""
+    return [*_warnings(asked), *_method(asked, _folder(asked.cases))]
+
+
+def _traces(result: Result, folder: str) -> Table:
+    table = sheet(("TRACE", *_FIGURES), left=1, fold=("TRACE",))
+    for row in result.rows:
+        table.add_row(_name(row.case, folder), *_figures(row.tally))
+    if len(result.rows) > 1:
+        table.add_row(Text("overall", style="bold"), *_figures(result.overall, style="bold"))
+    return table
+
+
+def _comparison(results: Sequence[Result], folder: str) -> Table:
+    """Saving in percent by trace and policy, with the misses behind it where there are any."""
+    table = sheet(("SAVING %", *(r.policy for r in results)), left=1, fold=("SAVING %",))
+    for rows in zip(*(r.rows for r in results), strict=True):
+        table.add_row(_name(rows[0].case, folder), *(_saving(row.tally) for row in rows))
+    if len(results[0].rows) > 1:
+        table.add_row(Text("overall", style="bold"), *(_saving(r.overall, style="bold") for r in results))
+    return table
+
+
+def _policies(results: Sequence[Result]) -> Table:
+    table = sheet(("POLICY", *_FIGURES), left=1)
+    for result in results:
+        table.add_row(result.policy, *_figures(result.overall))
+    return table
+
+
+def _pools(results: Sequence[Result], folder: str) -> Table:
+    table = sheet(("POOL", *(r.policy for r in results)), left=1, fold=("POOL",))
+    for pool, path in enumerate(results[0].rows[0].case.paths):
+        hours = [f"{result.rows[0].pool_hours[pool]:.1f}" for result in results]
+        table.add_row(_short(path, folder), *hours)
+    return table
+
+
+def _figures(tally: Tally, style: str = "") -> list[Text]:
+    error = "—" if tally.saving_error is None else f"{tally.saving_error:.1f}"
+    hours = [f"{h:.1f}" for h in (tally.spot_hours, tally.on_demand_hours, tally.idle_hours, tally.changeovers)]
+    return [
+        Text(f"{tally.saving_percent:.1f}", style=style),
+        Text(error, style=style),
+        Text(str(tally.deadline_misses), style="bold red" if tally.deadline_misses else style),
+        *(Text(h, style=style) for h in hours),
+    ]
+
+
+def _saving(tally: Tally, style: str = "") -> Text:
+    told = Text(f"{tally.saving_percent:.1f}", style=style)
+    missed = tally.deadline_misses
+    return told.append(f" ({missed} missed)", style="bold red") if missed else told
+
+
+def _name(case: Case, folder: str) -> str:
+    if len(case.paths) == 1:
+        return _short(case.paths[0], folder)
+    return f"{len(case.paths)} pools"
+
+
+def _short(path: str, folder: str) -> str:
+    return path if path.startswith(MADE_UP) or not folder else os.path.relpath(path, folder)
+
+
+def _folder(cases: Sequence[Case]) -> str:
+    """The folder that all trace files share, told once and not in every row; nothing if there is none."""
+    paths = [path for case in cases for path in case.paths if not path.startswith(MADE_UP)]
+    absolute = {PurePath(path).is_absolute() for path in paths}
+    if len(absolute) != 1:
+        return ""
+    return os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120 - text, as it was given
+
+
+def _warnings(asked: Asked) -> list[str]:
+    """What makes figures mean less than they seem to."""
+    setting, told = asked.setting, []
+    if setting.deadline < setting.job + setting.changeover:
+        told.append(
+            f"The deadline cannot be met: {setting.job_hours:g} h and a changeover of {setting.changeover_hours:g} h "
+            f"do not fit into {setting.deadline_hours:g} h."
+        )
+    traces = [(path, t) for case in asked.cases for path, t in zip(case.paths, case.traces, strict=True)]
+    dry = [path for path, t in traces if not t.up(setting.nodes).any()]
+    told += [f"{path} never has {setting.nodes} at once." for path in dry]
+    return told
+
+
+def _method(asked: Asked, folder: str) -> list[str]:
+    setting, runs = asked.setting, sorted({len(case.starts) for case in asked.cases})
+    count = f"{runs[0]:,}" if len(runs) == 1 else f"{runs[0]:,} to {runs[-1]:,}"
+    of_each = "of the pools" if asked.pools else "of each trace" if len(asked.cases) > 1 else "of the trace"
+    told = [f"Traces of {folder}"] if folder else []
+    return [
+        *told,
+        f"{count} {'start' if runs[-1] == 1 else 'starts'} {of_each}, seed {asked.seed}: {setting.job_hours:g} h of "
+        f"computing in {setting.deadline_hours:g} h, changeover {setting.changeover_hours:g} h, on-demand at "
+        f"{setting.price_ratio:g} times spot{f', {setting.nodes} nodes' if setting.nodes > 1 else ''}.",
+        "Saving: against on-demand without a changeover; ±: its standard error. Hours and changeovers are means of a "
+        "run, misses are counted.",
+    ]

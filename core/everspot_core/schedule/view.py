@@ -114,12 +114,15 @@ class JobView:
         return self.record.epoch if self.record else 0
 
     def owned_by(self, assignment: Assignment) -> bool:
-        """Whether the lease is exactly the one that this assignment speaks of."""
+        """Whether the lease is exactly the one that this assignment speaks of.
+
+        The lease of a gang names the first of its instances; of the others the epoch tells.
+        """
         record = self.record
         return (
             record is not None
             and record.state.owned
-            and record.owner == assignment.instance_id
+            and (record.owner == assignment.instance_id or self.nodes > 1)
             and record.epoch == assignment.epoch
             and record.job_id == assignment.job_id
         )
@@ -151,8 +154,8 @@ class InstanceView:
 
     @property
     def idle(self) -> bool:
-        """Nothing is assigned to it."""
-        return self.assignment is None or self.assignment.job_id is None
+        """Nothing is assigned to it, and no job is resident on it."""
+        return not self.residents and (self.assignment is None or self.assignment.job_id is None)
 
     @property
     def notified(self) -> bool:

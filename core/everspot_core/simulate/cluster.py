@@ -1,0 +1,272 @@
+"""A simulated cluster: what it holds, how time passes in it, and how a plan sees it.
+
+It does what real machines and clouds do of themselves: instances boot, jobs are set up, work and finish, capacity comes
+and goes. Time passes from one such event to the next.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from everspot_core import lease
+from everspot_core.records import JobState, Reason
+from everspot_core.records import Market as Paid
+from everspot_core.schedule.behaviour import Behaviour
+from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.hosts import room_of
+from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
+from everspot_core.simulate.market import BEGIN, Market
+from everspot_core.simulate.members import Attempt, Machine, Task, hours
+from everspot_core.simulate.trace import Trace
+from everspot_core.simulate.workload import Offer, Workload
+
+HALF_LIFE = timedelta(days=7)
+"""After so long what a team has used counts half in its fair share."""
+NAME = "simulated"
+
+
+class Cluster:
+    """The state of a simulation. Who changes it: time, through `pass_to`, and a plan, through `carry_out`."""
+
+    def __init__(self, workload: Workload, traces: Mapping[str, Trace]) -> None:
+        """`traces`: by the names that the workload's fleet uses."""
+        self.workload, self.fleet = workload, workload.fleet
+        self.now = BEGIN
+        self.market = Market(self.fleet, traces)
+        self.offers = self.fleet.offers()
+        self.types = {t.name: t for t in self.fleet.types}
+        self.tasks: dict[str, Task] = {}
+        self.machines: dict[str, Machine] = {}
+        self.ended: list[Machine] = []
+        self.attempts: list[Attempt] = []
+        self.refused_at: dict[PoolKey, deque[datetime]] = defaultdict(lambda: deque(maxlen=64))
+        self.launches_refused = 0
+        self.usage: dict[str, float] = {}
+        self._noticed: dict[PoolKey, datetime] = {}
+        self._behaviours: dict[PoolKey, Behaviour] = {}
+        self._unions: dict[frozenset[PoolKey], Behaviour] = dict.fromkeys(_choices(workload), Behaviour())
+        self._launched = 0
+        arrivals = sorted(workload.jobs, key=lambda j: (j.arrival_hours, j.id))
+        self._coming = deque(Task.of(job, BEGIN) for job in arrivals)
+        self._replenish(ready=True)
+        self._happen()
+
+    @property
+    def over(self) -> bool:
+        """Every job has come and ended."""
+        return not self._coming and all(t.state.final for t in self.tasks.values())
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is under way or will come, but capacity that changes."""
+        return not (self._coming or any(t.held for t in self.tasks.values()) or self._booting())
+
+    def next_moment(self) -> datetime | None:
+        """When something happens next; None: never."""
+        moments = [m.ready_at for m in self._booting()]
+        moments += [self._next_of(t) for t in self.tasks.values() if t.held]
+        moments += [self._coming[0].submission.submitted_at] if self._coming else []
+        change = self.market.next_change(self.now)
+        moments += [change] if change is not None else []
+        return min(moments, default=None)
+
+    def pass_to(self, moment: datetime) -> None:
+        """Time passes, and what happens at that moment happens. Nothing may happen before."""
+        span = moment - self.now
+        keep = 0.5 ** (span / HALF_LIFE)
+        self.usage = {team: used * keep for team, used in self.usage.items()}
+        for task in self.tasks.values():
+            if task.held:
+                team = task.job.team
+                self.usage[team] = self.usage.get(team, 0.0) + task.usd_per_hour * (span / hours(1))
+        self.now = moment
+        self._happen()
+
+    def view(self) -> ClusterView:
+        """The cluster as a plan sees it now: ended jobs only while something speaks of them."""
+        waits: dict[str, datetime] = {}
+        named: set[str] = set()
+        for machine in self.machines.values():
+            if machine.assignment is not None and machine.assignment.job_id is not None:
+                named.add(machine.assignment.job_id)
+            if machine.launched_for is not None:
+                named.add(machine.launched_for)
+                waits[machine.launched_for] = max(machine.ready_at, waits.get(machine.launched_for, BEGIN))
+        jobs = [
+            task.view(self.now, self.fleet, waits.get(name))
+            for name, task in self.tasks.items()
+            if not task.state.final or name in named
+        ]
+        return ClusterView(
+            jobs=tuple(jobs),
+            instances=tuple(m.view(self.fleet.shared) for m in self.machines.values()),
+            types=self.fleet.types,
+            pools=tuple(self._pool(offer) for offer in self.fleet.pools),
+            unions=dict(self._unions),
+            usage=dict(self.usage),
+            shares=self.workload.teams,
+            tick=timedelta(seconds=self.fleet.tick_seconds),
+            shared=self.fleet.shared,
+        )
+
+    def available(self, key: PoolKey) -> int | None:
+        """How many more instances a pool would give now; None: as many as are asked for."""
+        count = self.market.count(key, self.now)
+        return None if count is None else max(0, count - sum(m.pool == key for m in self.machines.values()))
+
+    def launch(self, key: PoolKey, job_id: str | None) -> Machine:
+        """One more instance."""
+        self._launched += 1
+        machine = Machine(
+            instance_id=f"i-{self._launched:06d}",
+            pool=key,
+            instance_type=self.types[key.instance_type],
+            usd_per_hour=self.offers[key].usd_per_hour,
+            launched_at=self.now,
+            ready_at=self.now + hours(self.fleet.launch_hours),
+            launched_for=job_id,
+        )
+        self.machines[machine.instance_id] = machine
+        if machine.ready_at <= self.now:
+            machine.boot(NAME)
+        return machine
+
+    def end(self, machine: Machine, *, interrupted: bool) -> None:
+        """The instance is no more, and costs no more."""
+        machine.ended_at, machine.interrupted = self.now, interrupted
+        del self.machines[machine.instance_id]
+        self.ended.append(machine)
+
+    def begin_attempt(self, task: Task, machines: tuple[Machine, ...]) -> None:
+        """The job has been given these instances: set-up begins."""
+        task.held, task.began_at = machines, self.now
+        task.works_from = self.now + hours(self.fleet.setup_hours)
+        task.speed = task.job.speeds.get(machines[0].instance_type.name, 1.0)
+        task.usd_per_hour = sum(m.usd_per_hour * self._part(task, m) for m in machines)
+        for machine in machines:
+            machine.take(task.job.id, task.record.epoch if task.record else 0)
+        self._set_up(task)
+
+    def has_run(self, task: Task) -> bool:
+        """Whether it ever held instances."""
+        return bool(task.held) or task.done > 0 or (task.record is not None and task.record.last_owner is not None)
+
+    def give_back(self, task: Task, reason: Reason) -> None:
+        """The job's lease ends, with all that is done kept: it has been stopped, preempted, or is finished."""
+        assert task.record is not None  # noqa: S101 - it holds a lease
+        self._note(task, reason)
+        task.done = task.job.actual * 3600 if reason is Reason.FINISHED else task.done_by(self.now)
+        task.record = lease.release(task.record, reason, self.now, task.submission.spec)
+        for machine in task.held:
+            machine.leave(task.job.id)
+        task.held, task.began_at, task.works_from = (), None, None
+
+    def close(self) -> None:
+        """The simulation ends: what was held until now is noted, and all instances end."""
+        for task in (t for t in self.tasks.values() if t.held):
+            self._note(task, None)
+        for machine in list(self.machines.values()):
+            self.end(machine, interrupted=False)
+
+    def _note(self, task: Task, reason: Reason | None) -> None:
+        assert task.began_at is not None and task.works_from is not None  # noqa: S101 - it holds instances
+        self.attempts.append(
+            Attempt(
+                job_id=task.job.id,
+                instances=tuple(m.instance_id for m in task.held),
+                began_at=task.began_at,
+                works_from=task.works_from,
+                ended_at=self.now,
+                speed=task.speed,
+                usd_per_hour=task.usd_per_hour,
+                reason=reason,
+            )
+        )
+
+    def _happen(self) -> None:
+        """What is due at this moment. Who finishes now has finished, even if its instance is taken now."""
+        for task in [t for t in self.tasks.values() if t.held]:
+            self._set_up(task)
+            if task.ends_at <= self.now:
+                self.give_back(task, Reason.FINISHED)
+                task.finished_at = self.now
+        for machine in self._booting():
+            if machine.ready_at <= self.now:
+                machine.boot(NAME)
+        for key in (k for k in self.market.keys if k.market is Paid.SPOT):
+            self._preempt(key)
+        self._replenish()
+        for key in self.offers:
+            up = self.market.count(key, self.now) != 0
+            self._behaviours[key] = self._behaviours.get(key, Behaviour()).seen(up, self.now)
+        for keys, behaviour in self._unions.items():
+            self._unions[keys] = behaviour.seen(any(self._behaviours[k].up for k in keys), self.now)
+        while self._coming and self._coming[0].submission.submitted_at <= self.now:
+            task = self._coming.popleft()
+            self.tasks[task.job.id] = task
+
+    def _preempt(self, key: PoolKey) -> None:
+        """The youngest of those for which there is no capacity any more are taken. On-demand ones never are."""
+        held = [m for m in self.machines.values() if m.pool == key]
+        excess = len(held) - (self.market.count(key, self.now) or 0)
+        for machine in sorted(held, key=lambda m: (m.launched_at, m.instance_id), reverse=True)[: max(0, excess)]:
+            for name in list(machine.residents):
+                task = self.tasks[name]
+                self.give_back(task, Reason.NOTICE)
+                task.preemptions += 1
+                task.preempted_at.append(self.now)
+            self._noticed[key] = self.now
+            self.end(machine, interrupted=True)
+
+    def _replenish(self, *, ready: bool = False) -> None:
+        """The standing fleet heals itself, as far as there is capacity. `ready`: it has been there before."""
+        for line in self.fleet.standing:
+            there = sum(m.pool == line.key and m.launched_for is None for m in self.machines.values())
+            missing = line.count - there
+            spare = self.available(line.key)
+            for _ in range(missing if spare is None else min(missing, spare)):
+                machine = self.launch(line.key, None)
+                if ready and machine.record is None:
+                    machine.ready_at = self.now
+                    machine.boot(NAME)
+
+    def _set_up(self, task: Task) -> None:
+        record = task.record
+        assert record is not None and task.works_from is not None and record.owner is not None  # noqa: S101
+        if task.works_from <= self.now and record.state is JobState.ASSIGNED:
+            task.record = lease.start(record, record.epoch, record.owner, self.now)
+
+    def _next_of(self, task: Task) -> datetime:
+        assert task.works_from is not None  # noqa: S101 - it holds instances
+        return task.works_from if task.works_from > self.now else task.ends_at
+
+    def _booting(self) -> list[Machine]:
+        return [m for m in self.machines.values() if m.record is None]
+
+    def _pool(self, offer: Offer) -> PoolView:
+        key = offer.key
+        return PoolView(
+            instance_type=self.types[key.instance_type],
+            zone=key.zone,
+            market=key.market,
+            usd_per_hour=offer.usd_per_hour,
+            available=self.available(key),
+            behaviour=self._behaviours[key],
+            refused_at=tuple(self.refused_at[key]),
+            noticed_at=self._noticed.get(key),
+        )
+
+    def _part(self, task: Task, machine: Machine) -> float:
+        """Which part of an instance counts as the job's: all, or where they are shared what it needs most of."""
+        if not self.fleet.shared:
+            return 1.0
+        has, wanted = room_of(Shape.of(machine.instance_type)), room_of(task.job.resources)
+        return max(w / h for w, h in zip(wanted, has, strict=True) if h)
+
+
+def _choices(workload: Workload) -> Iterator[frozenset[PoolKey]]:
+    """The spot pools that can hold a job, for every kind of job."""
+    types = {t.name: t for t in workload.fleet.types}
+    spot = [p.key for p in workload.fleet.pools if p.market is Paid.SPOT]
+    for need in {job.resources.model_dump_json(): job.resources for job in workload.jobs}.values():
+        yield frozenset(k for k in spot if fits(need, Shape.of(types[k.instance_type])))

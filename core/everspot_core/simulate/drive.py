@@ -1,0 +1,115 @@
+"""A whole workload driven through a simulated cluster by a plan."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_core.records import Market
+from everspot_core.schedule import Action, ClusterView, Hold, Stay, Why, plan
+from everspot_core.simulate.carry_out import carry_out
+from everspot_core.simulate.cluster import Cluster
+from everspot_core.simulate.invariants import check
+from everspot_core.simulate.market import BEGIN
+from everspot_core.simulate.members import Attempt, Machine, Task, hours
+from everspot_core.simulate.trace import Trace
+from everspot_core.simulate.workload import Workload
+
+ROUNDS = 4
+"""Plans at one moment, as in the scheduler's loop."""
+
+Plan = Callable[[ClusterView, datetime], list[Action]]
+
+_WAITS_FOR_EVENTS = frozenset(
+    {
+        Why.NO_FREE_INSTANCE,
+        Why.NO_TYPE_FITS,
+        Why.NOTHING_SEEN,
+        Why.TOO_FEW_FREE,
+        Why.NO_CAPACITY,
+        Why.NO_SPOT,
+        Why.CRITICAL,
+        Why.PREFERRED_MARKET,
+        Why.OTHER_MARKET,
+        Why.LAST_SAFE_MOMENT,
+    }
+)
+_FOR_GOOD = frozenset({Why.NO_TYPE_FITS, Why.NOTHING_SEEN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """What came of a workload. `ended_at`: when the last job was over, or the horizon; instances are paid until then.
+
+    `plans`: how often the plan was asked.
+    """
+
+    workload: Workload
+    tasks: Mapping[str, Task]
+    machines: Sequence[Machine]
+    attempts: Sequence[Attempt]
+    began_at: datetime
+    ended_at: datetime
+    launches_refused: int
+    plans: int
+
+
+def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> Run:
+    """Drive the plan until every job is over, or nothing more can come of it.
+
+    The plan is asked whenever something has happened, and again after a tick if a job waits for time to pass or a plan
+    left something to do. `traces`: by the names that the workload's fleet uses.
+
+    Raises:
+        Broken: if the plan breaks what must always hold.
+    """
+    cluster, plans = Cluster(workload, traces), 0
+    tick = timedelta(seconds=workload.fleet.tick_seconds)
+    horizon = BEGIN + hours(workload.horizon_hours)
+    while True:
+        asked, again, stuck = _settle(cluster, plan)
+        plans += asked
+        if cluster.over or (stuck and cluster.quiet):
+            break
+        moments = [m for m in (cluster.next_moment(), cluster.now + tick if again else None) if m is not None]
+        if not moments or min(moments) > horizon:
+            cluster.pass_to(horizon)
+            break
+        cluster.pass_to(min(moments))
+    cluster.close()
+    return Run(
+        workload=workload,
+        tasks=cluster.tasks,
+        machines=cluster.ended,
+        attempts=cluster.attempts,
+        began_at=BEGIN,
+        ended_at=cluster.now,
+        launches_refused=cluster.launches_refused,
+        plans=plans,
+    )
+
+
+def _settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
+    """Plan and act until nothing changes: how often, whether to ask again after a tick, whether all wait for good."""
+    for count in range(1, ROUNDS + 1):
+        actions = plan(cluster.view(), cluster.now)
+        changes = sum(carry_out(action, cluster) for action in actions)
+        check(cluster)
+        if not changes:
+            still = [a for a in actions if isinstance(a, Hold | Stay)]
+            stuck = bool(still) and all(a.why in _FOR_GOOD for a in still)
+            return count, any(_asks_for_time(a, cluster) for a in still), stuck
+    return ROUNDS, True, False
+
+
+def _asks_for_time(action: Hold | Stay, cluster: Cluster) -> bool:
+    """Whether the plan may say something else after a while, though nothing has happened until then.
+
+    A job that trains on spot as fast as it could anywhere keeps its slack.
+    """
+    if action.why is not Why.RUNS_WELL:
+        return action.why not in _WAITS_FOR_EVENTS
+    task = cluster.tasks[action.job_id]
+    if task.submission.deadline_at is None or action.figures.get("market") != Market.SPOT.value:
+        return False
+    trains = task.works_from is not None and task.works_from <= cluster.now
+    return not trains or task.speed < max(1.0, *task.job.speeds.values(), 0.0)

@@ -1,0 +1,72 @@
+"""What must always hold in a simulated cluster, whatever a plan does."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from everspot_core.records import Market
+from everspot_core.schedule.actions import Action
+from everspot_core.schedule.fit import Shape
+from everspot_core.schedule.hosts import NONE, holds, more, room_of
+
+if TYPE_CHECKING:
+    from everspot_core.simulate.cluster import Cluster
+
+
+class Broken(RuntimeError):
+    """A plan has asked for something that must not be, or the cluster is not as it must be."""
+
+
+def need(right: bool, rule: str, action: Action) -> None:
+    """Raise unless the rule holds.
+
+    Raises:
+        Broken: naming the rule and the action that breaks it.
+    """
+    if not right:
+        raise Broken(f"{rule}: {action}")
+
+
+def check(cluster: "Cluster") -> None:
+    """See that leases, instances and capacity agree.
+
+    Raises:
+        Broken: naming the rule that does not hold, and where.
+    """
+    residents = Counter((m.instance_id, name) for m in cluster.machines.values() for name in m.residents)
+    held = Counter((m.instance_id, t.job.id) for t in cluster.tasks.values() for m in t.held)
+    _need(residents == held, "jobs and instances agree on who holds whom", (residents - held) + (held - residents))
+    _need(all(n == 1 for n in held.values()), "a job is on an instance once", held)
+    for task in cluster.tasks.values():
+        _need(task.state.owned is bool(task.held), "a job that holds instances has an owner, and no other has", task)
+        if task.held:
+            owner = task.record.owner if task.record is not None else None
+            _need(owner == task.held[0].instance_id, "the lease names the first instance", task)
+            _need(len(task.held) == task.job.nodes, "a gang is never split", task)
+    for machine in cluster.machines.values():
+        _check_room(cluster, machine.instance_id)
+    counts = Counter(m.pool for m in cluster.machines.values())
+    for key, count in counts.items():
+        capacity = cluster.market.count(key, cluster.now) if key.market is Market.SPOT else None
+        _need(capacity is None or count <= capacity, "no pool gives more than it has", key)
+    _check_standing(cluster)
+
+
+def _check_room(cluster: "Cluster", name: str) -> None:
+    machine = cluster.machines[name]
+    _need(cluster.fleet.shared or len(machine.residents) <= 1, "an instance holds one job", name)
+    taken = NONE
+    for resident in machine.residents:
+        taken = more(taken, room_of(cluster.tasks[resident].job.resources))
+    _need(holds(room_of(Shape.of(machine.instance_type)), taken), "no instance holds more than it has room for", name)
+
+
+def _check_standing(cluster: "Cluster") -> None:
+    there = Counter(m.pool for m in cluster.machines.values() if m.launched_for is None)
+    for line in cluster.fleet.standing:
+        if line.market is Market.ON_DEMAND and cluster.market.count(line.key, cluster.now) is None:
+            _need(there[line.key] == line.count, "the base is always there", line.key)
+
+
+def _need(right: bool, rule: str, where: object) -> None:
+    if not right:
+        raise Broken(f"{rule}: {where}")

@@ -1,0 +1,196 @@
+"""What a simulated cluster consists of: instances, jobs under way, and the attempts that jobs made on instances."""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.records import (
+    Assignment,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    JobState,
+    Reason,
+    Role,
+)
+from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolKey
+from everspot_core.simulate.workload import FleetTerms, WorkloadJob
+
+NOTICES = 64
+"""So many preemptions of a job are told to the plan."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Machine:
+    """An instance from its launch to its end, paid all the while. `launched_for`: None: of the standing fleet."""
+
+    instance_id: str
+    pool: PoolKey
+    instance_type: InstanceType
+    usd_per_hour: float
+    launched_at: datetime
+    ready_at: datetime
+    launched_for: str | None = None
+    record: InstanceRecord | None = None
+    assignment: Assignment | None = None
+    residents: list[str] = field(default_factory=list)
+    ended_at: datetime | None = None
+    interrupted: bool = False
+
+    def boot(self, cluster: str) -> None:
+        """It is ready and says so."""
+        kind = self.instance_type
+        self.record = InstanceRecord(
+            instance_id=self.instance_id,
+            cluster=cluster,
+            role=Role.AGENT,
+            instance_type=kind.name,
+            zone=self.pool.zone,
+            market=self.pool.market,
+            vcpus=kind.vcpus,
+            memory_gib=kind.memory_gib,
+            gpus=kind.gpus,
+            gpu=kind.gpu,
+            gpu_memory_gib=kind.gpu_memory_gib,
+            state=InstanceState.READY,
+            booted_at=self.ready_at,
+            updated_at=self.ready_at,
+        )
+
+    def take(self, job_id: str, epoch: int) -> None:
+        """It holds the job from now on."""
+        self.residents.append(job_id)
+        self._say(InstanceState.BUSY, job_id, epoch)
+
+    def leave(self, job_id: str) -> None:
+        """It holds the job no more."""
+        self.residents.remove(job_id)
+        if not self.residents:
+            self._say(InstanceState.READY, None, None)
+
+    def _say(self, state: InstanceState, job_id: str | None, epoch: int | None) -> None:
+        assert self.record is not None  # noqa: S101 - nothing is put on an instance that boots
+        self.record = self.record.model_copy(update={"state": state, "job_id": job_id, "epoch": epoch})
+
+    def view(self, shared: bool) -> InstanceView:
+        """It as a plan sees it."""
+        return InstanceView(
+            instance_id=self.instance_id,
+            record=self.record,
+            assignment=self.assignment,
+            launched_for=self.launched_for,
+            launched_at=self.launched_at,
+            pool=self.pool,
+            residents=tuple(self.residents) if shared else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A stretch in which a job held instances. It worked from `works_from` on, at `speed`, if it came that far.
+
+    `reason`: why it ended; None: the simulation did.
+    """
+
+    job_id: str
+    instances: tuple[str, ...]
+    began_at: datetime
+    works_from: datetime
+    ended_at: datetime
+    speed: float
+    usd_per_hour: float
+    reason: Reason | None
+
+    @property
+    def work(self) -> float:
+        """Seconds of work on an instance of speed 1."""
+        return max(0.0, (self.ended_at - self.works_from).total_seconds()) * self.speed
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Task:
+    """A job under way. `done`: seconds of work at speed 1 up to its present attempt, which the last fields tell of."""
+
+    job: WorkloadJob
+    submission: JobSubmission
+    record: JobRecord | None = None
+    done: float = 0.0
+    preempted_at: deque[datetime] = field(default_factory=lambda: deque(maxlen=NOTICES))
+    preemptions: int = 0
+    refused: bool = False
+    finished_at: datetime | None = None
+    held: tuple[Machine, ...] = ()
+    began_at: datetime | None = None
+    works_from: datetime | None = None
+    speed: float = 1.0
+    usd_per_hour: float = 0.0
+
+    @classmethod
+    def of(cls, job: WorkloadJob, begin: datetime) -> "Task":
+        """A job as it is submitted."""
+        at = begin + hours(job.arrival_hours)
+        spec = JobSpec(
+            name=job.id,
+            recipe="simulated",
+            resources=job.resources,
+            priority=job.priority,
+            deadline=None if job.deadline_hours is None else hours(job.deadline_hours),
+            expected_duration=hours(job.upper),
+            tags={"Team": job.team} if job.team else {},
+        )
+        deadline = None if job.deadline_hours is None else at + hours(job.deadline_hours)
+        return cls(job=job, submission=JobSubmission(job_id=job.id, spec=spec, submitted_at=at, deadline_at=deadline))
+
+    @property
+    def state(self) -> JobState:
+        """PENDING without a record."""
+        return JobState.PENDING if self.record is None else self.record.state
+
+    @property
+    def ends_at(self) -> datetime:
+        """When it is done, if it may go on."""
+        assert self.works_from is not None  # noqa: S101 - asked of jobs that hold instances
+        seconds = (self.job.actual * 3600 - self.done) / self.speed
+        # Up to the next microsecond, a thousandth of which is rounding.
+        return self.works_from + timedelta(microseconds=max(0, math.ceil(seconds * 1e6 - 1e-3)))
+
+    def done_by(self, now: datetime) -> float:
+        """Seconds of work at speed 1 that are done."""
+        if self.works_from is None:
+            return self.done
+        more = max(0.0, (now - self.works_from).total_seconds()) * self.speed
+        return min(self.done + more, self.job.actual * 3600)
+
+    def view(self, now: datetime, terms: FleetTerms, ready_at: datetime | None) -> JobView:
+        """It as a plan sees it. `ready_at`: when what was launched for it is ready."""
+        done = self.done_by(now)
+        upper = max(0.0, self.job.upper * 3600 - done)
+        expected = self.job.hours * 3600 - done
+        setup, changing = hours(terms.setup_hours), timedelta(0)
+        if self.works_from is not None:
+            changing = max(timedelta(0), self.works_from - now)
+        elif ready_at is not None:
+            changing = max(timedelta(0), ready_at - now) + setup
+        return JobView(
+            submission=self.submission,
+            record=self.record,
+            nodes=self.job.nodes,
+            outlook=Outlook(
+                # Past what was expected the upper bound is all that is known.
+                left=timedelta(seconds=expected if expected > 0 else upper),
+                left_upper=timedelta(seconds=upper),
+                changeover=hours(terms.changeover_hours),
+                changeover_upper=hours(terms.upper_hours),
+                changing=changing,
+            ),
+            preempted_at=tuple(self.preempted_at),
+            speeds=self.job.speeds,
+        )
+
+
+def hours(count: float) -> timedelta:
+    """So many hours, to the microsecond."""
+    return timedelta(microseconds=round(count * 3.6e9))

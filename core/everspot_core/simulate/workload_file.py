@@ -1,0 +1,168 @@
+"""Reading a workload: every field that is wrong, named at once."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from everspot_core.catalogue import Catalogue, InstanceType, UnknownInstanceType
+from everspot_core.problems import Problems, near
+from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.view import PoolKey
+from everspot_core.simulate.workload import (
+    ALWAYS,
+    Fleet,
+    FleetTerms,
+    Offer,
+    Standing,
+    TraceSource,
+    Workload,
+    WorkloadJob,
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def parse(values: object, name: str, catalogue: Catalogue) -> Workload:
+    """A workload from what YAML or JSON make of its file. `name`: its path. Types may be declared in place.
+
+    Raises:
+        BadInputs: naming every field that is wrong, and what is allowed.
+    """
+    problems = Problems()
+    if not isinstance(values, Mapping):
+        problems.add("", "must be a mapping with `jobs` and `fleet`")
+        problems.raise_any(f"workload {name}")
+        raise AssertionError("unreachable")
+    known = tuple(Workload.model_fields)
+    for word in (str(k) for k in values if k not in known):
+        problems.add(word, f"unknown field{near(word, known)}; allowed: {', '.join(known)}")
+    jobs = _each(WorkloadJob, values.get("jobs", []), problems.at("jobs"))
+    problems.need(bool(values.get("jobs")), "jobs", "at least one is needed")
+    traces = _named(values.get("traces", {}), problems.at("traces"))
+    fleet = _fleet(values.get("fleet", {}), set(_keys(values.get("traces"))), catalogue, problems.at("fleet"))
+    teams = _teams(values.get("teams", {}), problems.at("teams"))
+    _check_jobs(jobs, fleet, problems)
+    last = max((j.arrival_hours for j in jobs.values()), default=0.0)
+    horizon = _horizon(values.get("horizon_hours"), last, problems)
+    problems.raise_any(f"workload {name}")
+    return Workload(jobs=tuple(jobs.values()), fleet=fleet, teams=teams, traces=traces, horizon_hours=horizon)
+
+
+def _fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Problems) -> Fleet:
+    if not isinstance(values, Mapping):
+        problems.add("", "must be a mapping with `standing` or `pools`")
+        return Fleet()
+    parts = ("standing", "pools", "types")
+    terms = _model(FleetTerms, {k: v for k, v in values.items() if k not in parts}, problems, Fleet) or FleetTerms()
+    types = _each(InstanceType, values.get("types", []), problems.at("types"))
+    standing = _each(Standing, values.get("standing", []), problems.at("standing"))
+    pools = _each(Offer, values.get("pools", []), problems.at("pools"))
+    declared = catalogue.with_types(types.values())
+    found: dict[str, InstanceType] = {}
+    terms_of: dict[PoolKey, tuple[float, str]] = {}
+    wanted = [(f"standing[{n}]", s) for n, s in standing.items()] + [(f"pools[{n}]", p) for n, p in pools.items()]
+    for where, offer in wanted:
+        there = problems.at(where)
+        try:
+            found[offer.instance_type] = declared.get(offer.instance_type)
+        except UnknownInstanceType as error:
+            there.add("instance_type", str(error))
+        right = offer.availability == ALWAYS or offer.availability in traces
+        names = sorted(traces)
+        words = f"there is no trace {offer.availability!r}{near(offer.availability, names)}; "
+        there.need(right, "availability", f"{words}one of: {', '.join([ALWAYS, *names])}")
+        price = offer.usd_per_hour, offer.availability
+        same = terms_of.setdefault(offer.key, price) == price
+        there.need(same, "usd_per_hour", "price and availability must be the same wherever a pool is named")
+    for part, offers in (("pools", pools), ("standing", standing)):
+        keys = [o.key for o in offers.values()]
+        for n, offer in offers.items():
+            problems.need(keys.count(offer.key) == 1, f"{part}[{n}]", "the same type, zone and market is there twice")
+    if not values.get("standing") and not values.get("pools"):
+        problems.add("", "at least one of `standing` and `pools` is needed")
+    return Fleet(
+        **terms.model_dump(),
+        standing=tuple(standing.values()),
+        pools=tuple(pools.values()),
+        types=tuple(found.values()),
+    )
+
+
+def _check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problems) -> None:
+    first: dict[str, int] = {}
+    types = {t.name for t in fleet.types}
+    shapes = [Shape.of(t) for t in fleet.types]
+    for n, job in jobs.items():
+        there = problems.at(f"jobs[{n}]")
+        twice = first.setdefault(job.id, n)
+        there.need(twice == n, "id", f"{job.id!r} is the id of jobs[{twice}] too")
+        for name in job.speeds:
+            there.need(
+                not types or name in types, f"speeds.{name}", f"no instance of the fleet is one{near(name, types)}"
+            )
+        able = not shapes or any(fits(job.resources, s) for s in shapes)
+        there.need(able, "resources", "no type of the fleet has all of that")
+
+
+def _horizon(value: object, last: float, problems: Problems) -> float:
+    """By default thirty days after the last arrival."""
+    if value is None:
+        return last + 720
+    right = isinstance(value, int | float) and not isinstance(value, bool) and last < value <= 1e6
+    problems.need(right, "horizon_hours", f"must be above the last arrival ({last:g}), at most 1e6; it is {value!r}")
+    return float(value) if right and isinstance(value, int | float) else last + 720
+
+
+def _teams(values: object, problems: Problems) -> dict[str, float]:
+    if not isinstance(values, Mapping):
+        problems.add("", "must be a mapping of weights, such as `research: 2`")
+        return {}
+    weights = {}
+    for name, weight in values.items():
+        right = isinstance(weight, int | float) and not isinstance(weight, bool) and 0 < weight <= 1e6
+        if problems.need(right, str(name), f"must be a number > 0; it is {weight!r}"):
+            weights[str(name)] = float(weight)
+    return weights
+
+
+def _named(values: object, problems: Problems) -> dict[str, TraceSource]:
+    if not isinstance(values, Mapping):
+        problems.add("", "must be a mapping of traces by name")
+        return {}
+    read = {str(name): _model(TraceSource, source, problems.at(str(name))) for name, source in values.items()}
+    problems.need(ALWAYS not in read, ALWAYS, "is the availability of what never runs dry, and not of a trace")
+    return {name: source for name, source in read.items() if source is not None}
+
+
+def _keys(values: object) -> list[str]:
+    """Names of traces, be they well described or not: what speaks of them is not wrong."""
+    return [str(k) for k in values] if isinstance(values, Mapping) else []
+
+
+def _each(kind: type[M], values: object, problems: Problems) -> dict[int, M]:
+    """Those that are right, by their place."""
+    if not isinstance(values, list | tuple):
+        problems.add("", "must be a list")
+        return {}
+    read = {n: _model(kind, v, problems.at(f"[{n}]")) for n, v in enumerate(values)}
+    return {n: model for n, model in read.items() if model is not None}
+
+
+def _model(kind: type[M], values: object, problems: Problems, known: type[BaseModel] | None = None) -> M | None:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        for fault in error.errors():
+            where = ".".join(str(part) for part in fault["loc"])
+            said = str(fault["msg"]).removeprefix("Value error, ")
+            if fault["type"] == "extra_forbidden":
+                fields = tuple((known or kind).model_fields) if len(fault["loc"]) == 1 else ()
+                said = f"unknown field{near(str(fault['loc'][-1]), fields)}"
+                said += f"; allowed: {', '.join(fields)}" if fields else ""
+            elif fault["type"] == "missing":
+                said = "is missing"
+            elif isinstance(fault["input"], str | int | float | bool):
+                said = f"{said[0].lower()}{said[1:]}, not {fault['input']!r}"
+            problems.add(where, said)
+        return None

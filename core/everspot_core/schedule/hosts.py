@@ -1,6 +1,5 @@
 """Instances that hold several jobs: the room on each of them, now and as jobs end, and which are alike."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
@@ -82,6 +81,10 @@ class Host:
         later = (s for s, *_ in self.kept if start < s < start + hours)
         return all(holds(self.room_at(s), wanted) for s in later)
 
+    def lacks(self, wanted: Room) -> float:
+        """How much of what is wanted is not free, as parts of it, summed up."""
+        return sum(max(w - r, 0.0) / w for w, r in zip(wanted, self.room, strict=True) if w)
+
     def earliest(self, wanted: Room, hours: float) -> float:
         """The first moment at which there is room for so long; inf: not as far as is known."""
         if self.kept:
@@ -106,23 +109,36 @@ class Kind(NamedTuple):
     name: str
     own: str
 
+    @property
+    def bin(self) -> "Bin":
+        """Where to look for it."""
+        return Bin(self.shaky, self.market, self.reserved, self.room[0])
+
+
+class Bin(NamedTuple):
+    """Kinds between which the fit decides. `gpus`: that are free."""
+
+    shaky: bool
+    market: Market
+    reserved: bool
+    gpus: float
+
 
 class Kinds:
-    """The hosts by kind. Names of hosts that are of another kind by now are passed over."""
+    """The hosts by kind, the kinds by bin. Names of hosts that are of another kind by now are passed over."""
 
     def __init__(self) -> None:
         self._kind: dict[str, Kind] = {}
         self._names: dict[Kind, list[str]] = {}
         self._counts: dict[Kind, int] = {}
-
-    def __iter__(self) -> Iterator[Kind]:
-        return iter(self._counts)
+        self.bins: dict[Bin, dict[Kind, None]] = {}
 
     def put(self, name: str, kind: Kind) -> None:
         """The host is of this kind from now on."""
         self.drop(name)
         self._kind[name] = kind
         self._counts[kind] = self._counts.get(kind, 0) + 1
+        self.bins.setdefault(kind.bin, {})[kind] = None
         heappush(self._names.setdefault(kind, []), name)
 
     def drop(self, name: str) -> None:
@@ -131,7 +147,9 @@ class Kinds:
         if kind is not None:
             self._counts[kind] -= 1
             if not self._counts[kind]:
-                del self._counts[kind], self._names[kind]
+                del self._counts[kind], self._names[kind], self.bins[kind.bin][kind]
+                if not self.bins[kind.bin]:
+                    del self.bins[kind.bin]
 
     def members(self, kind: Kind) -> list[str]:
         """All of a kind."""

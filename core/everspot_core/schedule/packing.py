@@ -5,16 +5,16 @@ where the least stays free of what it needs most of (its dominant resource): so 
 empty stays whole for large jobs. Backfill is as conservative as for whole instances, room for room.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import groupby
+from heapq import nsmallest
 from math import inf
 
 from everspot_core.records import Market
 from everspot_core.schedule.capacity import DEPTH, Ask, Standing, Want, done_after, hours_left, is_free
 from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.gangs import pick, record_of
-from everspot_core.schedule.hosts import NONE, Host, Kind, Kinds, Room, holds, less, room_of
+from everspot_core.schedule.hosts import NONE, Bin, Host, Kind, Kinds, Room, holds, less, room_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -47,10 +47,9 @@ class Shared:
         if key in self._refused and self._refused[key][0] <= fastest:  # room only grows less while a plan is made
             return []
         wanted = room_of(ask.need)
-        gpus, able = wanted[0], self._shapes_for(ask)
-        roomy = [k for k in self._kinds if k.room[0] >= gpus and id(k.shape) in able and holds(k.room, wanted)]
-        hosts = self._one(ask, wanted, roomy) if ask.nodes == 1 else self._gang(ask, wanted, roomy)
+        hosts = self._one(ask, wanted) if ask.nodes == 1 else self._gang(ask, wanted)
         if not hosts:
+            roomy = any(self._roomy(ask, wanted, b) for b in self._kinds.bins)
             self._refused[key] = slowest if roomy else 0.0, self._promiser(ask)
         for host in hosts:
             hours = ask.hours(record_of(host.instance).instance_type)
@@ -122,26 +121,33 @@ class Shared:
             host.ends.append((_done_after(job, instance, self._view), taken))
         return host
 
-    def _one(self, ask: Ask, wanted: Room, roomy: list[Kind]) -> list[Host]:
-        """The best of the best kind that lends; the instance that the job lost last only if that is better still."""
-        roughly = [(_rough(ask, wanted, k, k.own == ask.last), k) for k in roomy]
+    def _one(self, ask: Ask, wanted: Room) -> list[Host]:
+        """The best of the best bin that lends; the instance that the job lost last only if that is better still."""
+        places = [(_rough(ask, b, again=False), 1, b) for b in self._kinds.bins if b.gpus >= wanted[0]]
         last = self._hosts.get(ask.last or "")
-        if last is not None and not last.closed and holds(last.room, wanted) and fits(ask.need, last.shape):
-            own = last.kind()._replace(own=last.instance.instance_id)
-            roughly = [r for r in roughly if r[1] != own] + [(_rough(ask, wanted, own, True), own)]
-        roughly.sort(key=lambda r: r[0])
-        for _, alike in groupby(roughly, key=lambda r: r[0]):
-            for kind in sorted((k for _, k in alike), key=lambda k: _merit(wanted, k)):
-                name = kind.own or self._kinds.first(kind, ask.last)
-                host = self._hosts[name] if name is not None else None
-                if host is not None and host.lends(wanted, ask.hours(kind.name)):
+        if last is not None and not last.closed and fits(ask.need, last.shape):
+            places.append((_rough(ask, last.kind().bin, again=True), 0, last.kind().bin))
+        for _, other, where in sorted(places):
+            for host in self._others(ask, wanted, where) if other or last is None else [last]:
+                if host.lends(wanted, ask.hours(record_of(host.instance).instance_type)):
                     return [host]
         return []
 
-    def _gang(self, ask: Ask, wanted: Room, roomy: list[Kind]) -> list[Host]:
+    def _others(self, ask: Ask, wanted: Room, where: Bin) -> Iterator[Host]:
+        """One of each kind, the best fit first; never the instance that the job lost last."""
+        for kind in sorted(self._roomy(ask, wanted, where), key=lambda k: _merit(wanted, k)):
+            name = self._kinds.first(kind, ask.last)
+            if name is not None:
+                yield self._hosts[name]
+
+    def _roomy(self, ask: Ask, wanted: Room, where: Bin) -> list[Kind]:
+        able = self._shapes_for(ask)
+        return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, wanted)]
+
+    def _gang(self, ask: Ask, wanted: Room) -> list[Host]:
         """Of the smallest type with room on enough instances."""
         by_type: dict[tuple[Shape, str], list[InstanceView]] = {}
-        for kind in roomy:
+        for kind in (k for b in self._kinds.bins for k in self._roomy(ask, wanted, b)):
             for name in self._kinds.members(kind):
                 host = self._hosts[name]
                 if host.lends(wanted, ask.hours(kind.name)):
@@ -155,19 +161,26 @@ class Shared:
         return []
 
     def _earliest(self, ask: Ask, wanted: Room, able: list[Host]) -> list[tuple[float, Host]]:
-        """Where and when the job is promised room: on the instances, all of one type, that have it first."""
-        by_type: dict[str, list[tuple[float, float, str, Host]]] = {}
+        """Where and when the job is promised room: on the instances, all of one type, that have it first.
+
+        Where none is known to, the least that is lacking decides.
+        """
+        by_type: dict[str, list[Host]] = {}
         for host in able:
-            name = record_of(host.instance).instance_type
-            start = host.earliest(wanted, ask.hours(name))
-            lacks = sum(max(w - r, 0.0) / w for w, r in zip(wanted, host.room, strict=True) if w)
-            by_type.setdefault(name, []).append((start, lacks, host.instance.instance_id, host))
-        gangs = [sorted(hosts, key=lambda h: h[:3])[: ask.nodes] for hosts in by_type.values()]
-        full = [g for g in gangs if len(g) == ask.nodes]
-        if not full:
-            return []
-        gang = min(full, key=lambda g: (g[-1][0], g[-1][1], g[0][2]))
-        return [(gang[-1][0], host) for *_, host in gang]
+            by_type.setdefault(record_of(host.instance).instance_type, []).append(host)
+        enough = {name: hosts for name, hosts in by_type.items() if len(hosts) >= ask.nodes}
+        starts = {
+            name: nsmallest(ask.nodes, [(h.earliest(wanted, ask.hours(name)), h.instance.instance_id) for h in hosts])
+            for name, hosts in enough.items()
+        }
+        known = [gang for gang in starts.values() if gang[-1][0] < inf]
+        if not known:
+            known = [
+                nsmallest(ask.nodes, [(h.lacks(wanted), h.instance.instance_id) for h in g]) for g in enough.values()
+            ]
+            known = [[(inf, name) for _, name in gang] for gang in sorted(known, key=lambda g: (g[-1], g[0]))[:1]]
+        gang = min(known, key=lambda g: (g[-1], g[0]), default=[])
+        return [(gang[-1][0], self._hosts[name]) for _, name in gang]
 
     def _change(
         self,
@@ -186,9 +199,9 @@ class Shared:
         self._kinds.put(host.instance.instance_id, host.kind())
 
 
-def _rough(ask: Ask, wanted: Room, kind: Kind, again: bool) -> tuple[bool, bool, bool, bool, float]:
-    kept = kind.reserved is not ask.critical and kind.market is Market.ON_DEMAND
-    return (kind.shaky, *ask.suits(kind.market, again), kept, kind.room[0] - wanted[0])
+def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, float]:
+    kept = where.reserved is not ask.critical and where.market is Market.ON_DEMAND
+    return (where.shaky, *ask.suits(where.market, again), kept, where.gpus)
 
 
 def _merit(wanted: Room, kind: Kind) -> tuple[float, Shape, Market, str, str]:

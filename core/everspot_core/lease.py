@@ -99,10 +99,10 @@ def release(
 ) -> JobRecord:
     """The owner gives the job back, or has finished it.
 
-    FINISHED, CANCEL and BUDGET are final. A preemption puts the job back and counts as one. ERROR puts it back with a
-    back-off that doubles each time, until there were more errors than the spec's retries. `unstarted`: a preemption
-    because the owner's machine could not start the program. It puts the job back with a back-off of its own, until
-    too many instances in a row could not.
+    FINISHED, CANCEL and BUDGET are final. MOVE puts the job back, a preemption too, and counts as one. ERROR puts it
+    back with a back-off that doubles each time, until there were more errors than the spec's retries. `unstarted`: a
+    preemption because the owner's machine could not start the program. It puts the job back with a back-off of its
+    own, until too many instances in a row could not.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -118,7 +118,7 @@ def release(
             update["state"] = JobState.FAILED
         else:
             update["not_before"] = now + spec.retries.backoff * 2**record.errors
-    else:
+    elif reason is not Reason.MOVE:
         update["preemptions"] = record.preemptions + 1
         if unstarted:
             update |= _unstarted(record, now, detail)

@@ -45,6 +45,7 @@ def stretch(
         actions.append(action)
         if isinstance(action, Assign):
             desk.taken |= {action.instance_id, *action.gang}
+            desk.seated.add(action.job_id)
     if not view.draining:
         for job in sorted(view.jobs, key=queue_order):
             if job.job_id in waiting or (job.state.owned and job.job_id not in busy_jobs):
@@ -57,7 +58,7 @@ class _Desk:
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
-        self.taken = set(busy)
+        self.taken, self.seated = set(busy), set[str]()
         self._offers = list(view.pools)
         self._instances = {i.instance_id: i for i in view.instances}
         self._launched: dict[str, list[InstanceView]] = defaultdict(list)
@@ -65,6 +66,7 @@ class _Desk:
             if instance.launched_for is not None and not instance.gone:
                 self._launched[instance.launched_for].append(instance)
         self._kept: set[str] = set()
+        self._decided: set[str] = set()
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
         """What the job does now. `hold`: why it found no place on what stands; None if it runs."""
@@ -73,6 +75,7 @@ class _Desk:
         self._kept |= {i.instance_id for i in self._launched[job.job_id] if not i.idle}
         if owner is not None and (owner.stopping or owner.instance_id in self.taken):
             return []
+        self._decided.add(job.job_id)
         if owner is not None and owner.launched_for is None and _market(owner) is Market.ON_DEMAND:
             return [_stay(job, owner, Course(mode=Mode.ON_DEMAND, why=Why.RUNS_WELL, figures={"market": "on-demand"}))]
         outlet = prospects(job, self._offers, self.now)
@@ -256,7 +259,8 @@ class _Desk:
         actions: list[Action] = []
         for job_id, launched in sorted(self._launched.items()):
             for instance in launched:
-                needed = job_id in alive and instance.instance_id in self._kept
+                undecided = job_id in alive and job_id not in self._decided | self.seated
+                needed = undecided or (job_id in alive and instance.instance_id in self._kept)
                 if not needed and instance.idle and instance.instance_id not in self.taken:
                     actions.append(Release(instance_id=instance.instance_id, why=Why.NEEDED_NO_MORE))
         return actions

@@ -4,7 +4,7 @@
 policies to compare with, `optimum` knows the future, `tally` makes the figures.
 """
 
-from everspot_core.simulate.baselines import POLICIES, Greedy, OnDemand, UniformProgress
+from everspot_core.simulate.baselines import Greedy, OnDemand, UniformProgress
 from everspot_core.simulate.capacity import Capacity
 from everspot_core.simulate.engine import (
     UNTIL_CHANGE,
@@ -21,6 +21,8 @@ from everspot_core.simulate.engine import (
     steps,
 )
 from everspot_core.simulate.optimum import Schedule, best, optima, optimum
+from everspot_core.simulate.planned import Planned
+from everspot_core.simulate.policies import POLICIES
 from everspot_core.simulate.settings import Setting, starts
 from everspot_core.simulate.synthetic import GENERATORS, Generator, with_prices
 from everspot_core.simulate.tally import Tally, overall, tally
@@ -37,6 +39,7 @@ __all__ = [
     "Mode",
     "OnDemand",
     "Outcome",
+    "Planned",
     "Policy",
     "Schedule",
     "Setting",

@@ -10,11 +10,9 @@ t * C(0) / R(0): when idle and behind it takes on-demand; on on-demand it stays 
 be 2d from now, and then until spot appears. It never goes from on-demand to idle.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from everspot_core.simulate.engine import EPSILON, UNTIL_CHANGE, Choice, Mode, Policy, State
+from everspot_core.simulate.engine import EPSILON, UNTIL_CHANGE, Choice, Mode, State
 
 _TO_THE_END = Choice(Mode.ON_DEMAND, UNTIL_CHANGE, final=True)
 _STAY_ON_DEMAND = Choice(Mode.ON_DEMAND, UNTIL_CHANGE)
@@ -97,9 +95,3 @@ def _behind(state: State, moment: float) -> float:
 def _ticks(seconds: float, tick: float) -> int:
     """Whole ticks within the time, at least one. To be asked once too often costs nothing."""
     return max(1, int(seconds / tick))
-
-
-POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {"greedy": Greedy(), "up": UniformProgress(), "on-demand": OnDemand()}
-)
-"""By name."""

@@ -53,6 +53,15 @@ class Capacity:
             paid=tuple(list(accumulate((p * hours).tolist(), initial=0.0)) for p in known) or None,
         )
 
+    def offers(self, tick: int) -> tuple[float | None, ...]:
+        """What an hour costs by pool at this tick; None where a pool is not up."""
+        if tick >= self.ticks:
+            return (None,) * len(self.up)
+        prices = self.prices
+        if prices is None:
+            return tuple(1.0 if up[tick] else None for up in self.up)
+        return tuple(prices[pool][tick] if up[tick] else None for pool, up in enumerate(self.up))
+
     def cheapest(self, tick: int) -> int | None:
         """The pool that is up and costs least at this tick, the first of equals; None if none is up."""
         if tick >= self.ticks:

@@ -47,7 +47,8 @@ class State(NamedTuple):
     """What a policy may know at a tick. Seconds, from submission.
 
     `left`: computing to do. `mode`: what it holds, IDLE if it has just lost spot. `changing`: what is left of the
-    changeover under way. `available`: there is a spot pool to be had, or the one that is held.
+    changeover under way. `available`: there is a spot pool to be had, or the one that is held. `spot`: what an hour
+    costs by pool, None where it is not to be had; `on_demand`: what one costs there.
     """
 
     tick: int
@@ -57,6 +58,8 @@ class State(NamedTuple):
     changing: float
     available: bool
     terms: Terms
+    spot: tuple[float | None, ...] = ()
+    on_demand: float = 0.0
 
     @property
     def slack(self) -> float:
@@ -146,7 +149,9 @@ def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> I
         if pool is not None and not (at < capacity.ticks and capacity.up[pool][at]):
             mode, pool, changing = Mode.IDLE, None, 0.0
         available = pool is not None or capacity.cheapest(at) is not None
-        choice = policy.choose(State(tick, tick * length, left, mode, changing, available, terms))
+        spot, on_demand = capacity.offers(at), capacity.on_demand_price
+        state = State(tick, tick * length, left, mode, changing, available, terms, spot, on_demand)
+        choice = policy.choose(state)
         target = _pool(choice, mode, pool, capacity, at)
         entered = choice.mode is not Mode.IDLE and (choice.mode is not mode or target != pool)
         mode, pool = choice.mode, target

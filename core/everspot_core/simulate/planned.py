@@ -1,0 +1,213 @@
+"""The policy `everspot`: the scheduler's own `plan`, asked as a scheduler would ask it, about a cluster of one job.
+
+What the engine shows at a tick is made into a view; the plan's actions are carried out at once, as often as it has any,
+and what the job then holds is the choice. A launch takes no time here: the changeover is the engine's.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from everspot_core import lease
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Limits
+from everspot_core.records import (
+    Assignment,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    Market,
+    Reason,
+    Role,
+)
+from everspot_core.schedule import (
+    Action,
+    Assign,
+    Behaviour,
+    Clear,
+    ClusterView,
+    Hold,
+    InstanceView,
+    JobView,
+    Launch,
+    Outlook,
+    PoolKey,
+    PoolView,
+    Refuse,
+    Release,
+    Stay,
+    Stop,
+    plan,
+)
+from everspot_core.simulate.engine import UNTIL_CHANGE, Choice, Mode, State
+
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_JOB = "job"
+_TYPE = InstanceType(name="any", vcpus=1, memory_gib=1)
+_LIMITS = Limits()
+_REMEMBERED = 32
+_ROUNDS = 5
+"""Stop, clear and release, assign: no change of what is held takes more rounds of planning."""
+
+
+class Unforeseen(RuntimeError):
+    """The plan asked for something that a cluster of one job cannot need, or could not make up its mind."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """Asks the plan. Begins anew at the first tick of each run, and knows nothing of what was before it.
+
+    `expected`: the part of the job and of a changeover that it expects; `upper`: what it must reckon with at most, both
+    relative to what they really take. 1 and 1: it knows them.
+    """
+
+    expected: float = 1.0
+    upper: float = 1.0
+    _job: "_Job" = field(init=False, repr=False)
+
+    def choose(self, state: State) -> Choice:
+        """What the plan has the job hold from this tick on."""
+        if state.tick == 0:
+            self._job = _Job(state)
+        return self._job.choose(state, self._outlook(state))
+
+    def _outlook(self, state: State) -> Outlook:
+        job, changeover = state.terms.job, state.terms.changeover
+        done = job - state.left
+        return Outlook(
+            left=timedelta(seconds=max(0.0, job * self.expected - done)),
+            left_upper=timedelta(seconds=job * self.upper - done),
+            changeover=timedelta(seconds=changeover * self.expected),
+            changeover_upper=timedelta(seconds=changeover * self.upper),
+            changing=timedelta(seconds=state.changing + changeover * (self.upper - 1) * (state.changing > 0)),
+        )
+
+
+class _Job:
+    """One run: a job, the pools as they were seen, and the instance that it holds."""
+
+    def __init__(self, state: State) -> None:
+        spec = JobSpec(name=_JOB, recipe="simulated")
+        deadline = _BEGIN + timedelta(seconds=state.terms.deadline)
+        self._submission = JobSubmission(job_id=_JOB, spec=spec, submitted_at=_BEGIN, deadline_at=deadline)
+        self._record: JobRecord | None = None
+        self._instances: dict[str, InstanceView] = {}
+        self._lost: list[datetime] = []
+        self._keys = [PoolKey(_TYPE.name, f"pool-{n}", Market.SPOT) for n in range(len(state.spot))]
+        self._behaviours = {key: Behaviour() for key in self._keys}
+        self._noticed: dict[PoolKey, datetime] = {}
+        self._union = Behaviour()
+        self._launched = 0
+
+    def choose(self, state: State, outlook: Outlook) -> Choice:
+        """Plan until nothing changes any more, and say what is held then."""
+        now = _BEGIN + timedelta(seconds=state.now)
+        self._look(state, now)
+        for _ in range(_ROUNDS):
+            actions = plan(self._view(state, outlook), now)
+            if any(isinstance(a, Refuse) for a in actions):
+                return Choice(Mode.ON_DEMAND, UNTIL_CHANGE, final=True)
+            changes = [a for a in actions if not isinstance(a, Hold | Stay)]
+            if not changes:
+                return self._choice(state)
+            for action in changes:
+                self._carry_out(action, now)
+        raise Unforeseen(f"still changing its mind after {_ROUNDS} rounds: {changes}")
+
+    def _look(self, state: State, now: datetime) -> None:
+        """See which pools are up, and whether what was held is gone."""
+        for key, price in zip(self._keys, state.spot, strict=True):
+            self._behaviours[key] = self._behaviours[key].seen(price is not None, now)
+        self._union = self._union.seen(any(p is not None for p in state.spot), now)
+        held = self._held()
+        if held is not None and state.mode is Mode.IDLE:
+            assert self._record is not None and held.pool is not None  # noqa: S101 - a job that holds something has both
+            self._record = lease.release(self._record, Reason.NOTICE, now, JobSpec(name=_JOB, recipe="simulated"))
+            self._lost = [*self._lost, now][-_REMEMBERED:]
+            self._noticed[held.pool] = now
+            del self._instances[held.instance_id]
+
+    def _held(self) -> InstanceView | None:
+        owner = self._record.owner if self._record is not None else None
+        return self._instances.get(owner) if owner is not None else None
+
+    def _view(self, state: State, outlook: Outlook) -> ClusterView:
+        spot = [
+            PoolView(
+                instance_type=_TYPE,
+                zone=key.zone,
+                market=Market.SPOT,
+                usd_per_hour=1.0 if price is None else price,
+                available=0 if price is None else None,
+                behaviour=self._behaviours[key],
+                noticed_at=self._noticed.get(key),
+            )
+            for key, price in zip(self._keys, state.spot, strict=True)
+        ]
+        on_demand = PoolView(
+            instance_type=_TYPE, zone="on-demand", market=Market.ON_DEMAND, usd_per_hour=state.on_demand
+        )
+        job = JobView(submission=self._submission, record=self._record, outlook=outlook, preempted_at=tuple(self._lost))
+        return ClusterView(
+            jobs=(job,),
+            instances=tuple(self._instances.values()),
+            pools=(*spot, on_demand),
+            unions={frozenset(self._keys): self._union},
+            tick=timedelta(seconds=state.terms.tick),
+            limits=_LIMITS,
+        )
+
+    def _choice(self, state: State) -> Choice:
+        """What is held, for as long as the plan would say the same."""
+        held = self._held()
+        if held is None or held.pool is None:
+            return Choice(Mode.IDLE)
+        if held.pool.market is Market.ON_DEMAND:
+            # It can only leave for spot that is there.
+            there = any(p is not None for p in state.spot)
+            return Choice(Mode.ON_DEMAND, 1 if there else UNTIL_CHANGE)
+        # Once it trains on spot its slack stands still, and so does what the plan says.
+        trains = state.mode is Mode.SPOT and state.changing == 0
+        return Choice(Mode.SPOT, UNTIL_CHANGE if trains else 1, pool=self._keys.index(held.pool))
+
+    def _carry_out(self, action: Action, now: datetime) -> None:
+        record = self._record
+        match action:
+            case Launch():
+                self._launch(PoolKey(action.instance_type, action.zone, action.market), now)
+            case Assign():
+                self._record = lease.assign(record, _JOB, action.instance_id, now)
+                given = Assignment(instance_id=action.instance_id, job_id=_JOB, epoch=action.epoch, changed_at=now)
+                self._put(action.instance_id, given)
+            case Stop() if record is not None:
+                self._record = lease.release(record, action.reason, now, self._submission.spec)
+            case Clear():
+                self._put(action.instance_id, Assignment(instance_id=action.instance_id, changed_at=now))
+            case Release():
+                del self._instances[action.instance_id]
+            case _:
+                raise Unforeseen(f"nothing of this kind can be needed here: {action}")
+
+    def _put(self, instance_id: str, given: Assignment) -> None:
+        self._instances[instance_id] = replace(self._instances[instance_id], assignment=given)
+
+    def _launch(self, pool: PoolKey, now: datetime) -> None:
+        self._launched += 1
+        name = f"i-{self._launched}"
+        record = InstanceRecord(
+            instance_id=name,
+            cluster="simulated",
+            role=Role.AGENT,
+            instance_type=pool.instance_type,
+            zone=pool.zone,
+            market=pool.market,
+            vcpus=_TYPE.vcpus,
+            memory_gib=_TYPE.memory_gib,
+            state=InstanceState.READY,
+            booted_at=now,
+            updated_at=now,
+        )
+        self._instances[name] = InstanceView(
+            instance_id=name, record=record, launched_for=_JOB, launched_at=now, pool=pool
+        )

@@ -1,0 +1,13 @@
+"""The policies by the names that people use."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from everspot_core.simulate.baselines import Greedy, OnDemand, UniformProgress
+from everspot_core.simulate.engine import Policy
+from everspot_core.simulate.planned import Planned
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {"everspot": Planned(), "up": UniformProgress(), "greedy": Greedy(), "on-demand": OnDemand()}
+)
+"""`everspot` is the scheduler's own plan; the others are there to compare with."""

@@ -1,6 +1,6 @@
 """What `everspot simulate` is asked for: options and trace files, checked together, all faults told at once."""
 
-import importlib.util
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +20,12 @@ MADE_UP = "synthetic:"
 PICTURES = (".png", ".svg", ".pdf")
 MOST_TICKS = 10_000_000
 """Of a synthetic trace: 95 years of five minutes."""
+
+MOST_STARTS = 1_000_000
+"""More than any trace has ticks."""
+
+# What is wrong with them is how the traces go together.
+_OF_POOLS = {"gap_seconds": "--pools", "prices": "--pools"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +86,8 @@ class _Faults:
     def take(self, error: BadInputs, file: str = "") -> None:
         """What the core has found: in a file, or else in options, which it knows by the names of its own fields."""
         for problem in error.problems:
-            field = f"{file} {problem.path}".rstrip() if file else f"--{problem.path.replace('_', '-')}"
-            self.add(field, problem.reason)
+            option = _OF_POOLS.get(problem.path, f"--{problem.path.replace('_', '-')}")
+            self.add(f"{file} {problem.path}".rstrip() if file else option, problem.reason)
 
     def raise_any(self) -> None:
         if not self.found:
@@ -93,7 +99,7 @@ class _Faults:
 
 
 def checked(wishes: Wishes) -> Asked:
-    """What is asked, if it can be done.
+    """What is asked for, if it can be done.
 
     Raises:
         CliError: naming every option and file that is wrong.
@@ -146,9 +152,9 @@ def _count(wishes: Wishes, faults: _Faults) -> int | None:
     if wishes.starts == "all":
         return None
     count = int(wishes.starts) if wishes.starts.isascii() and wishes.starts.isdigit() else 0
-    if count < 1:
-        faults.add("--starts", f"must be a whole number >= 1, or all; it is {wishes.starts}")
-    return max(1, count)
+    if not 1 <= count <= MOST_STARTS:
+        faults.add("--starts", f"must be a whole number from 1 to {MOST_STARTS}, or all; it is {wishes.starts}")
+    return min(max(1, count), MOST_STARTS)
 
 
 def _plot(wishes: Wishes, faults: _Faults) -> None:
@@ -156,7 +162,9 @@ def _plot(wishes: Wishes, faults: _Faults) -> None:
         return
     if wishes.plot.suffix.lower() not in PICTURES:
         faults.add("--plot", f"{wishes.plot}: must end in one of: {', '.join(PICTURES)}")
-    if importlib.util.find_spec("matplotlib") is None:
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError:
         faults.add("--plot", "needs matplotlib, which is not installed: pip install 'everspot[plot]'")
 
 
@@ -201,11 +209,12 @@ def _length(wishes: Wishes, faults: _Faults) -> tuple[int, timedelta] | None:
     days = DEFAULT_DAYS if wishes.days is None else wishes.days
     gap = DEFAULT_GAP if wishes.gap_seconds is None else wishes.gap_seconds
     before = len(faults.found)
-    # Up to a year between two ticks, which is past all use.
+    # A year between two ticks is past all use.
     if not 1 <= gap <= 365 * 86400:
         faults.add("--gap-seconds", f"must be from 1 to {365 * 86400}; it is {gap:g}")
-    elif not gap <= days * 86400 <= gap * MOST_TICKS:
-        longest = gap * MOST_TICKS / 86400
+        gap = DEFAULT_GAP
+    longest = gap * MOST_TICKS / 86400
+    if not gap <= days * 86400 <= gap * MOST_TICKS:
         faults.add("--days", f"must be at least one tick, and at most {longest:.6g}; it is {days:g}")
     return None if len(faults.found) > before else (round(days * 86400 / gap), timedelta(seconds=gap))
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
+from unittest.mock import patch
 
 import pytest
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
@@ -196,6 +197,33 @@ def test_gangs_that_wait_are_promised_their_time_one_after_the_other():
         assert decided == {"first": Why.TOO_FEW_FREE, "second": Why.TOO_FEW_FREE, "late": expected}
 
 
+def test_a_gang_is_not_promised_what_the_job_ahead_of_it_will_have():
+    """The first will take one of the two large ones, so the gang can count on the small ones alone, after 9 h."""
+    jobs = [job("first", hours=20, age=30, vcpus=4), job("gang", 2, 2, age=20), job("late", hours=15)]
+    runners = [busy("b1", 3, "b"), busy("b2", 3, "b"), busy("a2", 9)]
+    assert why(decide(jobs, [free("a1")], *runners))["late"] is Why.KEPT_FOR_GANG
+    assert why(decide(jobs[1:], [free("a1")], *runners))["late"] == {"a1"}
+
+
+def test_nor_what_is_promised_to_a_job_ahead_of_it():
+    """`next` is in the way of `first` among the small ones, and is promised a large one; so the gang is not."""
+    first, then = job("first", 2, 10, age=40), job("next", hours=20, age=30)
+    heavy = [replace(j, submission=j.submission.model_copy(update={"spec": _with_memory(j, 6)})) for j in (first, then)]
+    others = [job("gang", 2, 2, age=20), job("late", hours=15)]
+    there = [free("a1"), free("c1", "c", memory_gib=4)]
+    c2 = busy("c2", 9, "c")
+    lean = c2[0], replace(c2[1], record=c2[1].record.model_copy(update={"memory_gib": 4}))
+    runners = [busy("a2", 2), busy("b1", 3, "b"), busy("b2", 3, "b"), lean]
+    decided = decide([*heavy, *others], there, *runners)
+    assert why(decided)["late"] is Why.KEPT_FOR_GANG
+    assert why(decide([heavy[0], *others], there, *runners))["late"] == {"c1"}
+
+
+def _with_memory(view: JobView, gib: float) -> JobSpec:
+    spec = view.submission.spec
+    return spec.model_copy(update={"resources": Resources(vcpus=spec.resources.vcpus, memory_gib=gib)})
+
+
 def test_instances_launched_for_a_job_go_to_that_job_alone():
     own = [replace(free(f"i{n}"), launched_for="gang") for n in (1, 2)]
     jobs = [job("late", hours=1, age=90), job("gang", 2, 1)]
@@ -314,7 +342,7 @@ def waiting_jobs(draw: st.DrawFn, name: str, age: float) -> JobView:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_job_starts_later_for_the_jobs_behind_it(data):
     size = data.draw(st.integers(1, 7))
@@ -325,7 +353,8 @@ def test_no_job_starts_later_for_the_jobs_behind_it(data):
     )
     ahead = [data.draw(waiting_jobs(f"j{n}", 60 - n)) for n in range(data.draw(st.integers(1, 5)))]
     behind = [data.draw(waiting_jobs(f"k{n}", 30 - n)) for n in range(data.draw(st.integers(1, 4)))]
-    alone = Cluster(kinds, markets, running).run(ahead)
-    together = Cluster(kinds, markets, running).run([*ahead, *behind])
+    with patch("everspot_core.schedule.exclusive.DEPTH", data.draw(st.sampled_from([0, 1, 2, 64]))):
+        alone = Cluster(kinds, markets, running).run(ahead)
+        together = Cluster(kinds, markets, running).run([*ahead, *behind])
     for view in ahead:
         assert together.get(view.job_id, inf) <= alone.get(view.job_id, inf)

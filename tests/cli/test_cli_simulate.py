@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from everspot_cli.commands import simulate
 from everspot_core.simulate import (
     GENERATORS,
     POLICIES,
@@ -298,6 +297,19 @@ def test_pools_must_go_together(world, files):
     assert world.run("simulate", *given).code == 0
 
 
-def test_the_help_names_every_policy_and_every_generator():
-    assert set(simulate.POLICIES.split(", ")) == {*POLICIES, "optimal"}
-    assert simulate.SYNTHETIC.split(", ") == list(GENERATORS)
+def test_everspot_decides_unless_another_is_named(world, files):
+    default = world.run("simulate", *options(files), *JOB, "--json").json
+    assert default["policy"] == "everspot"
+    assert default == world.run("simulate", *options(files), *JOB, "--policy", "everspot", "--json").json
+
+
+def test_all_policies_can_be_compared(world, files):
+    answer = world.run("simulate", *options(files[:1]), *JOB, "--compare", "--json").json
+    savings = {told["policy"]: told["overall"]["saving_percent"] for told in answer["policies"]}
+    assert set(savings) == {*POLICIES, "optimal"}
+    assert max(savings.values()) == savings["optimal"]
+
+
+def test_the_help_names_every_policy_and_every_generator(world):
+    said = world.run("simulate", "--help").out
+    assert [name for name in (*POLICIES, "optimal", *GENERATORS) if name not in said] == []

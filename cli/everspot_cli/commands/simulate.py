@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from everspot_core.simulate import GENERATORS
 
+from everspot_cli.commands import simulate_inputs, simulate_runs, simulate_tables
 from everspot_cli.commands.options import Json, session_of
 
-# Both are checked against the core's own registries, which are not loaded for the help of other commands.
-POLICIES = "everspot, up, greedy, on-demand, optimal"
-SYNTHETIC = (
-    "markov, heavy-tailed, steady, diurnal, droughts, correlated, vanishing, blinking, last-moment, gone-for-good"
-)
+_KNOWN = ", ".join(simulate_inputs.KNOWN)
+_GENERATORS = ", ".join(GENERATORS)
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +24,7 @@ _Traces = Annotated[
 ]
 _Synthetic = Annotated[
     list[str] | None,
-    typer.Option("--synthetic", metavar="NAME", help=f"A trace that is made up, by --seed. One of: {SYNTHETIC}."),
+    typer.Option("--synthetic", metavar="NAME", help=f"A trace that is made up, by --seed. One of: {_GENERATORS}."),
 ]
 _Days = Annotated[float | None, typer.Option("--days", metavar="N", help="Length of synthetic traces. Default: 30.")]
 _Gap = Annotated[
@@ -76,7 +75,7 @@ _Seed = Annotated[
 _Policy = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", metavar="NAME", help=f"Who decides; give it again to compare. One of: {POLICIES} (which knows the "
+        "--policy", metavar="NAME", help=f"Who decides; give it again to compare. One of: {_KNOWN} (which knows the "
         "future). Default: everspot.",
     ),
 ]  # fmt: skip
@@ -113,9 +112,6 @@ def simulate(
     instances to be had at each tick, so many seconds apart. `"prices"` may stand beside: as many, in dollars per hour.
     """
     session = session_of(context, json)
-    # numpy takes its time to load: no other command waits for it.
-    from everspot_cli.commands import simulate_inputs, simulate_runs, simulate_tables
-
     asked = simulate_inputs.checked(
         simulate_inputs.Wishes(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
@@ -127,6 +123,7 @@ def simulate(
     # Before the long work: what cannot be written is told at once.
     notes = simulate_inputs.write(asked.made, write_traces) if write_traces else []
     if plot is not None:
+        # matplotlib is an extra, and takes its time to load.
         from everspot_cli.commands import simulate_plot
 
         notes.append(simulate_plot.draw(asked, plot))

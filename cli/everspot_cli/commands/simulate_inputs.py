@@ -13,6 +13,9 @@ from everspot_core.simulate import GENERATORS, POLICIES, Capacity, Setting, Trac
 from everspot_cli.errors import CliError, Exit
 
 OPTIMAL = "optimal"
+KNOWN = (*POLICIES, OPTIMAL)
+"""Who may decide."""
+
 DEFAULT_POLICY = "everspot"
 DEFAULT_DAYS = 30.0
 DEFAULT_GAP = 300.0
@@ -137,12 +140,11 @@ def _setting(wishes: Wishes, faults: _Faults) -> Setting | None:
 
 
 def _policies(wishes: Wishes, faults: _Faults) -> tuple[str, ...]:
-    known = (*POLICIES, OPTIMAL)
     for name in wishes.policies:
-        if name not in known:
-            faults.add("--policy", f"{name!r} is not known{near(name, known)}; one of: {', '.join(known)}")
+        if name not in KNOWN:
+            faults.add("--policy", f"{name!r} is not known{near(name, KNOWN)}; one of: {', '.join(KNOWN)}")
     given = wishes.policies or (() if wishes.compare else (DEFAULT_POLICY,))
-    return tuple(dict.fromkeys((*given, *(known if wishes.compare else ()))))
+    return tuple(dict.fromkeys((*given, *(KNOWN if wishes.compare else ()))))
 
 
 def _count(wishes: Wishes, faults: _Faults) -> int | None:

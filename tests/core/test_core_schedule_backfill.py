@@ -149,6 +149,13 @@ def test_what_is_free_is_lent_until_the_gang_ahead_can_start(hours, expected):
     assert decide([replace(jobs[1], nodes=1)], [free("i1")], busy("i2", 5.0)) == {"late": {"i1"}}
 
 
+@pytest.mark.parametrize(("minutes", "expected"), [(285, {"i1"}), (286, Why.KEPT_FOR_GANG)])
+def test_what_the_author_expects_is_believed_where_nothing_was_measured(minutes, expected):
+    """A quarter of an hour is for the changeover."""
+    late = job("late", expected_duration=timedelta(minutes=minutes))
+    assert why(decide([job("gang", 2, 3, age=20), late], [free("i1")], busy("i2", 5.0)))["late"] == expected
+
+
 def test_what_the_gang_ahead_has_no_use_for_is_given_away():
     gang, late = job("gang", 2, 3, age=20, vcpus=4), job("late")
     assert why(decide([gang, late], [free("i1"), free("i2", "b")], busy("i3", 1, "b"))) == {

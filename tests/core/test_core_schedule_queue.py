@@ -97,6 +97,12 @@ def test_a_short_slack_goes_first_unless_all_is_lost(due, left, first):
     assert order(job("early", due=1), job("tight", due=due, left=left))[0] == first
 
 
+def test_what_the_author_expects_counts_where_nothing_was_measured():
+    tight = job("tight", due=4, expected_duration=timedelta(hours=3))
+    assert order(job("early", due=1), tight)[0] == "tight"
+    assert order(job("early", due=1), job("easy", due=9, expected_duration=timedelta(hours=3)))[0] == "early"
+
+
 def test_without_teams_it_is_deadline_then_age_then_id():
     jobs = [job("b"), job("a"), job("old", waited=3), job("late", due=9), job("soon", due=5)]
     assert order(*jobs) == ["soon", "late", "old", "a", "b"] == [j.job_id for j in sorted(jobs, key=queue_order)]

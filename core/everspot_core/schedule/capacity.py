@@ -10,6 +10,7 @@ from everspot_core.job import Resources
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason
 from everspot_core.schedule.fit import Shape
 from everspot_core.schedule.gangs import record_of
+from everspot_core.schedule.outlook import outlook_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 
 DEPTH = 64
@@ -122,7 +123,7 @@ def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> 
 
 def hours_left(job: JobView, instance_type: str) -> float:
     """When it is done at the latest, if it goes on where it is or, not running, begins now; inf if unknown."""
-    outlook = job.outlook
+    outlook = outlook_of(job)
     if outlook is None:
         return inf
     begins = outlook.changing if job.state.owned else outlook.changeover_upper

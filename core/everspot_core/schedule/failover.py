@@ -16,6 +16,7 @@ from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.outlook import outlook_of
 from everspot_core.schedule.queue import critical
 from everspot_core.schedule.view import JobView, Measured, PoolView
 
@@ -82,8 +83,8 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> Insta
     Only for a job that has failed over of late, and only types whose speed for it is known; mixed precision is then
     expected of it. The fastest of them that still arrives before the deadline by the upper bounds; None without one.
     """
-    measured, outlook = job.measured, job.outlook
-    if measured is None or outlook is None or _last_failover(job.preempted_at, now) is None:
+    measured = job.measured
+    if measured is None or outlook_of(job) is None or _last_failover(job.preempted_at, now) is None:
         return None
     asked, used = job.submission.spec.resources, _used(job.submission.spec.resources, measured)
     offered = sorted(types, key=lambda t: t.name)
@@ -107,9 +108,10 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
     Raises:
         ValueError: without an outlook.
     """
-    if job.outlook is None:
+    outlook = outlook_of(job)
+    if outlook is None:
         raise ValueError(f"{job.job_id} has no outlook")
-    return now + job.outlook.changeover_upper + job.outlook.left_upper / job.speeds[instance_type.name]
+    return now + outlook.changeover_upper + outlook.left_upper / job.speeds[instance_type.name]
 
 
 def _used(asked: Resources, measured: Measured) -> Resources:

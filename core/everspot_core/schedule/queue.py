@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 
 from everspot_core.job import Priority
+from everspot_core.schedule.outlook import outlook_of
 from everspot_core.schedule.rates import Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
@@ -49,7 +50,7 @@ def waiting_since(job: JobView) -> datetime:
 
 def slack(job: JobView, now: datetime) -> timedelta | None:
     """What may still be waited if everything takes as long as it can; None without a deadline or an outlook."""
-    outlook, deadline = job.outlook, job.submission.deadline_at
+    outlook, deadline = outlook_of(job), job.submission.deadline_at
     if outlook is None or deadline is None:
         return None
     return deadline - now - outlook.left_upper - outlook.changeover_upper
@@ -123,5 +124,5 @@ def _tier(job: JobView, now: datetime) -> tuple[int, float] | None:
 
 def _hopeless(job: JobView, now: datetime) -> bool:
     """Past saving, even if all goes as expected: it must not take the place of one that can still arrive."""
-    outlook, deadline = job.outlook, job.submission.deadline_at
+    outlook, deadline = outlook_of(job), job.submission.deadline_at
     return outlook is not None and deadline is not None and now + outlook.left > deadline

@@ -10,6 +10,7 @@ from everspot_core.schedule.actions import Figures
 from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.capacity import just_noticed
 from everspot_core.schedule.fit import Shape, fits
+from everspot_core.schedule.outlook import outlook_of
 from everspot_core.schedule.queue import critical
 from everspot_core.schedule.view import JobView, PoolView
 
@@ -79,7 +80,8 @@ def _class(pool: PoolView) -> int:
 def _ranked(pool: PoolView, job: JobView, now: datetime) -> Ranked:
     speed = job.speeds.get(pool.instance_type.name, 1.0)
     lifetime = inf if pool.market is Market.ON_DEMAND else expected_lifetime(pool.behaviour, now)
-    changeover = job.outlook.changeover.total_seconds() / 3600 if job.outlook is not None else CHANGEOVER_HOURS
+    outlook = outlook_of(job)
+    changeover = outlook.changeover.total_seconds() / 3600 if outlook is not None else CHANGEOVER_HOURS
     again, score, refusals = 1 + changeover / lifetime, _score(pool), _refusals(pool, now)
     useful = pool.usd_per_hour / speed * again * score * refusals if speed > 0 else inf
     return Ranked(

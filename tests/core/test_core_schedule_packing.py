@@ -1,6 +1,7 @@
 """Jobs smaller than an instance, where instances are shared."""
 
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 import pytest
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
@@ -197,6 +198,16 @@ def test_while_no_end_is_known_the_instance_that_lacks_least_is_kept():
     assert decide(jobs, hosts) == {"large": Why.NO_FREE_INSTANCE, "a": "i1", "b": Why.KEPT_FOR_GANG}
 
 
+def test_behind_as_many_promises_as_are_made_nothing_is_lent_that_the_next_one_could_use():
+    there = resident("r", "i", gpus=6, hours=3)
+    jobs = [there, job("large", age=20, gpus=8), job("small", gpus=1, hours=1), job("lean", gpus=0, hours=1)]
+    hosts = [host("i", "gpu8", there), host("c", "cpu")]
+    with patch("everspot_core.schedule.packing.DEPTH", 0):
+        decided = decide(jobs, hosts)
+    assert decided == {"large": Why.NO_FREE_INSTANCE, "small": Why.KEPT_FOR_GANG, "lean": "c"}
+    assert decide(jobs, hosts)["small"] == "i"
+
+
 def test_a_gang_takes_room_on_different_instances_of_one_type():
     there = resident("r", "i1", gpus=5)
     hosts = [host("i1", "gpu8", there), host("i2", "gpu8"), host("i3", "gpu4"), host("i4", "gpu4")]
@@ -292,7 +303,8 @@ def test_what_is_lent_never_puts_off_the_first_in_line(data):
         job(f"j{n}", age=60 - n, hours=data.draw(st.one_of(spans, st.none())), gpus=data.draw(st.integers(1, 4)))
         for n in range(data.draw(st.integers(1, 6)))
     ]
-    decided = decide([*there, first, *others], hosts)
+    with patch("everspot_core.schedule.packing.DEPTH", data.draw(st.sampled_from([0, 1, 64]))):
+        decided = decide([*there, first, *others], hosts)
     if isinstance(decided["first"], str) and decided["first"] != Why.NO_FREE_INSTANCE:
         return
     before = {j.job_id: h.instance_id for h in hosts for j in there if j.job_id in h.residents}

@@ -14,7 +14,7 @@ from everspot_core.records import Market
 from everspot_core.schedule.capacity import DEPTH, Ask, Standing, Want, done_after, hours_left, is_free
 from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.gangs import pick, record_of
-from everspot_core.schedule.hosts import NONE, Bin, Host, Kind, Kinds, Room, holds, less, room_of
+from everspot_core.schedule.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -28,8 +28,9 @@ class Shared:
         self._hosts: dict[str, Host] = {}
         self._kinds = Kinds()
         self._refused: dict[tuple[Want, int], tuple[float, str | None]] = {}
-        self._able: dict[Want, list[Host]] = {}
-        self._shut: set[Want] = set()
+        self._promised: list[Host] = []
+        self._closed: dict[tuple[Room, Shape], str] = {}
+        self._open: dict[Shape, list[Host]] = {}
         self._shapes: dict[Shape, Shape] = {}
         self._able_shapes: dict[Want, frozenset[int]] = {}
         self._aside: list[Shape] = []
@@ -39,6 +40,7 @@ class Shared:
             if instance.healthy and not instance.stopping and (residents or is_free(instance, records)):
                 host = self._host(instance, residents)
                 self._hosts[instance.instance_id] = host
+                self._open.setdefault(host.shape, []).append(host)
                 self._kinds.put(instance.instance_id, host.kind())
 
     def seat(self, ask: Ask) -> list[InstanceView]:
@@ -58,26 +60,33 @@ class Shared:
 
     def promise(self, ask: Ask) -> None:
         """Room is kept for it where there will be enough first; where that is not known, where the least is lacking."""
-        able = self._fits(ask)
-        if ask.want in self._shut or len(able) < ask.nodes:
+        able = [hosts for shape, hosts in self._open.items() if id(shape) in self._shapes_for(ask)]
+        if sum(map(len, able)) < ask.nodes:
             return
         if self._promises >= DEPTH:
-            self._shut.add(ask.want)
-            for host in (h for h in able if not h.closed):
-                host.closed = True
-                host.kept.append((inf, inf, NONE, ask.job_id))
-                self._kinds.drop(host.instance.instance_id)
+            for hosts in able:
+                self._close(hosts, ask.job_id)
             return
         self._promises += 1
         wanted = room_of(ask.need)
-        for start, host in self._earliest(ask, wanted, [h for h in able if not h.closed]):
+        for start, host in self._earliest(ask, wanted, [h for hosts in able for h in hosts]):
             hours = ask.hours(record_of(host.instance).instance_type)
+            self._promised.append(host)
             self._change(host, kept=(start, start + hours, wanted, ask.job_id), blind=start == inf)
+
+    def _close(self, hosts: list[Host], ahead: str) -> None:
+        """Nothing more is given away on them, all of which have one shape."""
+        del self._open[hosts[0].shape]
+        for host in hosts:
+            host.closed = True
+            self._closed.setdefault((host.room, host.shape), ahead)
+            self._kinds.drop(host.instance.instance_id)
 
     def set_aside(self, ask: Ask) -> None:
         """Room on the smallest that do."""
         wanted = room_of(ask.need)
-        able = [h for h in self._fits(ask) if record_of(h.instance).market is Market.ON_DEMAND and h.lends(wanted, inf)]
+        standing = [h for h in self._hosts.values() if record_of(h.instance).market is Market.ON_DEMAND]
+        able = [h for h in standing if fits(ask.need, h.shape) and h.lends(wanted, inf)]
         spare = sorted(able, key=lambda h: (h.shape, h.instance.instance_id))[: ask.nodes]
         if len(spare) == ask.nodes:
             for host in spare:
@@ -93,8 +102,10 @@ class Shared:
         return self._refused[ask.want, ask.nodes][1]
 
     def _promiser(self, ask: Ask) -> str | None:
-        wanted = room_of(ask.need)
-        return next((h.kept[0][3] for h in self._fits(ask) if h.kept and holds(h.room, wanted)), None)
+        wanted, able = room_of(ask.need), self._shapes_for(ask)
+        kept = (h for h in self._promised if id(h.shape) in able and holds(h.room, wanted))
+        closed = (n for (room, shape), n in self._closed.items() if id(shape) in able and holds(room, wanted))
+        return next((h.kept[0][3] for h in kept), None) or next(closed, None)
 
     def _shapes_for(self, ask: Ask) -> frozenset[int]:
         """Which of the shapes, each of which exists once, it fits."""
@@ -102,13 +113,6 @@ class Shared:
         if want not in self._able_shapes:
             self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(ask.need, s))
         return self._able_shapes[want]
-
-    def _fits(self, ask: Ask) -> list[Host]:
-        """The hosts on which it would fit if they were empty."""
-        want = ask.want
-        if want not in self._able:
-            self._able[want] = [h for h in self._hosts.values() if fits(ask.need, h.shape)]
-        return self._able[want]
 
     def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> Host:
         shape = Shape.of(record_of(instance))

@@ -5,12 +5,12 @@ that it prefers; rather than wait, it takes the other market. What is kept back:
 critical job in back-off could use, an instance that was launched for another job, and what is promised to a job ahead.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from datetime import datetime
 
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
-from everspot_core.schedule.capacity import Ask, Capacity, Want, is_free
+from everspot_core.schedule.capacity import Ask, Capacity, Want, is_free, kind_of
 from everspot_core.schedule.exclusive import Exclusive
 from everspot_core.schedule.failover import Verdict, failed_over
 from everspot_core.schedule.fit import Shape, fits, lacking
@@ -48,7 +48,7 @@ class _Desk:
         self._expecting = {i.launched_for for i in view.instances if i.launched_for is not None and not i.gone}
         self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
         self._shapes = _known_shapes(view)
-        self._present = Counter(Shape.of(i.record) for i in view.instances if i.healthy and i.record is not None)
+        self._present = _present(view)
         self._large_enough: dict[Want, int] = {}
         self._held_back: list[Ask] = []
 
@@ -94,7 +94,7 @@ class _Desk:
             return Hold(job_id=job.job_id, why=Why.NOTHING_SEEN)
         if want not in self._large_enough:
             able = any(fits(need, s) for s in self._shapes.values())
-            count = sum(count for shape, count in self._present.items() if fits(need, shape))
+            count = sum(count for shape, count in self._present if fits(need, shape))
             self._large_enough[want] = count if able else -1
         if self._large_enough[want] < 0 and job.job_id not in self._own:
             return Hold(job_id=job.job_id, why=Why.NO_TYPE_FITS, figures=_shortfall(job, self._shapes))
@@ -141,6 +141,15 @@ def _launched(
         elif instance.launched_for is not None and is_free(instance, records):
             own[instance.launched_for].append(instance)
     return own, common
+
+
+def _present(view: ClusterView) -> list[tuple[Shape, int]]:
+    """How many healthy instances have at least this; those count together that differ by some memory alone."""
+    alike: dict[tuple[str, Shape], list[Shape]] = defaultdict(list)
+    for instance in view.instances:
+        if instance.healthy and instance.record is not None:
+            alike[kind_of(instance.record)].append(Shape.of(instance.record))
+    return [(min(shapes), len(shapes)) for shapes in alike.values()]
 
 
 def _known_shapes(view: ClusterView) -> dict[str, Shape]:

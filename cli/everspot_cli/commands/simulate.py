@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from everspot_core.simulate import GENERATORS
 
-from everspot_cli.commands import simulate_inputs, simulate_runs, simulate_tables
+from everspot_cli.commands import simulate_inputs, simulate_runs, simulate_tables, workload
 from everspot_cli.commands.options import Json, session_of
 
 _KNOWN = ", ".join(simulate_inputs.KNOWN)
@@ -82,7 +82,24 @@ _Policy = Annotated[
 _Compare = Annotated[bool, typer.Option("--compare", help="Put all policies side by side.")]
 _Plot = Annotated[
     Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw the first run of the first trace: .png, .svg or .pdf."),
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        help="Draw the first run of the first trace: .png, .svg or .pdf. Needs the extra `plot`.",
+    ),
+]
+_Workload = Annotated[
+    Path | None,
+    typer.Option(
+        "--workload", metavar="FILE", help="Instead of one job: the jobs of many users on one fleet, as YAML or JSON."
+    ),
+]
+_Generate = Annotated[
+    Path | None,
+    typer.Option("--generate-workload", metavar="FILE", help="Make such a workload up, by --seed, and write it."),
+]
+_JobCount = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", help="Jobs of a workload that is made up. Default: 300.")
 ]
 
 
@@ -104,6 +121,9 @@ def simulate(
     policy: _Policy = None,
     compare: _Compare = False,
     plot: _Plot = None,
+    workload_file: _Workload = None,
+    generate_workload: _Generate = None,
+    jobs: _JobCount = None,
     json: Json = False,
 ) -> None:
     """Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.
@@ -112,6 +132,8 @@ def simulate(
     instances to be had at each tick, so many seconds apart. `"prices"` may stand beside: as many, in dollars per hour.
     """
     session = session_of(context, json)
+    if workload.answered(context, workload_file, generate_workload, jobs, seed, session):
+        return
     asked = simulate_inputs.checked(
         simulate_inputs.Wishes(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Action
 from everspot_core.schedule.fit import Shape
-from everspot_core.schedule.hosts import NONE, holds, more, room_of
+from everspot_core.schedule.hosts import room_of
 
 if TYPE_CHECKING:
     from everspot_core.simulate.cluster import Cluster
@@ -54,10 +54,11 @@ def check(cluster: "Cluster") -> None:
 def _check_room(cluster: "Cluster", name: str) -> None:
     machine = cluster.machines[name]
     _need(cluster.fleet.shared or len(machine.residents) <= 1, "an instance holds one job", name)
-    taken = NONE
-    for resident in machine.residents:
-        taken = more(taken, room_of(cluster.tasks[resident].job.resources))
-    _need(holds(room_of(Shape.of(machine.instance_type)), taken), "no instance holds more than it has room for", name)
+    taken = [room_of(cluster.tasks[resident].job.resources) for resident in machine.residents]
+    has = room_of(Shape.of(machine.instance_type))
+    # A millionth more is rounding.
+    right = all(sum(parts) <= there + 1e-6 for there, *parts in zip(has, *taken, strict=True))
+    _need(right, "no instance holds more than it has room for", name)
 
 
 def _check_standing(cluster: "Cluster") -> None:

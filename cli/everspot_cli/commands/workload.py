@@ -1,0 +1,200 @@
+"""`everspot simulate --workload` and `--generate-workload`: the jobs of many users on one fleet."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+from everspot_core.catalogue import builtin
+from everspot_core.problems import BadInputs, Problems
+from everspot_core.simulate.crowd import generate
+from everspot_core.simulate.drive import simulate
+from everspot_core.simulate.figures import Figures, Waiting, figures
+from everspot_core.simulate.trace import Trace
+from everspot_core.simulate.trace import parse as parse_trace
+from everspot_core.simulate.workload import Workload, traces_of
+from everspot_core.simulate.workload_file import parse
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+from everspot_cli.tables import sheet
+
+_OWN = {"--workload": {"--json"}, "--generate-workload": {"--jobs", "--seed", "--json"}}
+DEFAULT_JOBS = 300
+MOST_JOBS = 100_000
+_HINT = "everspot simulate --generate-workload FILE writes one that can be taken for a pattern"
+
+
+def answered(
+    context: typer.Context, workload: Path | None, made: Path | None, jobs: int | None, seed: int, session: Session
+) -> bool:
+    """Do what is asked of a workload; False if nothing is.
+
+    Raises:
+        CliError: if options do not go together, or as `run` and `write` do.
+    """
+    if made is not None:
+        _alone(context, "--generate-workload")
+        write(made, jobs, seed, session)
+    elif workload is not None:
+        _alone(context, "--workload")
+        run(workload, session)
+    elif jobs is not None:
+        raise CliError("simulate: --jobs is for --generate-workload", Exit.USAGE, hint="everspot simulate --help")
+    return made is not None or workload is not None
+
+
+def _alone(context: typer.Context, option: str) -> None:
+    """See that no option is given that says nothing about a workload."""
+    given = [
+        p.opts[0] for p in context.command.params
+        if p.name is not None and getattr(context.get_parameter_source(p.name), "name", "") == "COMMANDLINE"
+    ]  # fmt: skip
+    others = [name for name in given if name != option and name not in _OWN[option]]
+    if others:
+        told = f"{option} does not go with {', '.join(others)}"
+        raise CliError(f"simulate: {told}", Exit.USAGE, hint="everspot simulate --help")
+
+
+def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
+    """Make a workload up and write it: JSON if the file's name says so, else YAML.
+
+    Raises:
+        CliError: if an option is out of range, or the file cannot be written.
+    """
+    count, faults = DEFAULT_JOBS if jobs is None else jobs, []
+    if not 1 <= count <= MOST_JOBS:
+        faults.append({"field": "--jobs", "problem": f"must be from 1 to {MOST_JOBS}; it is {count}"})
+    if seed < 0:
+        faults.append({"field": "--seed", "problem": f"must be >= 0; it is {seed}"})
+    if faults:
+        raise CliError("simulate: no workload can be made of that", problems=faults)
+    values = generate(count, seed)
+    if path.suffix.lower() == ".json":
+        text = json.dumps(values, indent=1) + "\n"
+    else:
+        # Leaves in one line: a job is read at a glance.
+        text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=200)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror or error}") from None
+    if session.json:
+        session.answer({"path": str(path), "jobs": count, "seed": seed})
+    else:
+        session.console.print(f"{count} jobs written to {path}", markup=False, soft_wrap=True)
+
+
+def run(path: Path, session: Session) -> None:
+    """Simulate a workload and tell what came of it.
+
+    Raises:
+        CliError: if there is no such file, or it is wrong; then with every fault.
+    """
+    workload, traces = _read(path)
+    if session.json or not session.errors.is_terminal:
+        told = figures(simulate(workload, traces))
+    else:
+        with session.errors.status(f"{len(workload.jobs)} jobs …"):
+            told = figures(simulate(workload, traces))
+    if session.json:
+        session.answer({"path": str(path), **told.to_json()})
+    else:
+        session.console.print(_page(told))
+        session.console.print("\n".join(_small_print(told)), style="dim", markup=False, soft_wrap=True)
+
+
+def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
+    try:
+        values: Any = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise CliError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    problems = Problems()
+    loaded: dict[str, Trace] = {}
+
+    def load(name: str) -> Trace:
+        """A trace of a file; one that is wrong is noted, and something stands in for it until all are read."""
+        try:
+            loaded[name] = parse_trace(_text(path.parent / name), name)
+        except CliError as error:
+            problems.add("traces", str(error))
+        except BadInputs as error:
+            for found in error.problems:
+                problems.add(f"traces: {name}", str(found))
+        return loaded.get(name) or parse_trace({"metadata": {"gap_seconds": 1}, "data": [0]}, name)
+
+    try:
+        workload = parse(values, str(path), builtin())
+        traces = traces_of(workload, load)
+        problems.raise_any(f"workload {path}")
+    except BadInputs as error:
+        faults = [{"field": p.path or "(the whole)", "problem": p.reason} for p in error.problems]
+        count = f"{len(faults)} fields are" if len(faults) > 1 else "a field is"
+        raise CliError(f"{path}: {count} wrong", hint=_HINT, problems=faults) from None
+    return workload, traces
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CliError(f"there is no file {path}", Exit.NOT_FOUND) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _page(told: Figures) -> RenderableType:
+    cost = told.cost
+    money = _row(
+        ("COST $", f"{cost.total:,.2f}"),
+        ("SPOT $", f"{cost.spot:,.2f}"),
+        ("ON-DEMAND $", f"{cost.on_demand:,.2f}"),
+        ("IDLE $", f"{cost.idle:,.2f}"),
+        ("PAID H", f"{told.paid_hours:,.1f}"),
+        ("BUSY H", f"{told.busy_hours:,.1f}"),
+        ("UTILIZATION", f"{100 * told.utilization:.0f} %"),
+    )
+    jobs = _row(
+        ("JOBS", str(told.jobs)),
+        ("FINISHED", str(told.finished)),
+        ("MISSES", Text(str(told.misses), style="bold red" if told.misses else "")),
+        ("REFUSED", str(told.refused)),
+        ("UNFINISHED", str(told.unfinished)),
+        ("PREEMPTIONS", str(told.preemptions)),
+        ("CHANGEOVERS", str(told.changeovers)),
+        ("LAUNCHED", str(told.launched)),
+    )
+    waits = sheet(("WAITING", "JOBS", "MEAN H", "P50 H", "P95 H", "MAX H", "HELD $/H"), left=1)
+    waits.add_row(Text("all", style="bold"), *_waited(told.waiting), f"Jain {told.fairness.jain:.2f}")
+    for name, waiting in told.waiting_by_priority.items():
+        waits.add_row(name, *_waited(waiting), "")
+    for name, waiting in told.waiting_by_team.items():
+        held = told.fairness.teams.get(name)
+        waits.add_row(f"team {name or '(none)'}", *_waited(waiting), "—" if held is None else f"{held:.2f}")
+    return Group(jobs, Text(), money, Text(), waits, Text())
+
+
+def _row(*cells: tuple[str, str | Text]) -> Table:
+    table = sheet([name for name, _ in cells], left=0)
+    table.add_row(*(value for _, value in cells))
+    return table
+
+
+def _waited(waiting: Waiting) -> list[str]:
+    hours = (waiting.mean, waiting.p50, waiting.p95, waiting.max)
+    return [str(waiting.jobs), *(f"{h:.2f}" for h in hours)]
+
+
+def _small_print(told: Figures) -> list[str]:
+    late = f", the latest by {told.latest_hours:.2f} h" if told.misses else ""
+    return [
+        f"{told.hours:.1f} h until the last job was over; {told.with_deadline} jobs had a deadline{late}.",
+        "Cost: every instance from its launch to its end; idle: the part for hours without a job, booting included. "
+        "Waiting: from submission to the first instance. Held: dollars an hour of what a team held while jobs of its "
+        "own waited, over its weight; Jain's index of it is 1 if all teams fared alike.",
+    ]

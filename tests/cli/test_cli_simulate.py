@@ -297,6 +297,19 @@ def test_pools_must_go_together(world, files):
     assert world.run("simulate", *given).code == 0
 
 
+def test_prices_count_and_are_drawn(world, tmp_path):
+    up = np.tile([1, 1, 1, 1, 1, 1, 0, 0], 90)
+    trace = Trace(name="priced", gap=GAP, available=up, prices=np.where(np.arange(720) % 16 < 8, 0.25, 0.75))
+    path, picture = tmp_path / "priced.json", tmp_path / "priced.svg"
+    path.write_text(trace.to_json())
+    answer = world.run("simulate", "--trace", str(path), *JOB, "--policy", "up", "--plot", str(picture), "--json")
+    expected = tally(runs(trace, starts(trace, SETTING, 7, 3), SETTING, POLICIES["up"]))
+    unpriced = Trace(name="unpriced", gap=GAP, available=up)
+    assert answer.json["overall"] == asdict(expected)
+    assert expected != tally(runs(unpriced, starts(unpriced, SETTING, 7, 3), SETTING, POLICIES["up"]))
+    assert "<!-- ($/h) -->" in picture.read_text()
+
+
 def test_everspot_decides_unless_another_is_named(world, files):
     default = world.run("simulate", *options(files), *JOB, "--json").json
     assert default["policy"] == "everspot"

@@ -1,20 +1,25 @@
 """The picture of one run: what capacity there was, what was held, and how far the job came. Needs matplotlib."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import TypeVar
 
 import matplotlib
 from everspot_core.simulate import Mode, Setting, Step
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from everspot_cli.commands.simulate_inputs import Asked, Case
 from everspot_cli.commands.simulate_runs import stretches
 from everspot_cli.errors import CliError
+
+T = TypeVar("T")
 
 # Okabe and Ito's colours, which differ for every kind of sight; spot and on-demand differ in lightness as well.
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE = "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7"
@@ -29,7 +34,25 @@ BAR = 0.8
 MOST_NAMES = 12
 """Rows that are still named one by one."""
 
-Run = tuple[str, Sequence[Step]]
+
+@dataclass(frozen=True, kw_only=True)
+class _Scene:
+    """What is in the picture: one submission, as each of the policies ran it. `end`: hours from submission."""
+
+    case: Case
+    start: int
+    setting: Setting
+    runs: tuple[tuple[str, list[Step]], ...]
+    end: float
+
+    @property
+    def tick(self) -> float:
+        """Hours."""
+        return self.case.capacity.tick_seconds / 3600
+
+    def of_ticks(self, values: Sequence[T]) -> Sequence[T]:
+        """What of the values of a trace, one per tick, is in the picture."""
+        return values[self.start : self.start + int(self.end / self.tick) + 2]
 
 
 def draw(asked: Asked, path: Path) -> str:
@@ -39,8 +62,10 @@ def draw(asked: Asked, path: Path) -> str:
         CliError: if the file cannot be written.
     """
     case, start = asked.cases[0], asked.cases[0].starts[0]
-    drawn = [(name, stretches(case, start, asked.setting, name)) for name in asked.policies]
-    figure = _figure(case, start, asked.setting, drawn)
+    runs = tuple((name, stretches(case, start, asked.setting, name)) for name in asked.policies)
+    seconds = max(run[-1].tick * case.capacity.tick_seconds + run[-1].seconds for _, run in runs)
+    end = max(asked.setting.deadline, seconds) / 3600
+    figure = _figure(_Scene(case=case, start=start, setting=asked.setting, runs=runs, end=end))
     kind = path.suffix.lower().removeprefix(".")
     # The same run makes the same file.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
@@ -57,68 +82,65 @@ def _title(case: Case) -> str:
     return case.paths[0] if len(case.paths) == 1 else f"{len(case.paths)} pools"
 
 
-def _figure(case: Case, start: int, setting: Setting, drawn: Sequence[Run]) -> Figure:
-    end = max(setting.deadline, *(_finished(case, run) for _, run in drawn)) / 3600
-    pools, policies = len(case.traces), len(drawn)
-    heights = [1.3 if pools == 1 else min(3.0, 0.5 + 0.25 * pools), 0.5 + 0.35 * policies, 3.2]
-    figure = Figure(figsize=(10, sum(heights) + 2.4), dpi=150, layout="constrained")
-    capacity, held, progress = figure.subplots(3, 1, sharex=True, height_ratios=heights)
-    _capacity(capacity, case, start, setting, end, drawn)
-    _held(held, case, drawn)
-    _progress(progress, case, setting, drawn)
-    for axes in (capacity, held):
-        axes.axvline(setting.deadline_hours, color="black", linewidth=1.2)
-    for axes in (capacity, held, progress):
+def _figure(scene: _Scene) -> Figure:
+    panels = [_pools if len(scene.case.traces) > 1 else _capacity, _held, _progress]
+    heights = [_height(len(scene.case.traces)), _height(len(scene.runs)), 3.2]
+    if scene.case.capacity.prices is not None:
+        panels.insert(1, _prices)
+        heights.insert(1, 1.2)
+    figure = Figure(figsize=(10, sum(heights) + 0.8 * len(panels)), dpi=150, layout="constrained")
+    for axes, panel in zip(figure.subplots(len(panels), 1, sharex=True, height_ratios=heights), panels, strict=True):
+        axes.axvline(scene.setting.deadline_hours, color="black", linewidth=1.2)
         axes.spines[["top", "right"]].set_visible(False)
-    progress.set_xlim(0, end * 1.02)
-    # Half days, where it is about days.
-    progress.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 1.2, 2, 2.4, 4, 6, 10]))
-    progress.set_xlabel("hours since submission")
-    title = f"{Path(_title(case)).name}, submitted at tick {start}"
-    about = (
-        f"{setting.job_hours:g} h of computing in {setting.deadline_hours:g} h, changeover "
-        f"{setting.changeover_hours:g} h, on-demand at {setting.price_ratio:g} times spot"
-    )
+        panel(axes, scene)
+    axes.set_xlim(0, scene.end * 1.02)
+    # Parts of days, where it is about days.
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 1.2, 2, 2.4, 4, 6, 10]))
+    axes.set_xlabel("hours since submission")
     figure.align_ylabels()
-    figure.suptitle(f"{title}\n{about}", fontsize=12)
+    figure.suptitle(_words(scene), fontsize=12)
     return figure
 
 
-def _finished(case: Case, run: Sequence[Step]) -> float:
-    return run[-1].tick * case.capacity.tick_seconds + run[-1].seconds
+def _height(rows: int) -> float:
+    """Inches for so many rows, which get thinner where there are many."""
+    return min(3.0, 0.7 + 0.3 * rows)
 
 
-def _capacity(axes: Axes, case: Case, start: int, setting: Setting, end: float, drawn: Sequence[Run]) -> None:
-    tick = case.capacity.tick_seconds / 3600
-    ticks = int(end / tick) + 2
-    if len(case.traces) > 1:
-        _pools(axes, case, start, setting, ticks, drawn)
-        return
-    there = case.traces[0].available[start : start + ticks]
-    edges = [i * tick for i in range(len(there) + 1)]
-    axes.stairs(there, edges, fill=True, color=SKY, label="available")
-    if setting.nodes > 1 or (there.size and there.max() > 1):
-        axes.axhline(setting.nodes, color="black", linestyle=":", linewidth=1.2, label=f"needed: {setting.nodes}")
+def _words(scene: _Scene) -> str:
+    setting, case = scene.setting, scene.case
+    return (
+        f"{Path(_title(case)).name}, submitted at tick {scene.start}\n"
+        f"{setting.job_hours:g} h of computing in {setting.deadline_hours:g} h, changeover "
+        f"{setting.changeover_hours:g} h, on-demand at {setting.price_ratio:g} times spot"
+    )
+
+
+def _capacity(axes: Axes, scene: _Scene) -> None:
+    nodes, there = scene.setting.nodes, scene.of_ticks(scene.case.traces[0].available.tolist())
+    axes.stairs(there, [i * scene.tick for i in range(len(there) + 1)], fill=True, color=SKY, label="available")
+    most = max(1, nodes, *there)
+    if most > 1:
+        axes.axhline(nodes, color="black", linestyle=":", linewidth=1.2, label=f"needed: {nodes}")
         _legend_above(axes)
-    axes.set_ylim(0, max(1, setting.nodes, *there.tolist()) * 1.1)
+    axes.set_ylim(0, most * 1.1)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     axes.set_ylabel("spot capacity\n(instances)")
 
 
-def _pools(axes: Axes, case: Case, start: int, setting: Setting, ticks: int, drawn: Sequence[Run]) -> None:
+def _pools(axes: Axes, scene: _Scene) -> None:
     """A row for each pool, filled where it has enough; what was held stands out if there is one policy alone."""
-    hours = case.capacity.tick_seconds / 3600
-    for pool, trace in enumerate(case.traces):
-        spells = _spells(trace.up(setting.nodes)[start : start + ticks].tolist())
-        axes.broken_barh([(a * hours, n * hours) for a, n in spells], (pool - BAR / 2, BAR), color=SKY)
+    for pool, up in enumerate(scene.case.capacity.up):
+        spells = [(a * scene.tick, n * scene.tick) for a, n in _spells(scene.of_ticks(up))]
+        axes.broken_barh(spells, (pool - BAR / 2, BAR), color=SKY, linewidth=0)
     handles = [Patch(color=SKY, label="available")]
-    if len(drawn) == 1:
-        for step in drawn[0][1]:
+    if len(scene.runs) == 1:
+        for step in scene.runs[0][1]:
             if step.pool is not None:
-                span = (step.tick * hours, step.seconds / 3600)
+                span = (step.tick * scene.tick, step.seconds / 3600)
                 axes.broken_barh([span], (step.pool - BAR / 2, BAR), color=BLUE, linewidth=0)
         handles.append(Patch(color=BLUE, label="held"))
-    _name_rows(axes, [Path(path).stem for path in case.paths])
+    _name_rows(axes, [Path(path).stem for path in scene.case.paths])
     axes.set_ylabel("spot pools")
     _legend_above(axes, handles)
 
@@ -129,41 +151,53 @@ def _spells(up: Sequence[bool]) -> list[tuple[int, int]]:
     return [(a, b - a) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _held(axes: Axes, case: Case, drawn: Sequence[Run]) -> None:
+def _prices(axes: Axes, scene: _Scene) -> None:
+    """What spot costs, all pools in one colour, and on-demand."""
+    capacity = scene.case.capacity
+    for pool, prices in enumerate(capacity.prices or ()):
+        shown = scene.of_ticks(prices)
+        edges = [i * scene.tick for i in range(len(shown) + 1)]
+        axes.stairs(shown, edges, baseline=None, color=BLUE, label="" if pool else "spot")
+    axes.axhline(capacity.on_demand_price, color=ORANGE, linewidth=1.5, label="on-demand")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+    axes.set_ylabel("price\n($/h)")
+    _legend_above(axes)
+
+
+def _held(axes: Axes, scene: _Scene) -> None:
     """A bar for each policy: what was held, black while it was changed over to."""
-    tick = case.capacity.tick_seconds / 3600
-    for row, (_, run) in enumerate(drawn):
+    for row, (_, run) in enumerate(scene.runs):
         place = (row - BAR / 2, BAR)
         for mode, colour in HELD.items():
-            spans = [(s.tick * tick, s.seconds / 3600) for s in run if s.mode is mode]
+            spans = [(s.tick * scene.tick, s.seconds / 3600) for s in run if s.mode is mode]
             axes.broken_barh(spans, place, color=colour, linewidth=0)
-        changing = [(s.tick * tick, (s.seconds - s.progress) / 3600) for s in run if s.mode is not Mode.IDLE]
-        axes.broken_barh([c for c in changing if c[1] > 0], place, color=CHANGING, linewidth=0)
-    _name_rows(axes, [name for name, _ in drawn])
+        standing = [(s.tick * scene.tick, (s.seconds - s.progress) / 3600) for s in run if s.mode is not Mode.IDLE]
+        axes.broken_barh([span for span in standing if span[1] > 0], place, color=CHANGING, linewidth=0)
+    _name_rows(axes, [name for name, _ in scene.runs])
     axes.set_ylabel("held")
     handles = [Patch(color=colour, label=mode.value) for mode, colour in HELD.items()]
     _legend_above(axes, [*handles, Patch(color=CHANGING, label="changeover")])
 
 
-def _progress(axes: Axes, case: Case, setting: Setting, drawn: Sequence[Run]) -> None:
-    tick = case.capacity.tick_seconds / 3600
-    for (name, run), (colour, style) in zip(drawn, cycle(LINES)):
+def _progress(axes: Axes, scene: _Scene) -> None:
+    for (name, run), (colour, style) in zip(scene.runs, cycle(LINES)):
         at, done, computed = [0.0], [0.0], 0.0
         for step in run:
-            begin, standing = step.tick * tick, (step.seconds - step.progress) / 3600
+            begin, standing = step.tick * scene.tick, (step.seconds - step.progress) / 3600
             at += [begin, begin + standing, begin + step.seconds / 3600]
             done += [computed, computed, computed + step.progress / 3600]
             computed += step.progress / 3600
         axes.plot(at, done, color=colour, linestyle=style, linewidth=2, label=name)
-    job, deadline = setting.job_hours, setting.deadline_hours
-    latest = deadline - setting.changeover_hours
+    job, deadline = scene.setting.job_hours, scene.setting.deadline_hours
+    latest = deadline - scene.setting.changeover_hours
     safe = "last safe line for on-demand"
     axes.plot([latest - job, latest], [0, job], color=RED, linestyle="--", linewidth=1.5, label=safe)
     axes.axhline(job, color="grey", linestyle=":", linewidth=1.2, label=f"done: {job:g} h")
     axes.set_ylim(0, job * 1.08)
     axes.set_ylabel("progress\n(hours computed)")
-    axes.axvline(deadline, color="black", linewidth=1.2, label=f"deadline: {deadline:g} h")
-    _legend_above(axes)
+    line = Line2D([], [], color="black", linewidth=1.2, label=f"deadline: {deadline:g} h")
+    _legend_above(axes, [*axes.get_legend_handles_labels()[0], line])
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

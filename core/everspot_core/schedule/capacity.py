@@ -1,7 +1,7 @@
 """What is free, and what a job asks of it. `exclusive` and `packing` are the two kinds of capacity."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
 from typing import Protocol
@@ -26,12 +26,16 @@ Want = tuple[int, str | None, float, int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a job asks of free capacity. `last`: the instance that it lost last, if it was preempted there."""
+    """What a job asks of free capacity. `last`: the instance that it lost last, if it was preempted there.
+
+    `known`: its hours by type, as far as they have been worked out.
+    """
 
     job: JobView
     critical: bool
     prefer: Market
     last: str | None
+    known: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def job_id(self) -> str:
@@ -56,7 +60,9 @@ class Ask:
 
     def hours(self, instance_type: str) -> float:
         """When it is done at the latest if it begins now; inf where that is not known."""
-        return hours_left(self.job, instance_type)
+        if instance_type not in self.known:
+            self.known[instance_type] = hours_left(self.job, instance_type)
+        return self.known[instance_type]
 
     @property
     def span(self) -> tuple[float, float]:

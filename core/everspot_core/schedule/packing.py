@@ -139,7 +139,7 @@ class Shared:
 
     def _others(self, ask: Ask, wanted: Room, where: Bin) -> Iterator[Host]:
         """One of each kind, the best fit first; never the instance that the job lost last."""
-        for kind in sorted(self._roomy(ask, wanted, where), key=lambda k: _merit(wanted, k)):
+        for kind in _by_fit(wanted, self._roomy(ask, wanted, where)):
             name = self._kinds.first(kind, ask.last)
             if name is not None:
                 yield self._hosts[name]
@@ -150,16 +150,14 @@ class Shared:
 
     def _gang(self, ask: Ask, wanted: Room) -> list[Host]:
         """Of the smallest type with room on enough instances."""
-        by_type: dict[tuple[Shape, str], list[InstanceView]] = {}
+        by_type: dict[tuple[Shape, str], list[Kind]] = {}
         for kind in (k for b in self._kinds.bins for k in self._roomy(ask, wanted, b)):
-            for name in self._kinds.members(kind):
-                host = self._hosts[name]
-                if host.lends(wanted, ask.hours(kind.name)):
-                    by_type.setdefault((kind.shape, kind.name), []).append(host.instance)
+            by_type.setdefault((kind.shape, kind.name), []).append(kind)
         for key in sorted(by_type):
-            members = sorted(by_type[key], key=lambda i: i.instance_id)
-            shaky = frozenset(i.instance_id for i in members if self._hosts[i.instance_id].shaky)
-            chosen = pick(members, ask.nodes, ask.prefer, shaky)
+            named = (n for kind in by_type[key] for n in self._kinds.members(kind))
+            hosts = [self._hosts[n] for n in sorted(named) if self._hosts[n].lends(wanted, ask.hours(key[1]))]
+            shaky = frozenset(h.instance.instance_id for h in hosts if h.shaky)
+            chosen = pick([h.instance for h in hosts], ask.nodes, ask.prefer, shaky)
             if chosen:
                 return [self._hosts[i.instance_id] for i in chosen]
         return []
@@ -208,10 +206,22 @@ def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool
     return (where.shaky, *ask.suits(where.market, again), kept, where.gpus)
 
 
-def _merit(wanted: Room, kind: Kind) -> tuple[float, Shape, Market, str, str]:
-    has = room_of(kind.shape)
-    _, dominant = max((w / h, n) for n, (w, h) in enumerate(zip(wanted, has, strict=True)) if h)
-    return ((kind.room[dominant] - wanted[dominant]) / has[dominant], kind.shape, kind.market, kind.name, kind.own)
+def _by_fit(wanted: Room, kinds: list[Kind]) -> list[Kind]:
+    """The one first on which the least stays free of what the job needs most, as a part of what there is."""
+    dominant = {id(k.shape): _dominant(wanted, k.shape) for k in kinds}
+
+    def merit(kind: Kind) -> tuple[float, Shape, Market, str, str]:
+        n, there = dominant[id(kind.shape)]
+        return (kind.room[n] - wanted[n]) / there, kind.shape, kind.market, kind.name, kind.own
+
+    return sorted(kinds, key=merit)
+
+
+def _dominant(wanted: Room, shape: Shape) -> tuple[int, float]:
+    """Of which resource the job needs the largest part, and how much of it there is."""
+    has = room_of(shape)
+    _, n = max((w / h, n) for n, (w, h) in enumerate(zip(wanted, has, strict=True)) if h)
+    return n, has[n]
 
 
 def _residents(instance: InstanceView) -> tuple[str, ...]:

@@ -266,6 +266,8 @@ def test_everything_that_is_wrong_is_told_at_once(world, tmp_path):
         (("--synthetic", "markov", "--days", "1"), 1, "--deadline-hours", "60 h do not fit into the 24 h of markov"),
         (("--synthetic", "markov", "--days", "1e9"), 1, "--days", "at most 34722.2"),
         (("--synthetic", "markov", "--starts", "0"), 1, "--starts", "from 1 to 1000000, or all; it is 0"),
+        (("--synthetic", "last-moment", "--deadline-hours", "1e15"), 1, "--deadline-hours", "must be <= 1000000"),
+        (("--synthetic", "markov", "--job-hours", "1e-9"), 1, "--job-hours", "at least a second; it is 1e-09"),
         (("--trace", "nowhere.json", "--days", "1"), 1, "--days", "--synthetic NAME makes one"),
         (("--trace", "nowhere.json", "--write-traces", "there"), 1, "--write-traces", "--synthetic NAME makes one"),
         (("--synthetic", "markov", "--plot", "/proc/run.png"), 1, "", "--plot: /proc/run.png cannot be written"),

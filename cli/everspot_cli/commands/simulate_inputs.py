@@ -1,6 +1,7 @@
 """What `everspot simulate` is asked for: options and trace files, checked together, all faults told at once."""
 
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +24,9 @@ MADE_UP = "synthetic:"
 PICTURES = (".png", ".svg", ".pdf")
 MOST_TICKS = 10_000_000
 """Of a synthetic trace: 95 years of five minutes."""
+
+MOST_HOURS = 1_000_000
+"""Of a job: more than a century, less than what dates and steps in time can hold."""
 
 MOST_STARTS = 1_000_000
 """More than any trace has ticks."""
@@ -129,14 +133,21 @@ def checked(wishes: Wishes) -> Asked:
 
 
 def _setting(wishes: Wishes, faults: _Faults) -> Setting | None:
+    before = len(faults.found)
+    for name in ("job_hours", "deadline_hours", "changeover_hours"):
+        hours = getattr(wishes, name)
+        if MOST_HOURS < hours < math.inf:
+            faults.add(f"--{name.replace('_', '-')}", f"must be <= {MOST_HOURS}; it is {hours:g}")
+    if 0 < wishes.job_hours < 1 / 3600:
+        faults.add("--job-hours", f"must be at least a second; it is {wishes.job_hours:g}")
     try:
-        return Setting(
+        setting = Setting(
             job_hours=wishes.job_hours, deadline_hours=wishes.deadline_hours, nodes=wishes.nodes,
             changeover_hours=wishes.changeover_hours, price_ratio=wishes.price_ratio,
         )  # fmt: skip
     except BadInputs as error:
         faults.take(error)
-        return None
+    return None if len(faults.found) > before else setting
 
 
 def _policies(wishes: Wishes, faults: _Faults) -> tuple[str, ...]:

@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 
 from everspot_core.records import Market
 from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.course import Held, Need, Spot
 from everspot_core.schedule.failover import smaller
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.ranking import Ranked, rank
-from everspot_core.schedule.rightsize import Candidate, rightsize
+from everspot_core.schedule.outlook import outlook_of
+from everspot_core.schedule.ranking import REFUSAL_HALF_LIFE, Ranked, rank
+from everspot_core.schedule.rightsize import TOO_LATE, Candidate, rightsize
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, PoolKey, PoolView
 
 HOUR = timedelta(hours=1)
@@ -20,8 +22,8 @@ HOUR = timedelta(hours=1)
 class Prospects:
     """The pools for one job. `spot` and `on_demand`: those that would give what it needs now, best first.
 
-    `fastest`: speed of the fastest on-demand type that holds it; hours of work are told at that speed. `dry`: hours for
-    which on-demand was not to be had of late, at the worst.
+    Spot that costs no less than on-demand comes last. `fastest`: speed of the on-demand pool on which it would be done
+    first; hours of work are told at that speed. `dry`: hours for which that pool was not to be had of late, at worst.
     """
 
     spot: tuple[Ranked, ...]
@@ -38,17 +40,24 @@ def prospects(job: JobView, pools: Sequence[PoolView], now: datetime) -> Prospec
     asked = job.submission.spec.resources
     lesser = smaller(job, {p.instance_type.name: p.instance_type for p in pools}.values(), now)
     accept = {lesser.name} if lesser is not None else set[str]()
-    able = [p for p in pools if fits(asked, Shape.of(p.instance_type)) or p.instance_type.name in accept]
+    whole = {p.key for p in pools if fits(asked, Shape.of(p.instance_type))}
+    able = [p for p in pools if p.key in whole or p.instance_type.name in accept]
+    able = [p for p in able if _speed(job, p.instance_type.name) > 0]
     spot = [p for p in able if p.market is Market.SPOT]
-    on_demand = [p for p in able if p.market is Market.ON_DEMAND or p.reserved]
-    speeds = [_speed(job, p.instance_type.name) for p in on_demand]
+    on_demand = [p for p in able if p.market is Market.ON_DEMAND]
+    # Safety rests on on-demand: not on a type that is too small by what was asked for, unless there is no other.
+    on_demand = [p for p in on_demand if p.key in whole] or on_demand
+    giving = [p for p in on_demand if p.gives(job.nodes)]
+    fastest, dry = _resort(job, giving or on_demand, now)
+    dear = min((_work_usd(job, p) for p in on_demand), default=inf)
+    offers = rank((p for p in spot if p.gives(job.nodes)), job, now, must_run=True, accept=accept)
     return Prospects(
-        spot=tuple(rank((p for p in spot if p.gives(job.nodes)), job, now, must_run=True, accept=accept)),
-        on_demand=_sized(job, [p for p in on_demand if p.gives(job.nodes)], now),
+        spot=tuple(sorted(offers, key=lambda r: _work_usd(job, r.pool) >= dear)),
+        on_demand=_sized(job, giving, now),
         spot_pools=tuple(spot),
         on_demand_pools=tuple(on_demand),
-        fastest=max(speeds, default=1.0),
-        dry=min((_driest(p.behaviour, now) for p in on_demand), default=0.0),
+        fastest=fastest,
+        dry=dry,
         smaller=lesser.name if lesser is not None else None,
     )
 
@@ -75,13 +84,11 @@ def spot_of(job: JobView, view: ClusterView, outlet: Prospects, now: datetime) -
     """Spot as this job can have it; None if no spot pool can hold it. It counts as up only below on-demand's price."""
     if not outlet.spot_pools:
         return None
-    offers = [(r.pool.usd_per_hour / _speed(job, r.pool.instance_type.name), r.pool) for r in outlet.spot]
-    dear = [p.usd_per_hour / _speed(job, p.instance_type.name) for p in outlet.on_demand_pools]
-    asked = [p.usd_per_hour / _speed(job, p.instance_type.name) for p in outlet.spot_pools]
     behaviour = together(view, outlet.spot_pools)
-    usd = min((usd for usd, _ in offers), default=min(asked))
-    on_demand_usd = min(dear, default=usd * 3)
-    up = bool(offers) and usd < on_demand_usd
+    asked = [_work_usd(job, p) for p in outlet.spot_pools]
+    usd = min((_work_usd(job, r.pool) for r in outlet.spot), default=min(asked))
+    on_demand_usd = min((_work_usd(job, p) for p in outlet.on_demand_pools), default=usd * 3)
+    up = bool(outlet.spot) and usd < on_demand_usd
     return Spot(
         up=up,
         age=behaviour.age(now) if behaviour.up == up else 0.0,
@@ -113,30 +120,59 @@ def _speed(job: JobView, instance_type: str) -> float:
     return job.speeds.get(instance_type, 1.0)
 
 
+def _work_usd(job: JobView, pool: PoolView) -> float:
+    """Dollars for an hour of work at speed 1."""
+    return pool.usd_per_hour / _speed(job, pool.instance_type.name)
+
+
+def _resort(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[float, float]:
+    """Speed and driest spell of the pool on which the job would be done first if it had to go there now."""
+    work = outlook_of(job)
+    left = work.left_upper / HOUR if work is not None else 0.0
+    ways = [(_speed(job, p.instance_type.name), _driest(p.behaviour, now)) for p in pools]
+    return min(ways, key=lambda w: (w[1] + left / w[0], -w[0]), default=(1.0, 0.0))
+
+
 def _sized(job: JobView, pools: list[PoolView], now: datetime) -> tuple[PoolView, ...]:
-    """Reserved ones first, which are paid for anyway; then by what the whole job costs, those that are late last."""
-    if len(pools) < 2 or job.outlook is None:
-        return tuple(sorted(pools, key=lambda p: (not p.reserved, p.usd_per_hour, p.key)))
-    deadline = job.submission.deadline_at
-    by_candidate: dict[Candidate, list[PoolView]] = {}
-    for pool in sorted(pools, key=lambda p: p.key):
-        name = pool.instance_type.name
-        candidate = Candidate(
-            instance_type=pool.instance_type,
-            usd_per_hour=pool.usd_per_hour,
-            speed=_speed(job, name),
-            measured=name in job.measured_speeds,
-        )
-        by_candidate.setdefault(candidate, []).append(pool)
-    ranked = rightsize(
-        by_candidate,
+    """Those first that are in time, then those that did not refuse of late, then reserved ones, which are paid for
+    anyway; of equals what the whole job costs decides. Of those that are late, the earliest first.
+    """
+    work, deadline = outlook_of(job), job.submission.deadline_at
+    if work is None or len(pools) < 2:
+        return tuple(sorted(pools, key=lambda p: (_refused(p, now), not p.reserved, _work_usd(job, p), p.key)))
+    by_candidate = {p.key: _candidate(job, p) for p in pools}
+    sized = rightsize(
+        set(by_candidate.values()),
         need=job.submission.spec.resources,
-        work=job.outlook,
+        work=work,
         time=deadline - now if deadline is not None else None,
         nodes=job.nodes,
     )
-    in_order = [p for s in ranked for p in by_candidate[s.candidate]]
-    return tuple(sorted(in_order, key=lambda p: not p.reserved))
+    found = {s.candidate: s for s in sized}
+
+    def order(pool: PoolView) -> tuple[float, float, bool, float, PoolKey]:
+        size = found[by_candidate[pool.key]]
+        late = size.hours_upper if TOO_LATE in size.excluded else 0.0
+        return late, _refused(pool, now), not pool.reserved, size.usd, pool.key
+
+    return tuple(sorted(pools, key=order))
+
+
+def _candidate(job: JobView, pool: PoolView) -> Candidate:
+    name = pool.instance_type.name
+    return Candidate(
+        instance_type=pool.instance_type,
+        usd_per_hour=pool.usd_per_hour,
+        speed=_speed(job, name),
+        measured=name in job.measured_speeds,
+    )
+
+
+def _refused(pool: PoolView, now: datetime) -> float:
+    """How fresh its last refusal is; 0 if that is long ago. So one after the other is tried, and then again."""
+    if not pool.refused_at:
+        return 0.0
+    return max(0.0, 1 - (now - pool.refused_at[-1]) / (2 * REFUSAL_HALF_LIFE))
 
 
 def _driest(behaviour: Behaviour, now: datetime) -> float:

@@ -4,18 +4,18 @@ What stands already has been handed out when this begins. Each job then follows 
 choose; what one is promised of a pool the next one cannot have.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from everspot_core.records import Market, Reason
-from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Refuse, Release, Stay, Stop, Why
-from everspot_core.schedule.course import Course, Mode, Need, course, is_safe
+from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Stay, Stop, Why
+from everspot_core.schedule.course import Course, Mode, Need, Spot, course, is_safe
 from everspot_core.schedule.failover import PREEMPTIONS, failed_over
-from everspot_core.schedule.outlook import outlook_of
+from everspot_core.schedule.feasibility import refusal
+from everspot_core.schedule.launches import Launches
+from everspot_core.schedule.outlook import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.prospects import (
-    HOUR,
     Prospects,
     held_of,
     need_of,
@@ -26,7 +26,7 @@ from everspot_core.schedule.prospects import (
 from everspot_core.schedule.queue import critical, queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook
 
-_HELD_BACK = frozenset({Why.BACK_OFF, Why.DRAIN})
+_NO_TIME = timedelta(0)
 
 
 def stretch(
@@ -37,20 +37,22 @@ def stretch(
     `busy_jobs`, `busy_instances`: of which something else has been decided in this plan.
     """
     desk = _Desk(view, now, busy_instances)
-    actions, waiting = [], dict[str, Hold]()
+    jobs = {j.job_id: j for j in view.jobs}
+    actions, waiting = list[Action](), dict[str, Hold]()
     for action in placed:
-        if isinstance(action, Hold) and action.why not in _HELD_BACK:
-            waiting[action.job_id] = action
-            continue
-        actions.append(action)
         if isinstance(action, Assign):
-            desk.taken |= {action.instance_id, *action.gang}
-            desk.seated.add(action.job_id)
+            desk.seat(jobs[action.job_id], action)
+        elif isinstance(action, Hold) and not view.draining:
+            if desk.not_before(jobs[action.job_id]) is None:
+                waiting[action.job_id] = action
+                continue
+            desk.back_off(jobs[action.job_id])
+        actions.append(action)
     if not view.draining:
         for job in sorted(view.jobs, key=queue_order):
             if job.job_id in waiting or (job.state.owned and job.job_id not in busy_jobs):
                 actions += desk.decide(job, waiting.get(job.job_id))
-    return actions + desk.release()
+    return actions + desk.launches.release()
 
 
 class _Desk:
@@ -58,32 +60,51 @@ class _Desk:
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
-        self.taken, self.seated = set(busy), set[str]()
+        self.launches = Launches(view, now, busy)
         self._offers = list(view.pools)
         self._instances = {i.instance_id: i for i in view.instances}
-        self._launched: dict[str, list[InstanceView]] = defaultdict(list)
-        for instance in sorted(view.instances, key=lambda i: i.instance_id):
-            if instance.launched_for is not None and not instance.gone:
-                self._launched[instance.launched_for].append(instance)
-        self._kept: set[str] = set()
-        self._decided: set[str] = set()
+
+    def seat(self, job: JobView, action: Assign) -> None:
+        """The job has found a place on what is there. What is on its way is let go, unless it would be called again."""
+        coming = self.launches.coming(job, None)
+        self.launches.taken |= {action.instance_id, *action.gang}
+        self.launches.settle(job.job_id)
+        others = [i for i in coming if i.instance_id not in self.launches.taken]
+        if others and self._still_wanted(job, self._instances[action.instance_id], others):
+            self.launches.keep(others)
+
+    def not_before(self, job: JobView) -> datetime | None:
+        """Until when it waits after an error."""
+        not_before = job.record.not_before if job.record is not None else None
+        return not_before if not_before is not None and not_before > self.now else None
+
+    def back_off(self, job: JobView) -> None:
+        """What a job in back-off has of its own is kept for as long as launching anew may take, and no longer."""
+        until, work = self.not_before(job), outlook_of(job)
+        changeover = work.changeover_upper if work is not None else CHANGEOVER_UPPER
+        if (
+            until is not None
+            and until - self.now > changeover
+            and self._is_safe(job, prospects(job, self._offers, self.now))
+        ):
+            self.launches.settle(job.job_id)
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
         """What the job does now. `hold`: why it found no place on what stands; None if it runs."""
         owner = self._owner(job)
-        coming = self._coming(job, owner)
-        self._kept |= {i.instance_id for i in self._launched[job.job_id] if not i.idle}
-        if owner is not None and (owner.stopping or owner.instance_id in self.taken):
+        if job.state.owned and (owner is None or owner.stopping or owner.instance_id in self.launches.taken):
             return []
-        self._decided.add(job.job_id)
+        coming = self.launches.coming(job, owner)
+        self.launches.settle(job.job_id)
         if owner is not None and owner.launched_for is None and _market(owner) is Market.ON_DEMAND:
-            return [_stay(job, owner, Course(mode=Mode.ON_DEMAND, why=Why.RUNS_WELL, figures={"market": "on-demand"}))]
+            return [_stay(job, owner, _well(Market.ON_DEMAND))]
         outlet = prospects(job, self._offers, self.now)
         if not outlet.spot_pools and not outlet.on_demand_pools:
+            self.launches.keep(coming)
             return [hold] if hold is not None else []
-        refusal = self._refusal(job, outlet) if job.epoch == 0 and owner is None and not coming else None
-        if refusal is not None:
-            return [refusal]
+        refused = refusal(job, outlet, self.now) if job.epoch == 0 and owner is None and not coming else None
+        if refused is not None:
+            return [refused]
         if owner is not None:
             return self._running(job, owner, coming, outlet)
         return self._waiting(job, coming, outlet)
@@ -92,33 +113,50 @@ class _Desk:
         """Nothing is held, or something is on its way."""
         to = self._steer(job, coming[0] if coming else None, outlet, moving=False)
         if coming and to.mode is _mode(coming[0]):
-            self._kept |= {i.instance_id for i in coming}
+            self.launches.keep(coming)
+            return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
+        if to.mode is Mode.WAIT:
             return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
         launch = self._launch(job, to, outlet)
         if launch is not None:
             return [launch]
-        if to.mode is Mode.ON_DEMAND and outlet.spot:  # on-demand has run dry: what there is is better than nothing
-            launch = self._launch(job, replace(to, mode=Mode.SPOT), outlet)
-            return [launch] if launch is not None else []
-        if to.mode is Mode.WAIT:
-            return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
-        return [self._risk(job, outlet)]
+        risk = self._risk(job, outlet)
+        if to.mode is Mode.ON_DEMAND and not coming:  # run dry: what there is is better than nothing
+            launch = self._launch(job, replace(risk, mode=Mode.SPOT), outlet)
+            if launch is not None:
+                return [launch]
+        self.launches.keep(coming)
+        return [Hold(job_id=job.job_id, why=risk.why, figures=risk.figures)]
 
     def _running(
         self, job: JobView, owner: InstanceView, coming: list[InstanceView], outlet: Prospects
     ) -> list[Action]:
         """It trains, and may be better off elsewhere."""
-        if coming and _market(coming[0]) is Market.SPOT and not self._is_safe(job, outlet):
-            coming = []  # the time for adventures is over: what was on its way is released
-        if coming:
-            self._kept |= {i.instance_id for i in coming}
+        if coming and self._still_wanted(job, owner, coming):
+            self.launches.keep(coming)
             return self._move(job, owner, coming)
         to = self._steer(job, owner, outlet, moving=True)
         if to.mode is not Mode.WAIT and to.mode is not _mode(owner):
             launch = self._launch(job, to, outlet)
             if launch is not None:
                 return [launch]
+            to = self._risk(job, outlet)
         return [_stay(job, owner, to)]
+
+    def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
+        """Whether the job is to move from its owner to what is on its way, now as when that was launched.
+
+        To spot only while that is safe. To on-demand as long as there is not a whole changeover more to spare than it
+        takes to stay, so that a small change of the outlook does not turn it round again.
+        """
+        if _mode(coming[0]) is _mode(owner):
+            return False
+        outlet = prospects(job, self._offers, self.now)
+        if _mode(coming[0]) is Mode.SPOT:
+            return self._is_safe(job, outlet)
+        work = outlook_of(job)
+        early = work.changeover_upper if work is not None else _NO_TIME
+        return self._steer(job, owner, outlet, moving=True, early=early).mode is Mode.ON_DEMAND
 
     def _move(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> list[Action]:
         if len(coming) < job.nodes or not all(i.healthy for i in coming):
@@ -136,35 +174,48 @@ class _Desk:
             )
         ]
 
-    def _steer(self, job: JobView, on: InstanceView | None, outlet: Prospects, *, moving: bool) -> Course:
-        """The job's course, by its deadline if it has one."""
-        market = _market(on) if on is not None else None
+    def _steer(
+        self,
+        job: JobView,
+        on: InstanceView | None,
+        outlet: Prospects,
+        *,
+        moving: bool,
+        early: timedelta = _NO_TIME,
+    ) -> Course:
+        """The job's course, by its deadline if it has one. `early`: as if the deadline were so much earlier."""
         if critical(job):
             return Course(mode=Mode.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
         deadline, work = job.submission.deadline_at, outlook_of(job)
         spot = spot_of(job, self.view, outlet, self.now)
-        if deadline is not None and work is None:
+        if deadline is None:
+            return self._undated(job, on, outlet, spot)
+        if work is None:
             up = spot is not None and spot.up
             there = _mode(on) if on is not None else Mode.SPOT if up else Mode.ON_DEMAND
             return Course(mode=there, why=Why.UNKNOWN_LENGTH)
-        if deadline is not None and work is not None:
-            need = self._need(job, work, deadline, outlet)
-            held = None
-            if on is not None and market is not None:
-                changing = work.changing if moving else self._changing(on, work)
-                held = held_of(job, market, _type(on), changing, outlet)
-            to = course(need, held, spot)
-        else:
-            since = on.launched_at if on is not None and market is Market.ON_DEMAND else None
-            verdict = failed_over(job, self._offers, self.now, since)
-            mode = Mode.ON_DEMAND if verdict.prefer is Market.ON_DEMAND else Mode.SPOT
-            if mode is Mode.SPOT and (spot is None or not spot.up) and on is None:
-                mode = Mode.ON_DEMAND if spot is None else Mode.WAIT
-            to = Course(mode=mode, why=verdict.why, figures=verdict.figures)
-        if to.mode is Mode.SPOT and outlet.smaller is not None:
-            lost: Figures = {"preemptions": PREEMPTIONS}
-            return replace(to, why=Why.SMALLER_TYPE, figures=lost)
-        return to
+        held = None
+        if on is not None:
+            changing = work.changing if moving else self._changing(on, work)
+            held = held_of(job, _market(on), _type(on), changing, outlet)
+        return course(self._need(job, work, deadline - early, outlet), held, spot)
+
+    def _undated(self, job: JobView, on: InstanceView | None, outlet: Prospects, spot: Spot | None) -> Course:
+        """The course of a job without a deadline: by how often it was preempted, and never to spot that is dear."""
+        since = on.launched_at if on is not None and _market(on) is Market.ON_DEMAND else None
+        verdict = failed_over(job, self._offers, self.now, since)
+        if verdict.prefer is Market.ON_DEMAND:
+            return Course(mode=Mode.ON_DEMAND, why=verdict.why, figures=verdict.figures)
+        if spot is not None and (spot.up or (on is not None and _market(on) is Market.SPOT)):
+            return Course(mode=Mode.SPOT, why=verdict.why, figures=verdict.figures)
+        if on is not None:
+            return _well(_market(on))
+        if spot is None:
+            return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
+        if outlet.spot:
+            figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
+            return Course(mode=Mode.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
+        return Course(mode=Mode.WAIT, why=Why.NO_CAPACITY, figures={"tried": len(outlet.spot_pools)})
 
     def _need(self, job: JobView, work: Outlook, deadline: datetime, outlet: Prospects) -> Need:
         return need_of(work, deadline, outlet, self.view.tick, self.now)
@@ -174,96 +225,45 @@ class _Desk:
         return deadline is None or work is None or is_safe(self._need(job, work, deadline, outlet))
 
     def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
-        """What may remain until the instance that is on its way works."""
+        """What may remain until the instance that is on its way works: not before the next decision, at the least."""
         begun = instance.launched_at or self.now
-        return work.changeover_upper - (self.now - begun)
+        return max(self.view.tick, work.changeover_upper - (self.now - begun))
 
     def _launch(self, job: JobView, to: Course, outlet: Prospects) -> Launch | None:
         """Instances of the pool that suits best; None if none has enough."""
         choice = [r.pool for r in outlet.spot] if to.mode is Mode.SPOT else list(outlet.on_demand)
         if not choice or to.mode is Mode.WAIT:
             return None
-        pool = choice[0]
+        pool = next((p for p in choice if p.key not in self.launches.failed), choice[0])
         if pool.available is not None:
             at = next(n for n, p in enumerate(self._offers) if p.key == pool.key)
             self._offers[at] = replace(pool, available=pool.available - job.nodes)
+        less = pool.instance_type.name == outlet.smaller
         return Launch(
             job_id=job.job_id,
             instance_type=pool.instance_type.name,
             zone=pool.zone,
             market=pool.market,
             count=job.nodes,
-            why=to.why,
-            figures=to.figures,
+            why=Why.SMALLER_TYPE if less else to.why,
+            figures={"preemptions": PREEMPTIONS} if less else to.figures,
         )
 
-    def _risk(self, job: JobView, outlet: Prospects) -> Hold:
+    def _risk(self, job: JobView, outlet: Prospects) -> Course:
+        """What is to be said where on-demand is needed and not to be had."""
         deadline, work = job.submission.deadline_at, outlook_of(job)
         if deadline is None or work is None:
             tried = len(outlet.spot_pools) + len(outlet.on_demand_pools)
-            return Hold(job_id=job.job_id, why=Why.NO_CAPACITY, figures={"tried": tried})
+            return Course(mode=Mode.ON_DEMAND, why=Why.NO_CAPACITY, figures={"tried": tried})
         need = self._need(job, work, deadline, outlet)
-        return Hold(
-            job_id=job.job_id,
-            why=Why.AT_RISK,
-            figures={"left_hours": need.left_upper, "time_hours": need.time},
-        )
-
-    def _refusal(self, job: JobView, outlet: Prospects) -> Refuse | None:
-        """A deadline that could not be kept even by going on-demand now."""
-        deadline, work = job.submission.deadline_at, outlook_of(job)
-        if deadline is None or work is None or not outlet.on_demand_pools:
-            return None
-        least = work.changeover_upper + work.left_upper / outlet.fastest
-        if self.now + least <= deadline:
-            return None
-        dearest = [p for p in outlet.on_demand_pools if job.speeds.get(p.instance_type.name, 1.0) == outlet.fastest]
-        usd = min(p.usd_per_hour for p in dearest) * job.nodes * (least / HOUR)
-        earliest = self.now + least
-        figures: Figures = {"earliest": earliest.isoformat(timespec="minutes"), "usd": round(usd, 2)}
-        return Refuse(
-            job_id=job.job_id,
-            epoch=job.epoch,
-            earliest=earliest,
-            usd=round(usd, 2),
-            why=Why.INFEASIBLE,
-            figures=figures,
-        )
+        figures: Figures = {"left_hours": need.left_upper, "time_hours": need.time}
+        return Course(mode=Mode.ON_DEMAND, why=Why.AT_RISK, figures=figures)
 
     def _owner(self, job: JobView) -> InstanceView | None:
         record = job.record
         if record is None or not record.state.owned or record.owner is None:
             return None
         return self._instances.get(record.owner)
-
-    def _coming(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """What was launched for the job last and has not had it yet."""
-        record = job.record
-        left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
-        begun = owner.launched_at if owner is not None else None
-        fresh = [
-            i
-            for i in self._launched[job.job_id]
-            if i.idle
-            and i.instance_id != left
-            and i.instance_id not in self.taken
-            and not (i.doomed or i.stale or i.notified)
-            and (begun is None or (i.launched_at is not None and i.launched_at > begun))
-        ]
-        last = max((i.launched_at for i in fresh if i.launched_at is not None), default=None)
-        return [i for i in fresh if i.launched_at == last]
-
-    def release(self) -> list[Action]:
-        """End what was launched and is needed no more."""
-        alive = {j.job_id for j in self.view.jobs if not j.state.final}
-        actions: list[Action] = []
-        for job_id, launched in sorted(self._launched.items()):
-            for instance in launched:
-                undecided = job_id in alive and job_id not in self._decided | self.seated
-                needed = undecided or (job_id in alive and instance.instance_id in self._kept)
-                if not needed and instance.idle and instance.instance_id not in self.taken:
-                    actions.append(Release(instance_id=instance.instance_id, why=Why.NEEDED_NO_MORE))
-        return actions
 
 
 def _market(instance: InstanceView) -> Market:
@@ -282,3 +282,9 @@ def _mode(instance: InstanceView) -> Mode:
 
 def _stay(job: JobView, owner: InstanceView, to: Course) -> Stay:
     return Stay(job_id=job.job_id, instance_id=owner.instance_id, why=to.why, figures=to.figures)
+
+
+def _well(market: Market) -> Course:
+    """It stays where it is."""
+    mode = Mode.SPOT if market is Market.SPOT else Mode.ON_DEMAND
+    return Course(mode=mode, why=Why.RUNS_WELL, figures={"market": market.value})

@@ -46,7 +46,7 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
         view=view,
         now=now,
     )
-    if view.pools:
+    if view.pools or any(i.launched_for is not None for i in view.instances):
         placed = stretch(placed, view, now, desk.touched_jobs, desk.touched_instances)
     return desk.actions + placed
 

@@ -82,7 +82,8 @@ def decide(jobs: list[JobView], instances: list[InstanceView], *runners: tuple[J
     assert all("{" not in say(a) for a in actions)
     given_out = [i for a in actions if isinstance(a, Assign) for i in (a.instance_id, *a.gang)]
     assert len(given_out) == len(set(given_out))
-    return {a.job_id: {a.instance_id, *a.gang} if isinstance(a, Assign) else a for a in actions}
+    told = (a for a in actions if isinstance(a, (Assign, Hold)))
+    return {a.job_id: {a.instance_id, *a.gang} if isinstance(a, Assign) else a for a in told}
 
 
 def why(decided: dict) -> dict:

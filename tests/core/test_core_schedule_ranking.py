@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
-from everspot_core.records import Market
-from everspot_core.schedule import Behaviour, JobView, Outlook, PoolView
+from everspot_core.records import InstanceRecord, InstanceState, Market, Role
+from everspot_core.schedule import Assign, Behaviour, ClusterView, InstanceView, JobView, Outlook, PoolView, plan
 from everspot_core.schedule.capacity import COOL_OFF
 from everspot_core.schedule.ranking import (
     CHANGEOVER_HOURS,
@@ -132,6 +132,45 @@ def test_pools_that_the_job_does_not_fit_are_left_out_unless_they_are_accepted()
     view = job(resources=Resources(vcpus=16))
     assert zones(pool("small"), pool("large", kind=QUICK), view=view) == ["large"]
     assert zones(pool("small"), pool("large", kind=QUICK), view=view, accept={"t"}) == ["large", "small"]
+
+
+def instance(zone: str, market: Market = Market.SPOT) -> InstanceView:
+    record = InstanceRecord(
+        instance_id=f"i-{zone}",
+        cluster="c",
+        role=Role.AGENT,
+        instance_type="t",
+        zone=zone,
+        market=market,
+        vcpus=8,
+        memory_gib=32,
+        state=InstanceState.READY,
+        booted_at=NOW,
+        updated_at=NOW,
+    )
+    return InstanceView(instance_id=record.instance_id, record=record)
+
+
+def placed(priority: Priority, instances: list[InstanceView], *pools: PoolView, shared: bool) -> str:
+    cluster = ClusterView(jobs=(job(priority),), instances=tuple(instances), pools=pools, shared=shared)
+    (assigned,) = (a for a in plan(cluster, NOW) if isinstance(a, Assign))
+    return assigned.instance_id
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_free_already_is_chosen_by_the_same_rules(shared):
+    """Of a pool that just gave notice last; reserved first for the critical, and last for all others."""
+    two = [instance("a"), instance("b")]
+    assert placed(Priority.NORMAL, two, pool("a"), pool("b"), shared=shared) == "i-a"
+    assert placed(Priority.NORMAL, two, pool("a", noticed_at=NOW), pool("b"), shared=shared) == "i-b"
+    assert placed(Priority.NORMAL, two[:1], pool("a", noticed_at=NOW), pool("b"), shared=shared) == "i-a"
+    held = [instance(z, Market.ON_DEMAND) for z in ("a", "b")]
+    for reserved, priority, expected in (
+        ("b", Priority.CRITICAL, "i-b"),
+        ("a", Priority.NORMAL, "i-b"),
+    ):
+        pools = (pool(z, 3.0, Market.ON_DEMAND, reserved=z == reserved) for z in ("a", "b"))
+        assert placed(priority, held, *pools, shared=shared) == expected
 
 
 def test_every_term_is_told():

@@ -15,9 +15,11 @@ from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.renewal import Way, ways
 
-RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 2.0, 1.0, 0.07
+RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.8, 1.4, 0.13
 """Slack that is not planned with: so many changeovers and ticks, and a part of sqrt(time left x changeover)."""
-WORTH_RETURNING = 3.0
+PATIENCE = 0.7
+"""By which part of the slack's share of the time left the pace is lowered."""
+WORTH_RETURNING = 2.2
 """Changeovers of work that must be left for a return to spot to pay."""
 EPSILON = 1e-9
 """Hours that count as nothing: less is rounding."""
@@ -52,11 +54,18 @@ class Need:
 
     @property
     def pace(self) -> float:
-        """Progress that each hour left must bring, so that some slack stays in reserve."""
+        """Progress that each hour left must bring, so that some slack stays in reserve.
+
+        A little less while there is plenty: time on-demand that turns out to have been needless cannot be undone, and
+        what was waited too long can be made up for as long as there is slack.
+        """
         reserve = RESERVE_CHANGEOVERS * self.changeover_upper + RESERVE_TICKS * self.tick
         reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
         usable = self.left + self.slack - reserve
-        return self.left / usable if usable > 0 else inf
+        if usable <= 0:
+            return inf
+        plenty = max(0.0, 1 - self.left / usable)
+        return self.left / usable * (1 - PATIENCE * plenty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +130,13 @@ def is_safe(need: Need) -> bool:
 
 
 def best_way(need: Need, spot: Spot) -> Way:
-    """The cheapest way of taking turns that keeps the pace of this job."""
+    """The cheapest way of taking turns that keeps the pace of this job.
+
+    The outage under way does not count: its age is compared with what is worth waiting. If it counted, a single long
+    one would make all that are still to come look as long, and the job would go on-demand for want of a future.
+    """
     up = learnt(UPS, spot.ups, spot.age if spot.up else 0.0)
-    outage = learnt(DOWNS, spot.downs, 0.0 if spot.up else spot.age)
+    outage = learnt(DOWNS, spot.downs, 0.0)
     prospects = ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
     return prospects.best(need.pace)
 

@@ -7,6 +7,7 @@ which of the two comes next depends on the one before alone. So each way has a m
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +18,7 @@ NEVER = 1e6
 WAITS: Floats = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, NEVER])
 RETURNS: Floats = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.8, 1.6, 3.2, 6.4, NEVER])
 """The thresholds that are tried, in hours."""
-URGENCY = 3.3
+URGENCY = 3.1
 """How dearly a way is charged for being too slow, in on-demand prices for each missing part of the pace."""
 
 
@@ -49,6 +50,7 @@ class Ways:
         return Way(float(WAITS[wait]), float(RETURNS[back]), float(self.pace[wait, back]), float(self.usd[wait, back]))
 
 
+@lru_cache(maxsize=1024)
 def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> Ways:
     """What comes of each way. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
     waited, outlasted = outage.capped(WAITS), outage.survival(WAITS)

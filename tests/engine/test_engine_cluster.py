@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pulumi import automation
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 FLEET = "everspot-local-fleet-fleet"
 

@@ -216,11 +216,10 @@ class PoolView:
     placement_score: int | None = None
     refused_at: tuple[datetime, ...] = ()
     noticed_at: datetime | None = None
+    key: PoolKey = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> PoolKey:
-        """Its name."""
-        return PoolKey(self.instance_type.name, self.zone, self.market)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", PoolKey(self.instance_type.name, self.zone, self.market))
 
     def gives(self, count: int) -> bool:
         """Whether it would give so many instances now, as far as is known."""

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from everspot_core.records import JobState
 from everspot_core.schedule.view import JobView, Outlook
 
 CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
@@ -11,7 +12,8 @@ CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
 def outlook_of(job: JobView) -> Outlook | None:
     """What the driver has measured; failing that, what the author expects less the part of the steps that is done.
 
-    None if nobody has said how long it runs.
+    A job that is given to an instance makes no progress until it has said that it runs. None if nobody has said how
+    long it runs.
     """
     if job.outlook is not None:
         return job.outlook
@@ -23,4 +25,11 @@ def outlook_of(job: JobView) -> Outlook | None:
     if progress is not None and progress.total_steps:
         done = min(1.0, progress.step / progress.total_steps)
     left = expected * (1 - done)
-    return Outlook(left=left, left_upper=left, changeover=CHANGEOVER, changeover_upper=CHANGEOVER_UPPER)
+    begins = job.state is JobState.ASSIGNED
+    return Outlook(
+        left=left,
+        left_upper=left,
+        changeover=CHANGEOVER,
+        changeover_upper=CHANGEOVER_UPPER,
+        changing=CHANGEOVER_UPPER if begins else timedelta(0),
+    )

@@ -1,0 +1,53 @@
+"""What is left of a job, by its driver's word or by its author's."""
+
+from datetime import timedelta
+
+import pytest
+from elastic_kit import HOUR, NOW, job, outlook
+from everspot_core.records import JobRecord, JobState, Progress
+from everspot_core.schedule.outlook import outlook_of
+
+LENGTH = timedelta(hours=8)
+
+
+def record(step: int = 0, total: int | None = None, state: JobState = JobState.RUNNING) -> JobRecord:
+    progress = Progress(step=step, total_steps=total)
+    return JobRecord(job_id="j", state=state, epoch=1, owner="i-0", progress=progress, changed_at=NOW)
+
+
+def test_what_was_measured_comes_first():
+    measured = outlook(3.0, upper=4.0)
+    assert outlook_of(job(work=measured, expected_duration=LENGTH, record=record(5, 10))) is measured
+
+
+def test_without_any_word_nothing_is_known():
+    assert outlook_of(job()) is None
+    assert outlook_of(job(record=record(5, 10))) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "left"),
+    [
+        (None, 8.0),
+        (record(), 8.0),
+        (record(5), 8.0),
+        (record(0, 10), 8.0),
+        (record(5, 20), 6.0),
+        (record(20, 20), 0.0),
+        (record(30, 20), 0.0),
+    ],
+)
+def test_what_the_author_expects_less_the_steps_that_are_done(known, left):
+    work = outlook_of(job(expected_duration=LENGTH, record=known))
+    assert work is not None
+    assert work.left == work.left_upper == left * HOUR
+    assert timedelta(0) < work.changeover <= work.changeover_upper
+
+
+def test_a_job_that_has_not_said_that_it_runs_is_still_changing_over():
+    work = outlook_of(job(expected_duration=LENGTH, record=record(state=JobState.ASSIGNED)))
+    assert work is not None
+    assert work.changing == work.changeover_upper
+    runs = outlook_of(job(expected_duration=LENGTH, record=record(1, 10)))
+    assert runs is not None
+    assert runs.changing == timedelta(0)

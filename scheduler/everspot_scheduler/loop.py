@@ -19,6 +19,7 @@ from everspot_scheduler.cloud import Cloud, Message, MessageKind, Phase, Trouble
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.losses import Losses
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import Pace
 
@@ -35,6 +36,7 @@ class Scheduler:
         self._store, self._cloud, self._tick_every = store, cloud, manifest.limits.tick_every
         self._observer = Observer(store, manifest)
         self._history = History(store)
+        self._losses = Losses(store)
         self._actor = Actor(store, self._history)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
         seconds = timedelta(seconds=1)
@@ -104,8 +106,9 @@ class Scheduler:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
         self._reckon(seen)
+        losses = self._losses.of(seen.records)
         for _ in range(_ROUNDS):
-            view = self._observer.view(seen, self._facts, self._ledger, self._spent)
+            view = self._observer.view(seen, self._facts, self._ledger, self._spent, losses)
             actions = plan(view, self._store.clock.now())
             self._say_holds([a for a in actions if isinstance(a, Hold)])
             outcomes = {self._actor.carry_out(action, seen) for action in actions}

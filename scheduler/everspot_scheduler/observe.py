@@ -4,6 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
@@ -86,9 +87,15 @@ class Observer:
             return True
 
     def view(
-        self, seen: Observation, facts: Facts, ledger: Ledger, spent: Mapping[str, Spent] | None = None
+        self,
+        seen: Observation,
+        facts: Facts,
+        ledger: Ledger,
+        spent: Mapping[str, Spent] | None = None,
+        losses: Mapping[str, tuple[datetime, ...]] | None = None,
     ) -> ClusterView:
-        """What the plan may know. `spent`: by job, of those whose budget asks for it.
+        """What the plan may know. `spent`: by job, of those whose budget asks for it; `losses`: by job, when it lost
+        spot instances, of those that have lost often.
 
         A job whose submission or record cannot be read is left out, and so is an instance whose assignment cannot be,
         or names such a job: taken for absent, they would mean a job that waits and an instance that is free.
@@ -105,6 +112,7 @@ class Observer:
                 cancel=name in seen.cancels,
                 drills=tuple(sorted(drills.get(name, []), key=lambda d: d.drill_id)),
                 spent=(spent or {}).get(name, Spent()),
+                preempted_at=(losses or {}).get(name, ()),
             )
             for name, job in seen.jobs.items()
             if name not in seen.unreadable_jobs

@@ -1,0 +1,46 @@
+"""When jobs lost spot instances, for the plan's failover to on-demand."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from everspot_core.attempts import attempts
+from everspot_core.records import JobRecord, Market, Reason
+from everspot_core.schedule.failover import PREEMPTIONS
+from everspot_store import Store, Versioned
+
+REMEMBERED = 64
+"""Losses of a job that are told; no day has more that count."""
+
+_BY_THE_CLOUD = (Reason.NOTICE, Reason.LOST)
+
+
+class Losses:
+    """Reads the events of waiting jobs that have lost often enough, once for each time that they are given back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[int, tuple[datetime, ...]]] = {}
+
+    def of(self, records: Mapping[str, Versioned[JobRecord]]) -> dict[str, tuple[datetime, ...]]:
+        """By job, when it lost spot instances, oldest first. Only of jobs that wait and may fail over.
+
+        Raises:
+            StoreError: if the events could not be read.
+        """
+        wanted = {
+            name: found.value
+            for name, found in records.items()
+            if found.value.preemptions >= PREEMPTIONS and not found.value.state.owned and not found.value.state.final
+        }
+        self._known = {name: known for name, known in self._known.items() if name in records}
+        for name, record in wanted.items():
+            if name not in self._known or self._known[name][0] != record.epoch:
+                self._known[name] = (record.epoch, self._read(name))
+        return {name: self._known[name][1] for name in wanted}
+
+    def _read(self, job_id: str) -> tuple[datetime, ...]:
+        history = attempts(self._store.events(job_id, brief=True))
+        lost = [
+            a.end for a in history if a.market == Market.SPOT.value and a.reason in _BY_THE_CLOUD and a.end is not None
+        ]
+        return tuple(lost[-REMEMBERED:])

@@ -145,6 +145,16 @@ def test_sharing_with_pools(made, market, base):
     assert told.misses == 0
 
 
+@settings(max_examples=40, deadline=None)
+@given(jobs(st.sampled_from([None, 1.5, 5])), traces(), traces(), st.integers(0, 2))
+def test_where_on_demand_runs_dry_as_well(made, market, dry, base):
+    """Then nothing can be promised, but no rule is broken, no work is lost, and the bill is right."""
+    parts = [standing(base) | {"zone": "y"}] if base else []
+    pools = [offer(availability="dry"), offer("spot", 1.0, availability="t")]
+    read = workload(made, {"t", "dry"}, standing=parts, pools=pools, horizon=40)
+    check(simulate(read, {"t": market, "dry": dry}), market)
+
+
 @settings(max_examples=15, deadline=None)
 @given(jobs(st.sampled_from([None, 1.5, 5])), traces())
 def test_asking_the_plan_at_every_tick_changes_nothing(made, market):

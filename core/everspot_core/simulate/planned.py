@@ -64,7 +64,7 @@ class Planned:
 
     expected: float = 1.0
     upper: float = 1.0
-    _job: "_Job" = field(init=False, repr=False)
+    _job: "_Job" = field(init=False, repr=False, compare=False)
 
     def choose(self, state: State) -> Choice:
         """What the plan has the job hold from this tick on."""

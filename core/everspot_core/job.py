@@ -78,9 +78,15 @@ class JobSpec(Frozen):
     env: dict[str, str] = Field(default_factory=dict, description="Environment of the training process. No secrets.")
     resources: Resources = Resources()
     priority: Priority = Priority.NORMAL
-    deadline: Duration | Utc | None = Field(default=None, description="A moment, or a duration from submission.")
+    deadline: Duration | Utc | None = Field(
+        default=None,
+        description="A moment, or a duration from submission. With `expected_duration` given, one that is out of reach "
+        "is refused at submission: it must be `expected_duration` and 15m, the longest changeover, away at the least.",
+    )
     expected_duration: Duration | None = Field(
-        default=None, description="Upper bound of the uninterrupted running time, for deadlines and prices."
+        default=None,
+        description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it nobody can "
+        "tell whether a deadline can be kept, and the job does not wait for spot.",
     )
     checkpoint: CheckpointPolicy = CheckpointPolicy(every="5m")
     precision: Precision = Precision.AUTO

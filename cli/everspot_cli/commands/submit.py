@@ -12,10 +12,12 @@ from everspot_core.catalogue import Catalogue, builtin, region_of
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import EventKind
+from everspot_core.schedule.feasible import Verdict, verdict
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.submit_deadline import deadline_row, refusal, sentence, too_far, warn, warnings
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.specs import read_spec
@@ -39,16 +41,24 @@ def submit(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Submit a job. Once this returns, the job is never lost."""
+    """Submit a job. Once this returns, the job is never lost.
+
+    A deadline that could not be kept even on-demand is refused, with the earliest that could be and its cost.
+    """
     session = session_of(context, json)
-    spec = read_spec(file)
+    submission = _submission(session, file)
     if dry_run:
-        _dry_run(session, spec, region)
+        _dry_run(session, file, submission, region)
         return
-    submission = _send(session, spec)
+    said = verdict(submission, _candidates(session, submission)) if submission.deadline_at is not None else None
+    if said is not None and said.feasible is False:
+        raise refusal(file, said)
+    warn(session, warnings(said))
+    submission = _send(session, submission)
     if session.json:
         session.answer({"job_id": submission.job_id, "submitted_at": submission.submitted_at,
-                        "deadline_at": submission.deadline_at, "code_digest": submission.code_digest})  # fmt: skip
+                        "deadline_at": submission.deadline_at, "code_digest": submission.code_digest,
+                        "warnings": warnings(said)})  # fmt: skip
     else:
         session.console.print(f"Submitted [bold]{submission.job_id}[/]")
         session.console.print(what_next(submission.job_id), markup=False, soft_wrap=True)
@@ -67,18 +77,25 @@ def what_next(job_id: str) -> str:
     )
 
 
-def _send(session: Session, spec: JobSpec) -> JobSubmission:
-    now = session.now
-    submission = JobSubmission(
-        job_id=f"{spec.name}-{secrets.token_hex(3)}",
-        spec=spec,
-        submitted_at=now,
-        deadline_at=_deadline(spec, now),
-        submitted_by=user(),
-    )
-    if submission.deadline_at is not None and submission.deadline_at <= now:
-        raise CliError(f"deadline: {submission.deadline_at:%Y-%m-%d %H:%M} UTC has passed already")
-    code = Path(spec.code) if spec.code else None
+def _submission(session: Session, file: Path) -> JobSubmission:
+    """The job of a file, as it would be submitted now."""
+    spec, now = read_spec(file), session.now
+    try:
+        deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
+    except OverflowError:
+        raise too_far(file) from None
+    job_id = f"{spec.name}-{secrets.token_hex(3)}"
+    return JobSubmission(job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user())
+
+
+def _candidates(session: Session, submission: JobSubmission) -> list[Candidate]:
+    """What the job might run on, by the catalogue and the manifest, which opening the store has read anyway."""
+    catalogue, region = session.catalogue, session.manifest.region
+    return candidates(submission.spec.resources, catalogue, [region] if region in catalogue.regions else None)
+
+
+def _send(session: Session, submission: JobSubmission) -> JobSubmission:
+    code = Path(submission.spec.code) if submission.spec.code else None
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=session.errors, transient=True,
         disable=session.json or code is None,
@@ -89,22 +106,30 @@ def _send(session: Session, spec: JobSpec) -> JobSubmission:
     return submission
 
 
-def _deadline(spec: JobSpec, now: datetime) -> datetime | None:
-    return now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
-
-
-def _dry_run(session: Session, spec: JobSpec, regions: list[str] | None) -> None:
+def _dry_run(session: Session, file: Path, submission: JobSubmission, regions: list[str] | None) -> None:
+    spec = submission.spec
     catalogue, here, alive = _cluster(session)
     found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration)
+    said = verdict(submission, found)
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"), "candidates": [_row(c, alive, today) for c in found],
-                        "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec))})  # fmt: skip
+                        "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
+                        "deadline": deadline_row(said), "warnings": warnings(said)})  # fmt: skip
     if not found and not any(_fits(catalogue, t, spec) for t in alive):
         lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
         _print_candidates(session, spec, found, alive, today)
+        _print_deadline(session, said)
+    if said is not None and said.feasible is False:
+        raise refusal(file, said)
+
+
+def _print_deadline(session: Session, said: Verdict | None) -> None:
+    warn(session, warnings(said))
+    if said is not None and said.feasible:
+        session.console.print(sentence(said), markup=False, soft_wrap=True)
 
 
 def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:

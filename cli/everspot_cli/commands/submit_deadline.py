@@ -1,0 +1,99 @@
+"""What is said at submission of a job's deadline: that it can be kept, that it cannot, or that nobody knows."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core.documents import format_duration
+from everspot_core.schedule.feasible import Verdict
+from everspot_core.schedule.outlook import CHANGEOVER_UPPER
+
+from everspot_cli.errors import CliError
+from everspot_cli.session import Session
+from everspot_cli.tables import duration
+
+_MINUTE = timedelta(minutes=1)
+
+
+def refusal(file: Path, said: Verdict) -> CliError:
+    """The error for a deadline that cannot be kept: why, the earliest that could be, and what that costs."""
+    problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
+    if said.earliest is not None:
+        problem += f". The earliest is {_minute(said.earliest, up=True)}{_cost(said)}"
+    return CliError(
+        f"{file}: the deadline cannot be kept",
+        hint=f"`deadline: {format_duration(said.least)}` or more can be kept" if said.least is not None else "",
+        problems=[{"field": "deadline", "problem": problem}],
+    )
+
+
+def _why(said: Verdict) -> str:
+    if said.slack is None or said.least is None:
+        return "what expected_duration says ends on no date that there is"
+    work, changeover = format_duration(said.least - CHANGEOVER_UPPER), format_duration(CHANGEOVER_UPPER)
+    missing = duration(-said.slack.total_seconds())
+    return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
+
+
+def too_far(file: Path) -> CliError:
+    """The error for a deadline that no calendar has."""
+    problem = {"field": "deadline", "problem": "there is no date so far away"}
+    return CliError(f"{file}: a field is wrong", hint="docs/reference-spec.md lists every field", problems=[problem])
+
+
+def warnings(said: Verdict | None) -> list[str]:
+    """What the author should know although the job is taken."""
+    if said is None or said.feasible is not None:
+        return []
+    return [
+        "without expected_duration nobody knows whether the deadline can be kept: the job takes what there is at once, "
+        "and does not wait for spot"
+    ]
+
+
+def warn(session: Session, said: Iterable[str]) -> None:
+    """Print warnings to standard error; with `--json` they are part of the answer instead."""
+    if not session.json:
+        for words in said:
+            session.errors.print(f"warning: {words}", style="yellow", markup=False, soft_wrap=True)
+
+
+def deadline_row(said: Verdict | None) -> dict[str, Any] | None:
+    """The verdict as JSON."""
+    if said is None:
+        return None
+    return {
+        "at": said.deadline,
+        "feasible": said.feasible,
+        "slack_seconds": said.slack,
+        "on_demand_by": said.begin_by,
+        "earliest": said.earliest,
+        "earliest_on_demand_usd": said.usd,
+        "instance_type": said.cheapest.instance_type.name if said.cheapest else None,
+        "region": said.cheapest.region if said.cheapest else None,
+    }
+
+
+def sentence(said: Verdict) -> str:
+    """For a deadline that can be kept: how much time there is to spare, and when there is none left."""
+    spare = duration(said.slack.total_seconds()) if said.slack is not None else "—"
+    by = _minute(said.begin_by) if said.begin_by is not None else "—"
+    return (
+        f"The deadline, {_minute(said.deadline)}, can be kept with {spare} to spare; "
+        f"on-demand has to begin by {by} at the latest."
+    )
+
+
+def _cost(said: Verdict) -> str:
+    if said.usd is None or said.cheapest is None:
+        return ""
+    usd = f"{said.usd:.2f}" if said.usd >= 0.1 else f"{said.usd:.2g}"
+    return f", for about ${usd} on-demand ({said.cheapest.instance_type.name} in {said.cheapest.region})"
+
+
+def _minute(moment: datetime, *, up: bool = False) -> str:
+    """To the minute. `up`: not before the moment, so that it can be written into the file."""
+    if up and moment.replace(second=0, microsecond=0) != moment:
+        moment += _MINUTE
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,75 @@
+"""Whether a job's deadline can be kept, said at its submission, when nothing is known of it but what its author says.
+
+The yardstick is that of the plan: on-demand capacity of speed 1 that is asked for at once, the changeover as long as
+it may take, and the declared duration as an upper bound. What such a run cannot reach is out of reach for all others.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_core.candidates import Candidate, misfits
+from everspot_core.job import JobSubmission
+from everspot_core.schedule.outlook import CHANGEOVER_UPPER
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What can be said of a deadline.
+
+    `feasible`: None if nobody has said how long the job runs; the plan then never lets it wait for spot. `past`: the
+    deadline is not after the submission. `least`: from submission to the end of a run on-demand, at worst; `earliest`:
+    the earliest deadline that could be kept. Both None if the length is unknown, or no date is so late. `slack`: how
+    far the deadline lies behind `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at
+    the latest; None unless feasible. `cheapest`: which candidate would be in time at `earliest` for the least money,
+    and `usd`: how many dollars that takes on-demand, changeover included; None without a price.
+    """
+
+    deadline: datetime
+    feasible: bool | None
+    past: bool
+    least: timedelta | None = None
+    earliest: datetime | None = None
+    slack: timedelta | None = None
+    begin_by: datetime | None = None
+    cheapest: Candidate | None = None
+    usd: float | None = None
+
+
+def verdict(submission: JobSubmission, candidates: Iterable[Candidate]) -> Verdict | None:
+    """What can be said of the deadline of this job; None if it has none.
+
+    `candidates`: what it might run on. All count as equally fast; those that cannot hold it are passed over.
+    """
+    deadline, submitted, work = submission.deadline_at, submission.submitted_at, submission.spec.expected_duration
+    if deadline is None:
+        return None
+    past = deadline <= submitted
+    if work is None:
+        return Verdict(deadline=deadline, feasible=False if past else None, past=past)
+    try:
+        earliest = submitted + work + CHANGEOVER_UPPER
+    except OverflowError:  # no calendar goes so far
+        return Verdict(deadline=deadline, feasible=False, past=past)
+    able = [c for c in candidates if not misfits(c.instance_type, submission.spec.resources)]
+    hourly, cheapest = _cheapest(able)
+    feasible, slack, least = earliest <= deadline and not past, deadline - earliest, earliest - submitted
+    return Verdict(
+        deadline=deadline,
+        feasible=feasible,
+        past=past,
+        least=least,
+        earliest=earliest,
+        slack=slack,
+        begin_by=submitted + slack if feasible else None,
+        cheapest=cheapest,
+        usd=hourly * (least / HOUR) if hourly is not None else None,
+    )
+
+
+def _cheapest(candidates: Iterable[Candidate]) -> tuple[float, Candidate] | tuple[None, None]:
+    """The least on-demand price and whose it is; of equals the first by name, so that the answer is always the same."""
+    priced = [(c.on_demand.usd_per_hour, c) for c in candidates if c.on_demand is not None]
+    return min(priced, key=lambda p: (p[0], p[1].instance_type.name, p[1].region), default=(None, None))

@@ -1,0 +1,161 @@
+"""What `submit` says of a deadline: figures worked out by hand, at a price of the catalogue's own."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from everspot_core.catalogue import InstanceType, builtin
+from everspot_core.manifest import Manifest
+
+ROOT = Path(__file__).parents[2]
+DEMO = sorted((ROOT / "localcloud/everspot_local/demo/jobs").glob("*.yaml"))
+JOB = """
+name: late
+recipe: image-classification
+resources: {vcpus: 2, memory_gib: 4}
+"""
+LATE = JOB + "deadline: 4h\nexpected_duration: 4h\n"
+EARLIEST = re.compile(r"The earliest is (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")
+
+
+def declare(world, **kind) -> None:
+    """A type of the cluster's own."""
+    own = InstanceType(name="own.type", **kind)
+    world.store.write_manifest(
+        Manifest.model_validate({**world.store.manifest().model_dump(), "instance_types": [own]})
+    )
+
+
+def written(world) -> set[Path]:
+    return {path for path in world.root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("where", [(), ("--dry-run",)])
+def test_a_deadline_that_cannot_be_kept_is_refused_before_anything_is_written(world, spec_file, tmp_path, where):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print('hello')\n")
+    path = spec_file(LATE.replace("recipe: image-classification", "entrypoint: [train.py]\ncode: src"))
+    before, began = written(world), datetime.now(UTC)
+    answer = world.run("submit", str(path), *where)
+    assert answer.code == 1
+    assert "job.yaml: the deadline cannot be kept" in answer.err
+    assert "  deadline: " in answer.err
+    assert "up to 4h and the changeover before it up to 15m, 15m00s more than there is" in answer.err
+    earliest = datetime.strptime(EARLIEST.search(answer.err)[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
+    assert timedelta(hours=4.25) <= earliest - began < timedelta(hours=4.25, minutes=3)
+    # c6i.large, the cheapest that holds it in us-east-1: 0.085 x 4.25 h
+    assert builtin().on_demand("c6i.large", "us-east-1").usd_per_hour == 0.085
+    assert "for about $0.36 on-demand (c6i.large in us-east-1)" in answer.err
+    assert "hint: `deadline: 4h15m` or more can be kept" in answer.err
+    assert written(world) == before | {path, tmp_path / "src" / "train.py"}
+
+
+def test_what_the_hint_says_is_taken(world, spec_file):
+    answer = world.run("submit", str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h15m"))))
+    assert (answer.code, answer.err) == (0, "")
+    assert len(world.store.jobs.scan()) == 1
+
+
+def test_the_refusal_is_json_of_the_same_shape_as_every_error(world, spec_file):
+    answer = world.run("--json", "submit", str(spec_file(LATE)))
+    assert (answer.code, answer.out) == (1, "")
+    said = json.loads(answer.err)
+    assert set(said) == {"error", "hint", "problems", "exit_code"}
+    assert said["exit_code"] == 1
+    (problem,) = said["problems"]
+    assert problem["field"] == "deadline"
+    assert EARLIEST.search(problem["problem"])
+    assert "$0.36" in problem["problem"]
+    assert world.store.jobs.scan() == {}
+
+
+def test_a_type_that_the_cluster_declares_gives_the_price(world, spec_file):
+    declare(world, vcpus=500, memory_gib=64, on_demand_usd_per_hour=8)
+    answer = world.run("submit", str(spec_file(LATE.replace("vcpus: 2", "vcpus: 400"))))
+    assert "for about $34.00 on-demand (own.type in us-east-1)" in answer.err  # 8 x 4.25 h
+
+
+def test_without_a_price_the_cost_is_left_out(world, spec_file):
+    answer = world.run("submit", str(spec_file(LATE.replace("vcpus: 2", "vcpus: 5000"))))
+    assert answer.code == 1
+    assert EARLIEST.search(answer.err)
+    assert "$" not in answer.err
+
+
+def test_a_deadline_without_an_expected_duration_is_taken_with_a_warning(world, spec_file):
+    path = str(spec_file(JOB + "deadline: 4h\n"))
+    for arguments in (("submit", path), ("submit", path, "--dry-run")):
+        answer = world.run(*arguments)
+        assert answer.code == 0
+        assert "warning: without expected_duration" in answer.err
+        assert "does not wait for spot" in answer.err
+        told = world.run("--json", *arguments)
+        assert told.err == ""
+        (warning,) = told.json["warnings"]
+        assert "does not wait for spot" in warning
+    assert told.json["deadline"]["feasible"] is None
+
+
+def test_a_job_that_arrives_in_time_or_has_no_deadline_is_taken_without_a_word(world, spec_file):
+    for text in (JOB, JOB + "expected_duration: 4h\n", LATE.replace("deadline: 4h", "deadline: 1d")):
+        answer = world.run("--json", "submit", str(spec_file(text)))
+        assert (answer.code, answer.err) == (0, "")
+        assert answer.json["warnings"] == []
+
+
+def test_dry_run_tells_slack_and_the_last_safe_moment(world, spec_file):
+    path = str(spec_file(LATE.replace("deadline: 4h", "deadline: 2099-01-02T12:00:00Z")))
+    text = world.run("submit", path, "--dry-run").out
+    assert "The deadline, 2099-01-02 12:00 UTC, can be kept with " in text
+    assert "on-demand has to begin by 2099-01-02 07:45 UTC at the latest" in text  # 12:00 less 4 h and 15 min
+    began = datetime.now(UTC)
+    said = world.run("--json", "submit", path, "--dry-run").json["deadline"]
+    assert said["feasible"] is True
+    assert said["on_demand_by"] == "2099-01-02T07:45:00Z"
+    wait = datetime(2099, 1, 2, 7, 45, tzinfo=UTC) - began
+    assert 0 <= wait.total_seconds() - said["slack_seconds"] < 120
+    assert said["earliest_on_demand_usd"] == pytest.approx(0.085 * 4.25)
+    assert (said["instance_type"], said["region"]) == ("c6i.large", "us-east-1")
+
+
+def test_dry_run_of_an_infeasible_job_answers_json_and_then_fails(world, spec_file):
+    answer = world.run("--json", "submit", str(spec_file(LATE)), "--dry-run")
+    assert answer.code == 1
+    said = answer.json["deadline"]
+    assert (said["feasible"], said["slack_seconds"], said["on_demand_by"]) == (False, -900, None)
+    assert datetime.fromisoformat(said["earliest"]) - datetime.fromisoformat(said["at"]) == timedelta(minutes=15)
+    assert json.loads(answer.err)["problems"][0]["field"] == "deadline"
+    assert world.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["deadline"] is None
+
+
+def test_a_deadline_that_has_passed_names_the_one_that_could_be_kept(world, spec_file):
+    answer = world.run("submit", str(spec_file(LATE.replace("deadline: 4h", "deadline: 2020-01-01T00:00:00Z"))))
+    assert answer.code == 1
+    assert "deadline: 2020-01-01 00:00 UTC has passed already. The earliest is" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (JOB + "deadline: 9999999d\n", "deadline: there is no date so far away"),
+        (LATE.replace("expected_duration: 4h", "expected_duration: 9999999d"), "ends on no date that there is"),
+    ],
+)
+def test_spans_beyond_every_calendar_are_refused(world, spec_file, text, words):
+    answer = world.run("submit", str(spec_file(text)))
+    assert answer.code == 1
+    assert words in answer.err
+    assert "Traceback" not in answer.err
+    assert world.store.jobs.scan() == {}
+
+
+@pytest.mark.parametrize("path", DEMO, ids=[path.stem for path in DEMO])
+def test_the_demonstrations_jobs_are_taken_without_a_warning(world, path):
+    answer = world.run("submit", str(path))
+    assert (answer.code, answer.err) == (0, "")
+
+
+def test_the_demonstration_has_jobs():
+    assert len(DEMO) == 3

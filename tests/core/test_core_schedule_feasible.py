@@ -1,0 +1,135 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from elastic_kit import NEED, NOW, ON_DEMAND, decide, job, pool
+from everspot_core.candidates import Candidate
+from everspot_core.catalogue import InstanceType, Price
+from everspot_core.documents import format_duration
+from everspot_core.job import JobSpec, JobSubmission, Resources
+from everspot_core.schedule import Refuse
+from everspot_core.schedule.feasible import verdict
+from everspot_core.schedule.outlook import CHANGEOVER_UPPER
+from hypothesis import given
+from hypothesis import strategies as st
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+def candidate(name="a", usd=4.0, region="here", **has) -> Candidate:
+    """`usd`: on-demand, an hour; None: it has a spot price alone."""
+    kind = InstanceType(name=name, **{"vcpus": 8, "memory_gib": 32, **has})
+    price = None if usd is None else Price(usd_per_hour=usd, as_of=None, source="test")
+    cheap = Price(usd_per_hour=0.01, as_of=None, source="test")
+    return Candidate(
+        instance_type=kind, region=region, zones=(), spot=(cheap, cheap), on_demand=price,
+        spot_cost=None, on_demand_cost=None,
+    )  # fmt: skip
+
+
+def submission(work=None, due=None, need=None) -> JobSubmission:
+    """Hours, or spans."""
+    work, due = (h * HOUR if isinstance(h, int | float) else h for h in (work, due))
+    spec = JobSpec(name="j", recipe="r", expected_duration=work, resources=need or Resources())
+    return JobSubmission(job_id="j", spec=spec, submitted_at=T0, deadline_at=None if due is None else T0 + due)
+
+
+@pytest.mark.parametrize(
+    ("work", "due", "feasible", "slack", "begin_by"),
+    [
+        (2.0, 6.0, True, 3.75, 3.75),  # 6 h less 2 h of work and 15 min of changeover
+        (2.0, 2.25, True, 0.0, 0.0),  # to the very minute: on-demand at once
+        (2.0, 2.0, False, -0.25, None),  # the work alone would be in time, the changeover is not
+        (48.0, 60.0, True, 11.75, 11.75),
+        (48.0, 40.0, False, -8.25, None),
+        (0.0, 0.25, True, 0.0, 0.0),
+        (0.0, 0.2, False, -0.05, None),
+    ],
+)
+def test_a_deadline_can_be_kept_if_on_demand_would_keep_it_at_worst(work, due, feasible, slack, begin_by):
+    said = verdict(submission(work, due), [candidate()])
+    assert (said.feasible, said.past, said.slack) == (feasible, False, slack * HOUR)
+    assert said.least == (work + 0.25) * HOUR
+    assert said.earliest == T0 + (work + 0.25) * HOUR
+    assert said.begin_by == (None if begin_by is None else T0 + begin_by * HOUR)
+
+
+def test_a_microsecond_decides():
+    due = 2 * HOUR + CHANGEOVER_UPPER
+    assert verdict(submission(2, due), []).feasible is True
+    assert verdict(submission(2, due - timedelta.resolution), []).feasible is False
+
+
+@pytest.mark.parametrize(
+    ("offers", "cheapest", "usd"),
+    [
+        ([candidate("a", 4.0), candidate("b", 1.4)], "b", 3.15),  # 1.40 x 2.25 h
+        ([candidate("a", 4.0), candidate("small", 1.0, vcpus=4)], "a", 9.0),  # what cannot hold it is no offer
+        ([candidate("a", 4.0), candidate("spot-only", None)], "a", 9.0),  # nor is what has no on-demand price
+        ([candidate("b", 2.0), candidate("a", 2.0)], "a", 4.5),  # of equals the first by name
+        ([candidate("spot-only", None)], None, None),
+        ([], None, None),
+    ],
+)
+def test_the_earliest_deadline_costs_what_the_cheapest_candidate_that_holds_the_job_does(offers, cheapest, usd):
+    said = verdict(submission(2, 1, Resources(vcpus=8)), offers)
+    assert (said.feasible, said.earliest) == (False, T0 + 135 * MINUTE)
+    assert (said.cheapest and said.cheapest.instance_type.name, said.usd) == (cheapest, usd and pytest.approx(usd))
+
+
+def test_without_an_expected_duration_it_is_not_known():
+    said = verdict(submission(None, 6), [candidate()])
+    assert (said.feasible, said.past) == (None, False)
+    assert (said.least, said.earliest, said.slack, said.begin_by, said.usd) == (None,) * 5
+
+
+@pytest.mark.parametrize("due", [timedelta(0), -1.0])
+def test_a_deadline_that_is_not_after_the_submission_is_past_whatever_is_known(due):
+    unknown, known = verdict(submission(None, due), []), verdict(submission(2, due), [candidate()])
+    assert (unknown.feasible, unknown.past, unknown.earliest) == (False, True, None)
+    assert (known.feasible, known.past, known.earliest, known.usd) == (False, True, T0 + 135 * MINUTE, 9.0)
+
+
+def test_there_is_nothing_to_say_without_a_deadline():
+    assert verdict(submission(2), [candidate()]) is None
+
+
+@pytest.mark.parametrize("days", [3_000_000, timedelta.max.days])
+def test_work_that_ends_on_no_date_is_in_time_for_none(days):
+    said = verdict(submission(timedelta(days=days), 6), [candidate()])
+    assert (said.feasible, said.earliest, said.usd) == (False, None, None)
+
+
+seconds = st.integers(0, 200_000).map(lambda s: timedelta(seconds=s))
+
+
+@given(work=seconds, due=seconds, later=seconds)
+def test_more_time_never_makes_a_deadline_infeasible_and_the_earliest_is_one_that_can_be_kept(work, due, later):
+    said, more = verdict(submission(work, due), []), verdict(submission(work, due + later), [])
+    assert more.feasible or not said.feasible
+    assert (more.earliest, more.slack) == (said.earliest, said.slack + later)
+    assert verdict(submission(work, said.least), []).feasible
+    if said.feasible:
+        assert said.begin_by + said.least == T0 + due
+
+
+@given(
+    work=seconds,
+    offset=st.integers(-3600, 3600).map(lambda s: timedelta(seconds=s)),
+    usd=st.floats(0.01, 50),
+)
+def test_submission_and_plan_are_of_one_mind(work, offset, usd):
+    due = (work + CHANGEOVER_UPPER + offset) / HOUR
+    view = job(due=due, expected_duration=work)
+    refused = [a for a in decide(view, pools=[pool(ON_DEMAND, usd=usd)]) if isinstance(a, Refuse)]
+    said = verdict(view.submission, [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)])
+    if due > 0:
+        assert bool(refused) is (not said.feasible)
+    for action in refused:
+        assert action.earliest == said.earliest
+        assert action.usd == round(said.usd, 2)
+    assert view.submission.submitted_at == NOW
+
+
+def test_the_job_files_reference_names_the_changeover_that_is_reckoned_with():
+    assert f" and {format_duration(CHANGEOVER_UPPER)}, " in JobSpec.model_fields["deadline"].description

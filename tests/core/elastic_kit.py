@@ -186,10 +186,10 @@ class World:
                 self.instances[name] = replace(i, record=ready)
 
     def lose(self, name) -> None:
-        """The cloud takes an instance; a job that it holds waits again."""
+        """The cloud takes an instance; a job that it holds, alone or with others, waits again."""
         gone = self.instances.pop(name)
         given = gone.assignment
-        if given is not None and given.job_id is not None:
+        if given is not None and given.job_id is not None and self.jobs[given.job_id].state.owned:
             view = self.jobs[given.job_id]
             record = lease.release(view.record, Reason.NOTICE, self.now, view.submission.spec)
             self.jobs[given.job_id] = replace(view, record=record)
@@ -210,7 +210,8 @@ class World:
                     self._give(name, job_id=action.job_id, epoch=action.epoch)
             case Stop():
                 view = self.jobs[action.job_id]
-                record = lease.release(view.record, action.reason, self.now, view.submission.spec)
+                reason = Reason.CANCEL if view.cancel else action.reason
+                record = lease.release(view.record, reason, self.now, view.submission.spec)
                 self.jobs[action.job_id] = replace(view, record=record)
             case Clear():
                 self._give(action.instance_id)

@@ -12,7 +12,6 @@ from everspot_core.records import Market, Reason
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Stay, Stop, Why
 from everspot_core.schedule.course import Course, Mode, Need, Spot, course, is_safe
 from everspot_core.schedule.failover import PREEMPTIONS, failed_over
-from everspot_core.schedule.feasibility import refusal
 from everspot_core.schedule.launches import Launches
 from everspot_core.schedule.outlook import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.prospects import (
@@ -24,6 +23,7 @@ from everspot_core.schedule.prospects import (
     spot_of,
 )
 from everspot_core.schedule.queue import critical, queue_order
+from everspot_core.schedule.refusal import refusal
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook
 
 _NO_TIME = timedelta(0)

@@ -69,17 +69,20 @@ class Launches:
         return released
 
     def _last(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """The idle instances of the last launch; never what the job was told to leave, or had before its owner."""
+        """The idle instances of the last launch; never what the job was told to leave, nor what is older than what it
+        holds.
+        """
         record = job.record
         left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
-        begun = owner.launched_at if owner is not None and owner.launched_for is not None else None
+        own = owner is not None and owner.launched_for == job.job_id
+        begun = owner.launched_at if owner is not None and own else None
         fresh = [
             i
             for i in self._by_job[job.job_id]
             if i.idle
             and i.instance_id != left
             and i.instance_id not in self.taken
-            and (begun is None or (i.launched_at is not None and i.launched_at > begun))
+            and (begun is None or (i.launched_at is not None and i.launched_at >= begun))
         ]
         last = max((i.launched_at for i in fresh if i.launched_at is not None), default=None)
         return [i for i in fresh if i.launched_at == last]

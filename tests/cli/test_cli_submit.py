@@ -2,12 +2,18 @@
 
 import json
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
+from everspot_core.candidates import candidates
 from everspot_core.catalogue import InstanceType, builtin
+from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
+from everspot_core.schedule.feasible import verdict
 
 ROOT = Path(__file__).parents[2]
 DEMO = sorted((ROOT / "localcloud/everspot_local/demo/jobs").glob("*.yaml"))
@@ -159,3 +165,32 @@ def test_the_demonstrations_jobs_are_taken_without_a_warning(world, path):
 
 def test_the_demonstration_has_jobs():
     assert len(DEMO) == 3
+
+
+def test_no_job_of_the_documents_would_be_refused():
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))]
+    blocks = [b for text in texts for b in re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
+    jobs = [JobSpec.model_validate(yaml.safe_load(b)) for b in blocks if re.search(r"^name:", b, re.MULTILINE)]
+    dated = [job for job in jobs if isinstance(job.deadline, timedelta)]
+    assert any(job.expected_duration for job in dated)
+    now = datetime.now(UTC)
+    for job in dated:
+        submission = JobSubmission(job_id="j", spec=job, submitted_at=now, deadline_at=now + job.deadline)
+        assert verdict(submission, candidates(job.resources, builtin())).feasible is not False, job.name
+
+
+def test_a_submission_reads_nothing_but_the_clusters_manifest(world, spec_file):
+    world.beat("i-spot2")
+    script = (
+        "import sys; from everspot_store.bucket import Bucket; from everspot_cli.main import main\n"
+        "def told(name, call):\n"
+        "    return lambda self, key='', *rest: print(name, key, file=sys.stderr) or call(self, key, *rest)\n"
+        "for name in ('get', 'list', 'download'):\n"
+        "    setattr(Bucket, name, told(name, getattr(Bucket, name)))\n"
+        "main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", script, "--store", world.url, "submit"]
+    for text, code in ((LATE, 1), (LATE.replace("deadline: 4h", "deadline: 1d"), 0)):
+        done = subprocess.run([*command, str(spec_file(text))], capture_output=True, text=True, check=False, timeout=60)
+        read = [line for line in done.stderr.splitlines() if line.startswith(("get ", "list ", "download "))]
+        assert (done.returncode, read) == (code, ["get cluster.json"])

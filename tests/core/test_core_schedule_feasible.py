@@ -88,6 +88,7 @@ def test_a_deadline_that_is_not_after_the_submission_is_past_whatever_is_known(d
     unknown, known = verdict(submission(None, due), []), verdict(submission(2, due), [candidate()])
     assert (unknown.feasible, unknown.past, unknown.earliest) == (False, True, None)
     assert (known.feasible, known.past, known.earliest, known.usd) == (False, True, T0 + 135 * MINUTE, 9.0)
+    assert verdict(submission(-9, due), []).feasible is False
 
 
 def test_there_is_nothing_to_say_without_a_deadline():

@@ -232,7 +232,7 @@ class _Desk:
     def _launch(self, job: JobView, to: Course, outlet: Prospects) -> Launch | None:
         """Instances of the pool that suits best; None if none has enough."""
         choice = [r.pool for r in outlet.spot] if to.mode is Mode.SPOT else list(outlet.on_demand)
-        if not choice or to.mode is Mode.WAIT:
+        if not choice:
             return None
         pool = next((p for p in choice if p.key not in self.launches.failed), choice[0])
         if pool.available is not None:

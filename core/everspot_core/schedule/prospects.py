@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from math import inf
 
 from everspot_core.records import Market
@@ -18,44 +19,57 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outl
 HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Prospects:
-    """The pools for one job. `spot` and `on_demand`: those that would give what it needs now, best first.
+    """The pools for one job: those that can hold it, `giving` being those of on-demand that would do so now.
 
-    Spot that costs no less than on-demand comes last. `fastest`: speed of the on-demand pool on which it would be done
-    first; hours of work are told at that speed. `dry`: hours for which that pool was not to be had of late, at worst.
+    `fastest`: speed of the on-demand pool on which it would be done first; hours of work are told at that speed.
+    `dry`: hours for which that pool was not to be had of late, at worst. `smaller`: a type that is taken although it
+    lacks something that was asked for.
     """
 
-    spot: tuple[Ranked, ...]
-    on_demand: tuple[PoolView, ...]
+    job: JobView
+    now: datetime
     spot_pools: tuple[PoolView, ...]
     on_demand_pools: tuple[PoolView, ...]
+    giving: tuple[PoolView, ...]
     fastest: float
     dry: float
     smaller: str | None
+
+    @cached_property
+    def spot(self) -> tuple[Ranked, ...]:
+        """Spot that would give what the job needs now, best first, and last what costs no less than on-demand."""
+        giving = (p for p in self.spot_pools if p.gives(self.job.nodes))
+        accept = () if self.smaller is None else (self.smaller,)
+        ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
+        dear = min((_work_usd(self.job, p) for p in self.on_demand_pools), default=inf)
+        return tuple(sorted(ranked, key=lambda r: _work_usd(self.job, r.pool) >= dear))
+
+    @cached_property
+    def on_demand(self) -> tuple[PoolView, ...]:
+        """On-demand that would give what the job needs now, best first."""
+        return _sized(self.job, self.giving, self.now)
 
 
 def prospects(job: JobView, pools: Sequence[PoolView], now: datetime) -> Prospects:
     """What the job could have of these pools, which may be fewer than the view's: some may be handed out already."""
     asked = job.submission.spec.resources
-    lesser = smaller(job, {p.instance_type.name: p.instance_type for p in pools}.values(), now)
-    accept = {lesser.name} if lesser is not None else set[str]()
-    whole = {p.key for p in pools if fits(asked, Shape.of(p.instance_type))}
-    able = [p for p in pools if p.key in whole or p.instance_type.name in accept]
-    able = [p for p in able if _speed(job, p.instance_type.name) > 0]
-    spot = [p for p in able if p.market is Market.SPOT]
-    on_demand = [p for p in able if p.market is Market.ON_DEMAND]
+    types = {p.instance_type.name: p.instance_type for p in pools}
+    lesser = smaller(job, types.values(), now) if job.measured is not None else None
+    able = {name for name, kind in types.items() if _speed(job, name) > 0 and fits(asked, Shape.of(kind))}
+    taken = able if lesser is None else able | {lesser.name}
+    on_demand = [p for p in pools if p.market is Market.ON_DEMAND and p.instance_type.name in taken]
     # Safety rests on on-demand: not on a type that is too small by what was asked for, unless there is no other.
-    on_demand = [p for p in on_demand if p.key in whole] or on_demand
-    giving = [p for p in on_demand if p.gives(job.nodes)]
+    on_demand = [p for p in on_demand if p.instance_type.name in able] or on_demand
+    giving = tuple(p for p in on_demand if p.gives(job.nodes))
     fastest, dry = _resort(job, giving or on_demand, now)
-    dear = min((_work_usd(job, p) for p in on_demand), default=inf)
-    offers = rank((p for p in spot if p.gives(job.nodes)), job, now, must_run=True, accept=accept)
     return Prospects(
-        spot=tuple(sorted(offers, key=lambda r: _work_usd(job, r.pool) >= dear)),
-        on_demand=_sized(job, giving, now),
-        spot_pools=tuple(spot),
+        job=job,
+        now=now,
+        spot_pools=tuple(p for p in pools if p.market is Market.SPOT and p.instance_type.name in taken),
         on_demand_pools=tuple(on_demand),
+        giving=giving,
         fastest=fastest,
         dry=dry,
         smaller=lesser.name if lesser is not None else None,
@@ -85,8 +99,8 @@ def spot_of(job: JobView, view: ClusterView, outlet: Prospects, now: datetime) -
     if not outlet.spot_pools:
         return None
     behaviour = together(view, outlet.spot_pools)
-    asked = [_work_usd(job, p) for p in outlet.spot_pools]
-    usd = min((_work_usd(job, r.pool) for r in outlet.spot), default=min(asked))
+    offers = [r.pool for r in outlet.spot] or outlet.spot_pools
+    usd = min(_work_usd(job, p) for p in offers)
     on_demand_usd = min((_work_usd(job, p) for p in outlet.on_demand_pools), default=usd * 3)
     up = bool(outlet.spot) and usd < on_demand_usd
     return Spot(
@@ -133,7 +147,7 @@ def _resort(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[flo
     return min(ways, key=lambda w: (w[1] + left / w[0], -w[0]), default=(1.0, 0.0))
 
 
-def _sized(job: JobView, pools: list[PoolView], now: datetime) -> tuple[PoolView, ...]:
+def _sized(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[PoolView, ...]:
     """Those first that are in time, then those that did not refuse of late, then reserved ones, which are paid for
     anyway; of equals what the whole job costs decides. Of those that are late, the earliest first.
     """

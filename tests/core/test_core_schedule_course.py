@@ -35,9 +35,9 @@ HERE, AWAY = spot(), spot(up=False)
 STEADY = spot(age=200.0, ups=(50.0,) * 12, downs=(0.05,) * 12)
 SCARCE = spot(age=0.01, ups=(0.05,) * 30, downs=(5.0,) * 30)
 GONE = spot(up=False, age=15.0, ups=(1.0,) * 20, downs=(20.0,) * 20)
-SAFE = need(time=10.3)
-"""Exactly a changeover and a tick more than the work."""
-LATE = need(time=10.3 - 1e-6)
+SAFE = need(time=10.4)
+"""Exactly two changeovers more than the work: one to spot, that comes to nothing, and one to on-demand."""
+LATE = need(time=10.4 - 1e-6)
 TIGHT = need(time=100.0, left=92.0)
 
 
@@ -55,8 +55,8 @@ TIGHT = need(time=100.0, left=92.0)
         (need(time=10.2), ON_SPOT, HERE, Mode.SPOT, Why.RUNS_WELL),
         (need(time=10.2 - 1e-6), ON_SPOT, HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         # In its changeover it makes no progress until the next tick, or less.
-        (SAFE, replace(ON_SPOT, changing=0.1), HERE, Mode.SPOT, Why.RUNS_WELL),
-        (LATE, replace(ON_SPOT, changing=0.1), HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(time=10.3), replace(ON_SPOT, changing=0.1), HERE, Mode.SPOT, Why.RUNS_WELL),
+        (need(time=10.3 - 1e-6), replace(ON_SPOT, changing=0.1), HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         (need(time=10.25), replace(ON_SPOT, changing=0.05), HERE, Mode.SPOT, Why.RUNS_WELL),
         (need(time=10.25), replace(ON_SPOT, changing=0.06), HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         # On a slow type it makes less than on-demand would.
@@ -83,11 +83,17 @@ def test_what_it_holds_and_why(what, held, market, mode, why):
 
 
 def test_upper_bounds_and_not_expectations_decide_what_is_safe():
-    assert is_safe(need(time=10.3))
-    assert not is_safe(need(time=10.3, upper=10.01))
-    assert not is_safe(need(time=10.3, changeover_upper=0.21))
-    assert not is_safe(need(time=10.3, tick=0.11))
-    assert is_safe(need(time=10.3, left=0.0, upper=10.0, changeover=0.0, changeover_upper=0.2))
+    assert is_safe(need(time=10.4))
+    assert not is_safe(need(time=10.4, upper=10.01))
+    assert not is_safe(need(time=10.4, changeover_upper=0.21))
+    assert is_safe(need(time=10.4, left=0.0, upper=10.0, changeover=0.0, changeover_upper=0.2))
+
+
+def test_time_for_spot_is_time_until_the_next_decision_and_time_for_a_changeover():
+    assert is_safe(need(time=10.4, tick=0.2))
+    assert not is_safe(need(time=10.4, tick=0.21))
+    assert is_safe(need(time=10.3, tick=0.1, changeover=0.1, changeover_upper=0.2))
+    assert not is_safe(need(time=10.3, tick=0.1, changeover=0.11, changeover_upper=0.2))
 
 
 def test_it_waits_up_to_the_threshold_of_the_best_way_and_no_longer():
@@ -109,7 +115,7 @@ def test_more_slack_never_turns_waiting_into_on_demand():
     """On the same spot, with all lengths of the outage."""
     for age in (0.0, 0.2, 1.0, 4.0):
         waits = [
-            course(need(time=10.3 + slack), None, replace(AWAY, age=age)).mode is Mode.WAIT
+            course(need(time=10.4 + slack), None, replace(AWAY, age=age)).mode is Mode.WAIT
             for slack in (0.0, 0.5, 1.0, 2.0, 5.0, 20.0, 80.0)
         ]
         enough = waits.index(True) if True in waits else len(waits)

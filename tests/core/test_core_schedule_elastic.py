@@ -50,8 +50,8 @@ from hypothesis import strategies as st
 
 WORK = outlook(10.0)
 """10 h of work, 0.25 h for a changeover at most."""
-LATEST = 10.25 + TICK / HOUR
-"""The least hours to the deadline with which it may still wait for a tick."""
+LATEST = 10.25 + 0.1
+"""The least hours to the deadline with which there is time for spot: for a changeover to it, and for one back."""
 OFTEN = tuple(NOW - n * WINDOW / (PREEMPTIONS + 1) for n in range(PREEMPTIONS, 0, -1))
 """Lost often enough to fail over."""
 
@@ -323,6 +323,8 @@ def test_safety_does_not_rest_on_a_type_that_is_too_small():
 
 def test_what_is_on_its_way_is_waited_for_and_not_launched_twice():
     for market, due in ((SPOT, 20), (ON_DEMAND, 10.25)):
+        (hold,) = decide(job(due=due, work=WORK), [instance("n-1", market, ready=False)], [pool(), pool(ON_DEMAND)])
+        assert (type(hold), hold.why) == (Hold, Why.ON_ITS_WAY)
         world = World([job(due=due, work=WORK)], (), [pool(), pool(ON_DEMAND)])
         (launch,) = world.round()
         assert launch.market is market
@@ -339,7 +341,7 @@ def test_of_two_launches_the_last_is_kept():
 
 
 def test_spot_that_is_on_its_way_is_let_go_at_the_last_safe_moment():
-    view = job(due=LATEST - 0.01, work=WORK, ago=1)
+    view = job(due=10.25 + TICK / HOUR - 0.001, work=WORK, ago=1)
     actions = decide(view, [instance("n-1", ready=False)], [pool(), pool(ON_DEMAND)])
     assert names(actions, Release) == ["n-1"]
     assert [a.market for a in actions if isinstance(a, Launch)] == [ON_DEMAND]
@@ -348,7 +350,7 @@ def test_spot_that_is_on_its_way_is_let_go_at_the_last_safe_moment():
 def test_spot_that_does_not_get_ready_in_time_costs_no_deadline():
     """However late it boots: at the last moment at which nothing has come of it, on-demand is launched."""
     view, coming = job(due=LATEST + 0.1, work=WORK), instance("n-1", ready=False)
-    for minutes in range(12):
+    for minutes in range(20):
         now = NOW + minutes * TICK
         spare = view.submission.deadline_at - now - 10.25 * HOUR
         actions = decide(view, [coming], [pool(), pool(ON_DEMAND)], now=now)

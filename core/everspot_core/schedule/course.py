@@ -125,8 +125,11 @@ def course(need: Need, held: Held | None, spot: Spot | None) -> Course:
 
 
 def is_safe(need: Need) -> bool:
-    """Whether on-demand is still in time if nothing comes of what is begun now until the next decision."""
-    return need.slack - need.tick >= need.changeover_upper - EPSILON
+    """Whether there is time for spot: on-demand is still in time if nothing comes of what is begun now.
+
+    Not until the next decision, and not before a changeover is done: one that must be broken off is paid for nothing.
+    """
+    return need.slack - max(need.tick, need.changeover) >= need.changeover_upper - EPSILON
 
 
 def best_way(need: Need, spot: Spot) -> Way:

@@ -114,7 +114,7 @@ class _Desk:
         to = self._steer(job, coming[0] if coming else None, outlet, moving=False)
         if coming and to.mode is _mode(coming[0]):
             self.launches.keep(coming)
-            return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
+            return [Hold(job_id=job.job_id, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})]
         if to.mode is Mode.WAIT:
             return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
         launch = self._launch(job, to, outlet)

@@ -15,11 +15,9 @@ from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.renewal import Way, ways
 
-RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.8, 1.4, 0.13
+RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.2, 1.2, 0.35
 """Slack that is not planned with: so many changeovers and ticks, and a part of sqrt(time left x changeover)."""
-PATIENCE = 0.7
-"""By which part of the slack's share of the time left the pace is lowered."""
-WORTH_RETURNING = 2.2
+WORTH_RETURNING = 2.1
 """Changeovers of work that must be left for a return to spot to pay."""
 EPSILON = 1e-9
 """Hours that count as nothing: less is rounding."""
@@ -56,16 +54,16 @@ class Need:
     def pace(self) -> float:
         """Progress that each hour left must bring, so that some slack stays in reserve.
 
-        A little less while there is plenty: time on-demand that turns out to have been needless cannot be undone, and
-        what was waited too long can be made up for as long as there is slack.
+        Less than that while there is plenty, which is what the square does: time on-demand that turns out to have been
+        needless cannot be undone, and what was waited too long can be made up for as long as there is slack.
         """
         reserve = RESERVE_CHANGEOVERS * self.changeover_upper + RESERVE_TICKS * self.tick
         reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
         usable = self.left + self.slack - reserve
         if usable <= 0:
             return inf
-        plenty = max(0.0, 1 - self.left / usable)
-        return self.left / usable * (1 - PATIENCE * plenty)
+        needed = self.left / usable
+        return needed * min(needed, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

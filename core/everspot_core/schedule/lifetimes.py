@@ -35,8 +35,8 @@ class Prior:
         return np.asarray(self.level / ((EDGES + ends) / 2 + self.offset))
 
 
-UPS = Prior(level=0.82, offset=0.26, weight=0.6)
-DOWNS = Prior(level=2.0, offset=0.22, weight=0.8)
+UPS = Prior(level=1.05, offset=0.2, weight=1.1)
+DOWNS = Prior(level=3.6, offset=0.2, weight=1.15)
 """Tuned as docs/scheduling.md tells."""
 
 

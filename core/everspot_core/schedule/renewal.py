@@ -18,7 +18,7 @@ NEVER = 1e6
 WAITS: Floats = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, NEVER])
 RETURNS: Floats = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.8, 1.6, 3.2, 6.4, NEVER])
 """The thresholds that are tried, in hours."""
-URGENCY = 3.1
+URGENCY = 3.2
 """How dearly a way is charged for being too slow, in on-demand prices for each missing part of the pace."""
 
 

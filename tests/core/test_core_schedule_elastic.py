@@ -450,6 +450,20 @@ def test_what_is_on_its_way_counts_also_for_a_job_that_sits_on_what_was_launched
     assert stay.why is Why.ON_ITS_WAY
 
 
+def test_what_was_launched_at_the_same_moment_as_the_owner_counts_too():
+    view, held = holding(job(critical=True), instance("i-0", ago=0.05))
+    coming = instance("n-1", ON_DEMAND, ready=False, ago=0.05)
+    assert one(decide(view, [*held, coming], [pool(), pool(ON_DEMAND)]), Stay).why is Why.ON_ITS_WAY
+
+
+def test_what_a_job_was_told_to_leave_is_not_on_its_way_to_it():
+    """It left on-demand for spot, which is gone before the job came there."""
+    view = job(due=40, work=WORK, ago=5, record=lost(Reason.MOVE, owner="i-0"))
+    actions = decide(view, [instance("i-0", ON_DEMAND, ago=5)], [dry(), pool(ON_DEMAND)])
+    assert names(actions, Release) == ["i-0"]
+    assert [a.why for a in actions if isinstance(a, Hold)] == [Why.WAIT_FOR_SPOT]
+
+
 # Gangs
 
 

@@ -37,6 +37,7 @@ from everspot_core.schedule import (
     plan,
     say,
 )
+from everspot_core.schedule.failover import PREEMPTIONS, WINDOW
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -233,3 +234,18 @@ class World:
 def names(actions, kind) -> list[str]:
     """The instances that actions of this kind speak of."""
     return sorted(a.instance_id for a in actions if isinstance(a, kind))
+
+
+WORK = outlook(10.0)
+"""10 h of work, 0.25 h for a changeover at most."""
+LATEST = 10.25 + 0.1
+"""The least hours to the deadline with which there is time for spot: for a changeover to it, and for one back."""
+OFTEN = tuple(NOW - n * WINDOW / (PREEMPTIONS + 1) for n in range(PREEMPTIONS, 0, -1))
+"""Lost often enough to fail over."""
+
+
+def one(actions, kind):
+    """The only action, which is of this kind."""
+    (action,) = actions
+    assert isinstance(action, kind), action
+    return action

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from everspot_core.records import Market
 from everspot_core.schedule import Stay, Why, say
-from everspot_core.schedule.course import Course, Held, Mode, Need, Spot, best_way, course, is_safe
+from everspot_core.schedule.course import DISBELIEF, Course, Held, Mode, Need, Spot, best_way, course, is_safe
 from everspot_core.schedule.lifetimes import learnt
 from everspot_core.schedule.renewal import ways
 from hypothesis import given, settings
@@ -39,6 +39,7 @@ SAFE = need(time=10.4)
 """Exactly two changeovers more than the work: one to spot, that comes to nothing, and one to on-demand."""
 LATE = need(time=10.4 - 1e-6)
 TIGHT = need(time=100.0, left=92.0)
+BLINKS = (0.1,) * DISBELIEF
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,13 @@ TIGHT = need(time=100.0, left=92.0)
         (need(), None, AWAY, Mode.WAIT, Why.WAIT_FOR_SPOT),
         (need(), None, None, Mode.ON_DEMAND, Why.NO_SPOT),
         (TIGHT, None, GONE, Mode.ON_DEMAND, Why.ON_DEMAND_PAYS),
+        # Spot that blinks is believed once it has outlasted a changeover, as any one of the last few spells did.
+        (need(), None, spot(age=0.19, ups=BLINKS), Mode.WAIT, Why.SHORT_SPELLS),
+        (need(), None, spot(age=0.2, ups=BLINKS), Mode.SPOT, Why.SPOT_AVAILABLE),
+        (need(), None, spot(age=0.0, ups=BLINKS[1:]), Mode.SPOT, Why.SPOT_AVAILABLE),
+        (need(), None, spot(age=0.0, ups=(*BLINKS[1:], 0.2)), Mode.SPOT, Why.SPOT_AVAILABLE),
+        (need(), ON_SPOT, spot(age=0.1, ups=BLINKS), Mode.SPOT, Why.RUNS_WELL),
+        (need(changeover=0.0, tick=0.01), None, spot(age=0.0, ups=BLINKS), Mode.SPOT, Why.SPOT_AVAILABLE),
         (SAFE, None, HERE, Mode.SPOT, Why.SPOT_AVAILABLE),
         (LATE, None, HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         (LATE, None, AWAY, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),

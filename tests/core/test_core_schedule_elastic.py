@@ -40,6 +40,10 @@ from everspot_core.schedule import (
     Stay,
     Why,
 )
+from everspot_core.schedule.course import DISBELIEF
+from everspot_core.schedule.queue import AGED
+
+BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DISBELIEF, downs=(1.0,) * DISBELIEF)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,7 @@ from everspot_core.schedule import (
         (job(), [pool(), pool(ON_DEMAND)], SPOT, "a", Why.PREFERRED_MARKET),
         (job(), [pool(ON_DEMAND)], ON_DEMAND, "a", Why.NO_SPOT),
         (job(preempted_at=OFTEN), [pool(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.FAILED_OVER),
+        (job(ago=AGED / HOUR), [dry(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.WAITED_LONG),
         (job(critical=True), [pool(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.CRITICAL),
         (job(critical=True, due=99, work=WORK), [pool(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.CRITICAL),
         (
@@ -84,6 +89,8 @@ def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, why):
     [
         (job(due=40, work=WORK), [dry(), pool(ON_DEMAND)], Why.WAIT_FOR_SPOT),
         (job(), [dry(), pool(ON_DEMAND)], Why.NO_CAPACITY),
+        (job(ago=AGED / HOUR - 0.01), [dry(), pool(ON_DEMAND)], Why.NO_CAPACITY),
+        (job(due=40, work=WORK), [pool(behaviour=BLINKING), pool(ON_DEMAND)], Why.SHORT_SPELLS),
         (job(due=LATEST - 0.001, work=WORK), [dry(), pool(ON_DEMAND, available=0)], Why.AT_RISK),
         (job(critical=True), [dry(), pool(ON_DEMAND, available=0)], Why.NO_CAPACITY),
         (job(due=20, work=WORK, record=lost(Reason.ERROR, not_before=NOW + HOUR)), [pool()], Why.BACK_OFF),
@@ -157,6 +164,18 @@ def test_an_infeasible_deadline_is_refused_with_the_earliest_time_and_its_cost()
     assert refuse.usd == pytest.approx(5.0 * 5.25 * 2)
     launch = one(decide(replace(view, submission=job(due=5.25).submission), pools=pools), Launch)
     assert (launch.instance_type, launch.why) == ("fast", Why.LAST_SAFE_MOMENT)
+
+
+def test_an_infeasible_deadline_is_refused_where_an_instance_is_free_too():
+    standing = instance("i-0", ON_DEMAND, launched_for=None)
+    assert one(decide(job(due=3.0, work=WORK), [standing], [pool(), pool(ON_DEMAND)]), Refuse).earliest > NOW
+
+
+def test_of_those_that_wait_the_one_that_is_ahead_gets_the_last_instance_of_a_pool():
+    teams = [job("a", tags={"Team": "rich"}), job("b", tags={"Team": "poor"})]
+    launch, hold = decide(teams, pools=[pool(available=1)], usage={"rich": 90.0, "poor": 1.0})
+    assert isinstance(launch, Launch)
+    assert (launch.job_id, hold.job_id) == ("b", "a")
 
 
 @pytest.mark.parametrize("available", [None, 0])

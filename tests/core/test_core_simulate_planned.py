@@ -17,6 +17,7 @@ from everspot_core.simulate import (
     GENERATORS,
     POLICIES,
     Capacity,
+    Greedy,
     Mode,
     Outcome,
     Planned,
@@ -106,6 +107,17 @@ def test_it_does_not_flap(spell):
             if d == 0.2:
                 assert a_day(outcome) <= 40
                 assert a_day(outcome) <= 1.25 * a_day(run(trace, 0, asked, UniformProgress())) + 1
+
+
+def test_spot_that_is_over_before_a_changeover_is_given_up():
+    """Ten minutes of spot, ten without: nothing comes of them with a changeover of 12 minutes, and little is lost."""
+    trace = alternating(1, 1)
+    for f in (0.6, 0.8, 0.9):
+        asked = setting(f, 0.2, job=48.0)
+        ours, greedy = run(trace, 0, asked, Planned()), run(trace, 0, asked, Greedy())
+        assert ours.spot_hours <= 6 * GAP.total_seconds() / 3600
+        assert ours.saving >= greedy.saving
+        assert ours.saving > -0.03
 
 
 def test_where_spot_is_steady_it_is_all_spot_and_where_there_is_none_all_on_demand():

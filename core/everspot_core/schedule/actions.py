@@ -40,6 +40,8 @@ class Why(StrEnum):
     ALREADY_STOPPING = "already-stopping"
     # What a job with capacity of its own is told. Hours and dollars.
     SPOT_AVAILABLE = "spot-available"
+    SHORT_SPELLS = "short-spells"  # up_hours, needed_hours: the last spells of spot were over before a changeover was
+    WAITED_LONG = "waited-long"  # hours: without any spot
     WAIT_FOR_SPOT = "wait-for-spot"  # slack_hours: may still be waited
     LAST_SAFE_MOMENT = "last-safe-moment"  # left_hours, time_hours, changeover_hours
     ON_DEMAND_PAYS = "on-demand-pays"  # slack_hours, down_hours: waiting would cost more than it may bring

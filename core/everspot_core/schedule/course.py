@@ -19,6 +19,8 @@ RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.2, 1.2, 0.35
 """Slack that is not planned with: so many changeovers and ticks, and a part of sqrt(time left x changeover)."""
 WORTH_RETURNING = 2.1
 """Changeovers of work that must be left for a return to spot to pay."""
+DISBELIEF = 4
+"""After so many spells in a row that were over before a changeover was, the next one must outlast it to be believed."""
 EPSILON = 1e-9
 """Hours that count as nothing: less is rounding."""
 
@@ -117,8 +119,11 @@ def course(need: Need, held: Held | None, spot: Spot | None) -> Course:
         return _last_moment(need)
     if spot is None:
         return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
-    if spot.up:
+    if spot.up and _believable(need, spot):
         return Course(mode=Mode.SPOT, why=Why.SPOT_AVAILABLE)
+    if spot.up:
+        figures = {"up_hours": spot.age, "needed_hours": need.changeover}
+        return Course(mode=Mode.WAIT, why=Why.SHORT_SPELLS, figures=figures)
     return _waiting(need, spot, best_way(need, spot))
 
 
@@ -148,6 +153,13 @@ def _may_stay(need: Need, held: Held) -> bool:
     return need.slack - need.tick + progress >= need.changeover_upper - EPSILON
 
 
+def _believable(need: Need, spot: Spot) -> bool:
+    """Whether the spell at hand may be expected to outlast a changeover."""
+    last = spot.ups[-DISBELIEF:]
+    blinks = len(last) == DISBELIEF and max(last) < need.changeover
+    return not blinks or spot.age >= need.changeover
+
+
 def _waiting(need: Need, spot: Spot, way: Way) -> Course:
     if spot.age < way.wait:
         return Course(mode=Mode.WAIT, why=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
@@ -157,7 +169,7 @@ def _waiting(need: Need, spot: Spot, way: Way) -> Course:
 
 def _returning(need: Need, spot: Spot, way: Way) -> Course:
     figures: Figures = {"up_hours": spot.age, "needed_hours": way.back}
-    if spot.age >= way.back and need.left > WORTH_RETURNING * need.changeover:
+    if spot.age >= way.back and _believable(need, spot) and need.left > WORTH_RETURNING * need.changeover:
         return Course(mode=Mode.SPOT, why=Why.BACK_TO_SPOT, figures=figures)
     return Course(mode=Mode.ON_DEMAND, why=Why.STAY_ON_DEMAND, figures=figures)
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from everspot_core.records import Market, Reason
-from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Stay, Stop, Why
+from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Refuse, Stay, Stop, Why
 from everspot_core.schedule.course import Course, Mode, Need, Spot, course, is_safe
 from everspot_core.schedule.failover import PREEMPTIONS, failed_over
 from everspot_core.schedule.launches import Launches
 from everspot_core.schedule.outlook import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.prospects import (
+    HOUR,
     Prospects,
     held_of,
     need_of,
@@ -22,7 +23,7 @@ from everspot_core.schedule.prospects import (
     prospects,
     spot_of,
 )
-from everspot_core.schedule.queue import critical, queue_order
+from everspot_core.schedule.queue import AGED, critical, queue_order, waiting_since
 from everspot_core.schedule.refusal import refusal
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook
 
@@ -41,6 +42,10 @@ def stretch(
     actions, waiting = list[Action](), dict[str, Hold]()
     for action in placed:
         if isinstance(action, Assign):
+            refused = desk.refused(jobs[action.job_id])
+            if refused is not None:
+                actions.append(refused)
+                continue
             desk.seat(jobs[action.job_id], action)
         elif isinstance(action, Hold) and not view.draining:
             if desk.not_before(jobs[action.job_id]) is None:
@@ -49,9 +54,10 @@ def stretch(
             desk.back_off(jobs[action.job_id])
         actions.append(action)
     if not view.draining:
-        for job in sorted(view.jobs, key=queue_order):
-            if job.job_id in waiting or (job.state.owned and job.job_id not in busy_jobs):
-                actions += desk.decide(job, waiting.get(job.job_id))
+        running = [j for j in view.jobs if j.state.owned and j.job_id not in busy_jobs]
+        # Who runs on spot may have to leave it now; those who wait come in the order in which they chose.
+        for job in [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]:
+            actions += desk.decide(job, waiting.get(job.job_id))
     return actions + desk.launches.release()
 
 
@@ -72,6 +78,12 @@ class _Desk:
         others = [i for i in coming if i.instance_id not in self.launches.taken]
         if others and self._still_wanted(job, self._instances[action.instance_id], others):
             self.launches.keep(others)
+
+    def refused(self, job: JobView) -> Refuse | None:
+        """For a job that has not begun and whose deadline nothing could have kept, be there a free instance or not."""
+        if job.epoch > 0 or job.submission.deadline_at is None:
+            return None
+        return refusal(job, prospects(job, self._offers, self.now), self.now)
 
     def not_before(self, job: JobView) -> datetime | None:
         """Until when it waits after an error."""
@@ -215,6 +227,9 @@ class _Desk:
         if outlet.spot:
             figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
             return Course(mode=Mode.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
+        waited = self.now - waiting_since(job)
+        if waited >= AGED:
+            return Course(mode=Mode.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
         return Course(mode=Mode.WAIT, why=Why.NO_CAPACITY, figures={"tried": len(outlet.spot_pools)})
 
     def _need(self, job: JobView, work: Outlook, deadline: datetime, outlet: Prospects) -> Need:

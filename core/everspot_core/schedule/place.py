@@ -6,7 +6,7 @@ critical job in back-off could use, an instance that was launched for another jo
 """
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
@@ -16,12 +16,15 @@ from everspot_core.schedule.failover import Verdict, failed_over
 from everspot_core.schedule.fit import Shape, fits, lacking
 from everspot_core.schedule.gangs import record_of
 from everspot_core.schedule.limits import end_of_waiting
+from everspot_core.schedule.outlook import outlook_of
 from everspot_core.schedule.packing import Shared
-from everspot_core.schedule.queue import Queue, critical, queue_order
+from everspot_core.schedule.queue import Queue, critical, queue_order, slack
 from everspot_core.schedule.rates import Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 __all__ = ["place", "queue_order"]
+
+HOUR = timedelta(hours=1)
 
 
 def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> list[Action]:
@@ -56,7 +59,7 @@ class _Desk:
         """What becomes of the job whose turn it is."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._taken:
             return
-        verdict = failed_over(job, self.view.pools, self.now, None)
+        verdict = _preference(job, self.view, self.now)
         ask = _ask(job, verdict.prefer)
         hold = self._not_now(job, ask.want)
         if hold is not None:
@@ -117,6 +120,22 @@ class _Desk:
         return Hold(job_id=ask.job_id, why=Why.NO_FREE_INSTANCE, figures=figures)
 
 
+def _preference(job: JobView, view: ClusterView, now: datetime) -> Verdict:
+    """The market that it prefers. There comes a moment after which losing a spot instance would be losing too much."""
+    work, deadline, spare = outlook_of(job), job.submission.deadline_at, slack(job, now)
+    if work is None or deadline is None or spare is None or critical(job):
+        return failed_over(job, view.pools, now, None)
+    hopeless = now + work.left > deadline
+    if hopeless or spare >= max(view.tick, work.changeover):
+        return failed_over(job, view.pools, now, None)
+    figures: Figures = {
+        "left_hours": work.left_upper / HOUR,
+        "time_hours": (deadline - now) / HOUR,
+        "changeover_hours": work.changeover_upper / HOUR,
+    }
+    return Verdict(Market.ON_DEMAND, Why.LAST_SAFE_MOMENT, figures)
+
+
 def _ask(job: JobView, prefer: Market) -> Ask:
     record = job.record
     preempted = record is not None and record.last_reason is not None and record.last_reason.preemption
@@ -175,14 +194,9 @@ def _assign(job: JobView, chosen: list[InstanceView], rank: int, verdict: Verdic
     record = record_of(first)
     why, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
     if record.market is verdict.prefer:
-        why, figures = (
-            (Why.FAILED_OVER, verdict.figures)
-            if verdict.why is Why.FAILED_OVER
-            else (
-                Why.PREFERRED_MARKET,
-                figures,
-            )
-        )
+        why = Why.PREFERRED_MARKET
+        if verdict.why in (Why.FAILED_OVER, Why.LAST_SAFE_MOMENT):
+            why, figures = verdict.why, verdict.figures
     return Assign(
         job_id=job.job_id,
         instance_id=first.instance_id,

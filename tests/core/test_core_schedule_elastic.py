@@ -88,8 +88,9 @@ def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, why):
     ("view", "pools", "why"),
     [
         (job(due=40, work=WORK), [dry(), pool(ON_DEMAND)], Why.WAIT_FOR_SPOT),
-        (job(), [dry(), pool(ON_DEMAND)], Why.NO_CAPACITY),
-        (job(ago=AGED / HOUR - 0.01), [dry(), pool(ON_DEMAND)], Why.NO_CAPACITY),
+        (job(), [dry(), pool(ON_DEMAND)], Why.NO_SPOT_YET),
+        (job(ago=AGED / HOUR - 0.01), [dry(), pool(ON_DEMAND)], Why.NO_SPOT_YET),
+        (job(ago=AGED / HOUR), [dry(), pool(ON_DEMAND, available=0)], Why.NO_CAPACITY),
         (job(due=40, work=WORK), [pool(behaviour=BLINKING), pool(ON_DEMAND)], Why.SHORT_SPELLS),
         (job(due=LATEST - 0.001, work=WORK), [dry(), pool(ON_DEMAND, available=0)], Why.AT_RISK),
         (job(critical=True), [dry(), pool(ON_DEMAND, available=0)], Why.NO_CAPACITY),

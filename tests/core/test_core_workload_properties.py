@@ -3,12 +3,14 @@
 from datetime import timedelta
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from everspot_core.records import JobState, Market, Reason
 from everspot_core.simulate import drive as driving
 from everspot_core.simulate.drive import simulate
 from everspot_core.simulate.figures import figures, jain
-from hypothesis import given, settings
+from everspot_core.simulate.trace import Trace
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from workload_kit import drive, offer, standing, trace, workload
 
@@ -155,8 +157,12 @@ def test_where_on_demand_runs_dry_as_well(made, market, dry, base):
     check(simulate(read, {"t": market, "dry": dry}), market)
 
 
+NOBODY_COMES = [{"id": "j0", "team": "x", "arrival_hours": 0.0, "hours": 0.1, "hours_upper": 0.125, "nodes": 2}]
+
+
 @settings(max_examples=15, deadline=None)
 @given(jobs(st.sampled_from([None, 1.5, 5])), traces())
+@example(NOBODY_COMES, Trace(name="t", gap=timedelta(minutes=5), available=np.array([0])))
 def test_asking_the_plan_at_every_tick_changes_nothing(made, market):
     """Between events it is asked only where time alone could change its mind; that must not show."""
     pools = [offer(), offer("spot", 1.0, availability="t")]

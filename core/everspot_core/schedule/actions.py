@@ -41,6 +41,7 @@ class Why(StrEnum):
     # What a job with capacity of its own is told. Hours and dollars.
     SPOT_AVAILABLE = "spot-available"
     SHORT_SPELLS = "short-spells"  # up_hours, needed_hours: the last spells of spot were over before a changeover was
+    NO_SPOT_YET = "no-spot-yet"  # hours, limit_hours: waited without any spot, and for how long at most
     WAITED_LONG = "waited-long"  # hours: without any spot
     WAIT_FOR_SPOT = "wait-for-spot"  # slack_hours: may still be waited
     LAST_SAFE_MOMENT = "last-safe-moment"  # left_hours, time_hours, changeover_hours

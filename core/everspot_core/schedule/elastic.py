@@ -224,13 +224,14 @@ class _Desk:
             return _well(_market(on))
         if spot is None:
             return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
+        figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
         if outlet.spot:
-            figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
             return Course(mode=Mode.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
         waited = self.now - waiting_since(job)
         if waited >= AGED:
             return Course(mode=Mode.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
-        return Course(mode=Mode.WAIT, why=Why.NO_CAPACITY, figures={"tried": len(outlet.spot_pools)})
+        figures = {"hours": waited / HOUR, "limit_hours": AGED / HOUR}
+        return Course(mode=Mode.WAIT, why=Why.NO_SPOT_YET, figures=figures)
 
     def _need(self, job: JobView, work: Outlook, deadline: datetime, outlet: Prospects) -> Need:
         return need_of(work, deadline, outlet, self.view.tick, self.now)

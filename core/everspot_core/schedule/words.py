@@ -49,6 +49,7 @@ _BECAUSE = {
     Why.UNKNOWN_LENGTH: "it has a deadline, and how long it runs is not known: it cannot wait",
     Why.SHORT_SPELLS: "the last spells of spot were over before a changeover was; this one has lasted {up_hours:.2f} h "
     "of the {needed_hours:.2f} h that it must to be believed",
+    Why.NO_SPOT_YET: "there is no spot; it has waited {hours:.1f} h of the {limit_hours:.0f} h that it does",
     Why.WAITED_LONG: "it has waited {hours:.1f} h, and there is no spot",
     Why.WAIT_FOR_SPOT: "there is no spot, and {slack_hours:.2f} h may still be waited for it",
     Why.LAST_SAFE_MOMENT: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, a changeover may take "

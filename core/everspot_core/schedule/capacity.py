@@ -11,7 +11,7 @@ from everspot_core.records import Assignment, InstanceRecord, InstanceState, Job
 from everspot_core.schedule.fit import Shape
 from everspot_core.schedule.gangs import record_of
 from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView, pool_of
 
 DEPTH = 64
 """So many waiting jobs are promised a time in one plan. What the next one could use is not lent to any behind it."""
@@ -151,21 +151,16 @@ class Standing:
 
     def shaky(self, instance: InstanceView) -> bool:
         """It may go soon: the cloud recommends to leave it, or has just taken another one of its pool."""
-        return instance.recommended_away or (bool(self._noticed) and _pool(instance) in self._noticed)
+        return instance.recommended_away or (bool(self._noticed) and pool_of(instance) in self._noticed)
 
     def reserved(self, instance: InstanceView) -> bool:
         """It is paid for whether it is used or not."""
-        return bool(self._reserved) and _pool(instance) in self._reserved
+        return bool(self._reserved) and pool_of(instance) in self._reserved
 
 
 def _holds(job: JobView, given: Assignment) -> bool:
     """It runs there, or is about to."""
     return job.owned_by(given) or (job.state is JobState.PENDING and given.epoch == job.epoch + 1)
-
-
-def _pool(instance: InstanceView) -> PoolKey:
-    record = record_of(instance)
-    return PoolKey(record.instance_type, record.zone, record.market)
 
 
 def _hours(span: timedelta) -> float:

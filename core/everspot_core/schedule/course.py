@@ -107,7 +107,7 @@ def course(need: Need, held: Held | None, spot: Spot | None) -> Course:
     if held is not None and held.market is Market.SPOT:
         if _may_stay(need, held):
             return Course(mode=Mode.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
-        return _last_moment(need)
+        return last_moment(need)
     safe = is_safe(need)
     if held is not None:
         if spot is None or not safe or not spot.up:
@@ -116,7 +116,7 @@ def course(need: Need, held: Held | None, spot: Spot | None) -> Course:
             return Course(mode=Mode.ON_DEMAND, why=Why.RUNS_WELL, figures=figures, final=for_good)
         return _returning(need, spot, best_way(need, spot))
     if not safe:
-        return _last_moment(need)
+        return last_moment(need)
     if spot is None:
         return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
     if spot.up and _believable(need, spot):
@@ -174,7 +174,8 @@ def _returning(need: Need, spot: Spot, way: Way) -> Course:
     return Course(mode=Mode.ON_DEMAND, why=Why.STAY_ON_DEMAND, figures=figures)
 
 
-def _last_moment(need: Need) -> Course:
+def last_moment(need: Need) -> Course:
+    """On-demand, for there is time for nothing else any more."""
     figures: Figures = {
         "left_hours": need.left_upper,
         "time_hours": need.time,

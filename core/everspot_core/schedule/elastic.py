@@ -13,19 +13,17 @@ from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch
 from everspot_core.schedule.course import Course, Mode, Need, Spot, course, is_safe
 from everspot_core.schedule.failover import PREEMPTIONS, failed_over
 from everspot_core.schedule.launches import Launches
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER, outlook_of
+from everspot_core.schedule.outlook import CHANGEOVER_UPPER, HOUR, outlook_of
 from everspot_core.schedule.prospects import (
-    HOUR,
     Prospects,
     held_of,
     need_of,
-    pool_of,
     prospects,
     spot_of,
 )
 from everspot_core.schedule.queue import AGED, critical, queue_order, waiting_since
 from everspot_core.schedule.refusal import refusal
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
 
 _NO_TIME = timedelta(0)
 
@@ -234,7 +232,7 @@ class _Desk:
         return Course(mode=Mode.WAIT, why=Why.NO_SPOT_YET, figures=figures)
 
     def _need(self, job: JobView, work: Outlook, deadline: datetime, outlet: Prospects) -> Need:
-        return need_of(work, deadline, outlet, self.view.tick, self.now)
+        return need_of(work, deadline, self.view.tick, self.now, fastest=outlet.fastest, dry=outlet.dry)
 
     def _is_safe(self, job: JobView, outlet: Prospects) -> bool:
         deadline, work = job.submission.deadline_at, outlook_of(job)

@@ -10,9 +10,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.candidates import Candidate, misfits
 from everspot_core.job import JobSubmission
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER
-
-HOUR = timedelta(hours=1)
+from everspot_core.schedule.outlook import CHANGEOVER_UPPER, HOUR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from everspot_core.records import InstanceState, Reason
 from everspot_core.schedule.actions import Release, Why
 from everspot_core.schedule.outlook import CHANGEOVER_UPPER, outlook_of
-from everspot_core.schedule.prospects import pool_of
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 LAUNCH_PATIENCE = 2
 """A launch is given up once it has taken so many times as long as a whole changeover may take, 15 min at the least."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 from everspot_core.records import JobState
 from everspot_core.schedule.view import JobView, Outlook
 
+HOUR = timedelta(hours=1)
 CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
 """Launch, boot, download of the checkpoint and set-up, where nothing has been measured."""
 

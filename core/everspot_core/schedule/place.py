@@ -6,11 +6,12 @@ critical job in back-off could use, an instance that was launched for another jo
 """
 
 from collections import defaultdict
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
 from everspot_core.schedule.capacity import Ask, Capacity, Want, is_free, kind_of
+from everspot_core.schedule.course import is_safe, last_moment
 from everspot_core.schedule.exclusive import Exclusive
 from everspot_core.schedule.failover import Verdict, failed_over
 from everspot_core.schedule.fit import Shape, fits, lacking
@@ -18,13 +19,12 @@ from everspot_core.schedule.gangs import record_of
 from everspot_core.schedule.limits import end_of_waiting
 from everspot_core.schedule.outlook import outlook_of
 from everspot_core.schedule.packing import Shared
-from everspot_core.schedule.queue import Queue, critical, queue_order, slack
+from everspot_core.schedule.prospects import need_of
+from everspot_core.schedule.queue import Queue, critical, queue_order
 from everspot_core.schedule.rates import Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 __all__ = ["place", "queue_order"]
-
-HOUR = timedelta(hours=1)
 
 
 def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> list[Action]:
@@ -122,18 +122,13 @@ class _Desk:
 
 def _preference(job: JobView, view: ClusterView, now: datetime) -> Verdict:
     """The market that it prefers. There comes a moment after which losing a spot instance would be losing too much."""
-    work, deadline, spare = outlook_of(job), job.submission.deadline_at, slack(job, now)
-    if work is None or deadline is None or spare is None or critical(job):
-        return failed_over(job, view.pools, now, None)
-    hopeless = now + work.left > deadline
-    if hopeless or spare >= max(view.tick, work.changeover):
-        return failed_over(job, view.pools, now, None)
-    figures: Figures = {
-        "left_hours": work.left_upper / HOUR,
-        "time_hours": (deadline - now) / HOUR,
-        "changeover_hours": work.changeover_upper / HOUR,
-    }
-    return Verdict(Market.ON_DEMAND, Why.LAST_SAFE_MOMENT, figures)
+    work, deadline = outlook_of(job), job.submission.deadline_at
+    if work is not None and deadline is not None and not critical(job):
+        need = need_of(work, deadline, view.tick, now)
+        if need.left <= need.time and not is_safe(need):
+            to = last_moment(need)
+            return Verdict(Market.ON_DEMAND, to.why, to.figures)
+    return failed_over(job, view.pools, now, None)
 
 
 def _ask(job: JobView, prefer: Market) -> Ask:

@@ -11,12 +11,10 @@ from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.course import Held, Need, Spot
 from everspot_core.schedule.failover import smaller
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.outlook import outlook_of
+from everspot_core.schedule.outlook import HOUR, outlook_of
 from everspot_core.schedule.ranking import REFUSAL_HALF_LIFE, Ranked, rank
 from everspot_core.schedule.rightsize import TOO_LATE, Candidate, rightsize
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, PoolKey, PoolView
-
-HOUR = timedelta(hours=1)
+from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolKey, PoolView
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,14 +74,18 @@ def prospects(job: JobView, pools: Sequence[PoolView], now: datetime) -> Prospec
     )
 
 
-def need_of(work: Outlook, deadline: datetime, outlet: Prospects, tick: timedelta, now: datetime) -> Need:
-    """The need in hours. Where on-demand has run dry, it may be so long in coming again: that is reckoned with."""
+def need_of(
+    work: Outlook, deadline: datetime, tick: timedelta, now: datetime, *, fastest: float = 1.0, dry: float = 0.0
+) -> Need:
+    """The need in hours, at the speed `fastest`. Where on-demand has run dry it may take `dry` hours: they
+    are reckoned with.
+    """
     return Need(
         time=(deadline - now) / HOUR,
-        left=work.left / HOUR / outlet.fastest,
-        left_upper=work.left_upper / HOUR / outlet.fastest,
+        left=work.left / HOUR / fastest,
+        left_upper=work.left_upper / HOUR / fastest,
         changeover=work.changeover / HOUR,
-        changeover_upper=work.changeover_upper / HOUR + outlet.dry,
+        changeover_upper=work.changeover_upper / HOUR + dry,
         tick=tick / HOUR,
     )
 
@@ -120,14 +122,6 @@ def together(view: ClusterView, pools: Iterable[PoolView]) -> Behaviour:
     if known is not None:
         return known
     return max((p.behaviour for p in chosen), key=lambda b: (sum(b.ups) + 1) / (sum(b.ups) + sum(b.downs) + 2))
-
-
-def pool_of(instance: InstanceView) -> PoolKey | None:
-    """What kind of capacity an instance is, be it there already or only launched."""
-    record = instance.record
-    if record is None:
-        return instance.pool
-    return PoolKey(record.instance_type, record.zone, record.market)
 
 
 def _speed(job: JobView, instance_type: str) -> float:

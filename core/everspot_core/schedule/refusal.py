@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from everspot_core.schedule.actions import Figures, Refuse, Why
-from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.prospects import HOUR, Prospects
+from everspot_core.schedule.outlook import HOUR, outlook_of
+from everspot_core.schedule.prospects import Prospects
 from everspot_core.schedule.view import JobView
 
 

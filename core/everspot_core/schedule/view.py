@@ -194,6 +194,14 @@ class PoolKey(NamedTuple):
     market: Market
 
 
+def pool_of(instance: InstanceView) -> PoolKey | None:
+    """What kind of capacity an instance is, be it there already or only launched."""
+    record = instance.record
+    if record is None:
+        return instance.pool
+    return PoolKey(record.instance_type, record.zone, record.market)
+
+
 _NO_UNIONS: Mapping[frozenset[PoolKey], Behaviour] = MappingProxyType({})
 
 

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.records import JobState, Market
+from everspot_core.schedule.outlook import HOUR
 from everspot_core.simulate.drive import Run
 from everspot_core.simulate.members import Machine, Task
 
 Span = tuple[datetime, datetime]
-_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def figures(run: Run) -> Figures:
     """The figures of a run."""
     tasks = list(run.tasks.values())
     busy = _busy(run)
-    paid = {m.instance_id: (_end(m) - m.launched_at) / _HOUR for m in run.machines}
+    paid = {m.instance_id: (_end(m) - m.launched_at) / HOUR for m in run.machines}
     paid_hours, busy_hours = sum(paid.values()), sum(busy.values())
     late = [x for t in tasks if (x := _late(t, run.ended_at)) is not None]
     waited = _first_waits(run)
@@ -120,7 +120,7 @@ def figures(run: Run) -> Figures:
         changeovers=len(run.attempts),
         launched=sum(m.launched_for is not None for m in run.machines),
         launches_refused=run.launches_refused,
-        hours=(run.ended_at - run.began_at) / _HOUR,
+        hours=(run.ended_at - run.began_at) / HOUR,
     )
 
 
@@ -138,7 +138,7 @@ def _busy(run: Run) -> dict[str, float]:
     for attempt in run.attempts:
         for name in attempt.instances:
             spans[name].append((attempt.began_at, attempt.ended_at))
-    return {name: sum(((end - start) / _HOUR for start, end in _union(held)), 0.0) for name, held in spans.items()}
+    return {name: sum(((end - start) / HOUR for start, end in _union(held)), 0.0) for name, held in spans.items()}
 
 
 def _late(task: Task, ended_at: datetime) -> float | None:
@@ -149,7 +149,7 @@ def _late(task: Task, ended_at: datetime) -> float | None:
     late = (task.finished_at if task.finished_at is not None else ended_at) - deadline
     if task.finished_at is None and late <= timedelta(0):
         return 0.0  # there was still time when the simulation ended
-    return late / _HOUR if late > timedelta(milliseconds=1) else min(0.0, late / _HOUR)
+    return late / HOUR if late > timedelta(milliseconds=1) else min(0.0, late / HOUR)
 
 
 def _first_waits(run: Run) -> dict[str, float]:
@@ -159,7 +159,7 @@ def _first_waits(run: Run) -> dict[str, float]:
     waits = {}
     for name, task in run.tasks.items():
         over = task.record.changed_at if task.refused and task.record is not None else run.ended_at
-        waits[name] = (first.get(name, over) - task.submission.submitted_at) / _HOUR
+        waits[name] = (first.get(name, over) - task.submission.submitted_at) / HOUR
     return waits
 
 
@@ -183,7 +183,7 @@ def _fairness(run: Run, max_wait: float) -> Fairness:
     rates = {}
     for team, spans in sorted(waits.items()):
         waiting = _union(spans)
-        span_hours = sum((end - start) / _HOUR for start, end in waiting)
+        span_hours = sum((end - start) / HOUR for start, end in waiting)
         if span_hours > 0:
             dollars = sum(usd * _overlap(span, waiting) for span, usd in held[team])
             rates[team] = dollars / span_hours / run.workload.teams.get(team, 1.0)
@@ -222,7 +222,7 @@ def _union(spans: Iterable[Span]) -> list[Span]:
 
 def _overlap(span: Span, others: Iterable[Span]) -> float:
     """Hours of it that lie in others, which do not overlap."""
-    return sum(max(0.0, (min(span[1], end) - max(span[0], start)) / _HOUR) for start, end in others)
+    return sum(max(0.0, (min(span[1], end) - max(span[0], start)) / HOUR) for start, end in others)
 
 
 def _end(machine: Machine) -> datetime:

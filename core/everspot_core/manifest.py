@@ -38,6 +38,11 @@ class Limits(Frozen):
     orphan_limit: Duration = Field(
         default="15m", validate_default=True, description="Shut down when the store could not be reached for this long."
     )
+    boot_deadline: Duration = Field(
+        default="10m",
+        validate_default=True,
+        description="An instance whose agent has not reported by then ends itself.",
+    )
     stop_margin: Duration = Field(
         default="5s", validate_default=True, description="Kill what still runs this long before the instance is taken."
     )
@@ -48,6 +53,15 @@ class Limits(Frozen):
         if value.total_seconds() < 5:
             raise ValueError("beat_every must be at least 5s: no object is rewritten more often than that")
         return value
+
+
+class Standing(Frozen):
+    """What the standing fleets are declared to hold, in units, and what each type counts for. What runs beyond it is
+    let go: idle instances first, drained ones next, busy ones never."""
+
+    on_demand_units: int = Field(default=0, ge=0)
+    spot_units: int = Field(default=0, ge=0)
+    weights: dict[str, float] = Field(default_factory=dict, description="Units by instance type; 1 where it is silent.")
 
 
 class Manifest(Document):
@@ -61,7 +75,12 @@ class Manifest(Document):
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
     queue_url: str | None = Field(default=None, description="SQS queue of interruption events; schedulers only.")
     generation: str = Field(
-        default="", description="Digest of the settings: tells instances of old and new ones apart."
+        default="",
+        description="Digest of what an instance is launched with (image, machine, limits, declared types; not the "
+        "target): tells old instances and new ones apart.",
+    )
+    standing: Standing | None = Field(
+        default=None, description="In `cluster.json` only: a change of size must not change the user data."
     )
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(

@@ -45,11 +45,24 @@ class Reason(StrEnum):
     FENCED = "fenced"  # the owner found out that it no longer is one
     MOVE = "move"  # the scheduler has a better instance for the job
     SHUTDOWN = "shutdown"  # the instance or its agent is being stopped for another reason
+    ROLL = "roll"  # the instance is replaced by one of the current image and settings
+    RELEASE = "release"  # the fleet holds more than its target: this instance goes
+    CORDON = "cordon"  # the machine is found to be broken: jobs leave it, and it goes
 
     @property
     def preemption(self) -> bool:
         """Whether the job lost its instance through no fault of its own."""
-        return self in (Reason.NOTICE, Reason.DRILL, Reason.DRAIN, Reason.LOST, Reason.FENCED, Reason.SHUTDOWN)
+        return self in (
+            Reason.NOTICE,
+            Reason.DRILL,
+            Reason.DRAIN,
+            Reason.LOST,
+            Reason.FENCED,
+            Reason.SHUTDOWN,
+            Reason.ROLL,
+            Reason.RELEASE,
+            Reason.CORDON,
+        )
 
 
 class Progress(Frozen):
@@ -92,6 +105,7 @@ class Order(StrEnum):
 
     RUN = "run"
     STOP = "stop"
+    LEAVE = "leave"  # as STOP, and once it has given its job back, or had none, the instance powers off
 
 
 class Assignment(Document):
@@ -125,11 +139,13 @@ class Role(StrEnum):
 
 
 class InstanceState(StrEnum):
-    """READY takes a job; BUSY has one; DRAINING takes none any more; GONE was the last word before shutting down."""
+    """READY takes a job; BUSY has one; DRAINING takes none any more; CORDONED has found itself unfit and says why in
+    `detail`; GONE was the last word before shutting down."""
 
     READY = "READY"
     BUSY = "BUSY"
     DRAINING = "DRAINING"
+    CORDONED = "CORDONED"
     GONE = "GONE"
 
 
@@ -168,9 +184,33 @@ class InstanceRecord(Document):
     epoch: int | None = None
     notice: Notice | None = None
     agent_version: str = ""
+    generation: str = Field(default="", description="`Manifest.generation` that it was launched with.")
+    detail: str = Field(default="", description="For people: why it is CORDONED, why it is not ready.")
     booted_at: Utc
     beat: int = 0
     updated_at: Utc
+
+
+class FaultKind(StrEnum):
+    """What was wrong with an instance."""
+
+    NEVER_REPORTED = "never_reported"  # its agent did not report within the boot deadline
+    GPUS = "gpus"  # fewer GPUs are seen than its type has, or one of them fails
+    DISK = "disk"  # too little room for jobs
+    JOBS = "jobs"  # different jobs failed on it
+
+
+class FaultRecord(Document):
+    """An instance that was of no use, written once by a scheduler. Pools and images with several are doubted."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    kind: FaultKind
+    generation: str = ""
+    detail: str = ""
+    at: Utc
 
 
 class Part(Frozen):

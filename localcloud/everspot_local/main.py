@@ -46,6 +46,7 @@ def up(
     data: Annotated[Path | None, typer.Option(help="Folder of datasets, by default .everspot/data.")] = None,
     no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
     iam_enforce: Annotated[bool, typer.Option("--iam-enforce", help="Hold roles to their policies.")] = False,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Accept what AWS would refuse or throttle.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,6 +66,7 @@ def up(
         boot_command=boot,
         data_dir=str(folder.resolve()),
         iam_enforce=iam_enforce,
+        lenient=lenient,
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
     )

@@ -21,6 +21,7 @@ class Command:
     boot_command: tuple[str, ...] | None
     data_dir: str | None
     iam_enforce: bool
+    lenient: bool
     script: str | None
     trace: str | None
 
@@ -34,4 +35,5 @@ class Command:
             boot_command=tuple(self.boot_command) if self.boot_command else None,
             data_dir=Path(self.data_dir) if self.data_dir else None,
             iam_enforce=self.iam_enforce,
+            lenient=self.lenient,
         )

@@ -47,6 +47,7 @@ class Options:
 
     `state_dir`: logs and instances' folders. `boot_command`: what an instance runs; None runs none at all.
     `data_dir`: folder of datasets that instances read. `iam_enforce`: refuse what a role's policies do not allow.
+    `lenient`: accept what AWS would refuse, throttle or tell late.
     """
 
     state_dir: Path
@@ -56,6 +57,7 @@ class Options:
     boot_command: tuple[str, ...] | None = (sys.executable, "-m", "everspot_train.agent.main")
     data_dir: Path | None = None
     iam_enforce: bool = False
+    lenient: bool = False
     delays: Delays = field(default_factory=Delays)
 
 

@@ -7,6 +7,7 @@ by the components.
 
 import inspect
 import json
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,17 @@ from typing import Any, cast
 
 import pulumi
 from everspot import AccountSetupArgs, InstanceTypeArgs, TrainingClusterArgs
-from everspot_core.problems import BadInputs, Problems, camel, near
+from everspot_core.problems import BadInputs, Problems, camel, shown
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where a stack does not set it."""
+
+
+LARGEST_SETTING = 256 * 1024
+"""Characters of one section, as the engine hands it over: aliases are resolved by then, so this bounds them too."""
+
+DEEPEST_SETTING = 12
+"""Levels of one section. The deepest input of a component has four."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +60,51 @@ def _section(problems: Problems, config: pulumi.Config, name: str, kind: type, s
     if text is None:
         return None
     here = problems.at(f"{config.name}:{name}")
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        here.add("", f"has to be a mapping, not {text!r}")
+    value = _read(here, text)
+    if value is None:
         return None
     parsed = parse(here, "", value, kind)
     if isinstance(parsed, dict):
         parsed["tags"] = {ENVIRONMENT: stack, **parsed.get("tags", {})}
     return parsed
+
+
+def _read(here: Problems, text: str) -> Any:
+    """The value that a section's JSON holds, or None and a problem."""
+    if len(text) > LARGEST_SETTING:
+        here.add("", f"has {len(text)} characters; a section holds {LARGEST_SETTING}")
+        return None
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+        deep = _deeper_than(value, DEEPEST_SETTING)
+    except RecursionError:
+        deep = True
+    except ValueError:
+        here.add("", f"has to be a mapping of plain values, not {shown(text)}")
+        return None
+    if deep:
+        here.add("", f"is nested deeper than {DEEPEST_SETTING} levels")
+        return None
+    here.need(value is not None, "", "is empty")
+    return value
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            part
+            for whole in layer
+            if isinstance(whole, dict | list)
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not layer:
+            return False
+    return True
 
 
 def parse(problems: Problems, name: str, value: Any, kind: Any) -> Any:
@@ -72,17 +116,24 @@ def parse(problems: Problems, name: str, value: Any, kind: Any) -> Any:
         return _mapping(problems.at(name), value, kind)
     origin = typing.get_origin(kind)
     if origin is list:
-        if not problems.need(isinstance(value, list), name, f"has to be a list, not {value!r}"):
+        if not problems.need(isinstance(value, list), name, f"has to be a list, not {shown(value)}"):
             return []
         (item,) = typing.get_args(kind)
         return [parse(problems, f"{name}[{index}]", entry, item) for index, entry in enumerate(value)]
     if origin is dict:
-        fits = isinstance(value, dict) and all(isinstance(entry, str) for entry in value.values())
-        problems.need(fits, name, f"has to be a mapping of texts, not {value!r}")
-        return value if fits else {}
+        return _texts(problems, name, value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         kind = str  # the component says which words it allows
     return _plain(problems, name, value, kind)
+
+
+def _texts(problems: Problems, name: str, value: Any) -> dict[str, str]:
+    if not problems.need(isinstance(value, dict), name, f"has to be a mapping of texts, not {shown(value)}"):
+        return {}
+    for key, entry in value.items():
+        fits = isinstance(entry, str)
+        problems.at(name).need(fits, str(key), f"has to be a text, not {shown(entry)}: put it into quotes")
+    return {key: entry for key, entry in value.items() if isinstance(entry, str)}
 
 
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -91,17 +142,16 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
     number = kind is float and isinstance(value, int) and not isinstance(value, bool)
     right = number or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
-    problems.need(right, name, f"has to be {_WORDS[kind]}, not {value!r}")
+    problems.need(right, name, f"has to be {_WORDS[kind]}, not {shown(value)}")
     return value if right else kind()
 
 
 def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:
-    if not problems.need(isinstance(value, Mapping), "", f"has to be a mapping, not {value!r}"):
+    if not problems.need(isinstance(value, Mapping), "", f"has to be a mapping, not {shown(value)}"):
         return {}
     hints = inspect.get_annotations(kind)
     names = {camel(key): key for key in hints}
-    for setting in value:
-        problems.need(setting in names, str(setting), f"is not a setting{near(str(setting), names)}")
+    problems.unknown(value, names, "is not a setting")
     parsed = {}
     for setting, key in names.items():
         if setting in value:
@@ -113,13 +163,15 @@ def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:
 
 def _bare(kind: Any) -> Any:
     """The kind inside NotRequired[…] and pulumi.Input[…]."""
-    if typing.get_origin(kind) in (typing.NotRequired, typing.Required):
+    origin = typing.get_origin(kind)
+    if origin in (typing.NotRequired, typing.Required):
         return _bare(typing.get_args(kind)[0])
-    plain = [arg for arg in typing.get_args(kind) if not isinstance(arg, typing.ForwardRef) and not _promise(arg)]
-    union = typing.get_origin(kind) is not None and len(typing.get_args(kind)) > len(plain)
-    return plain[0] if union else kind
+    if origin in (typing.Union, types.UnionType):
+        # An Input is the plain kind, or a promise of it: an awaitable or an Output, which no file can hold.
+        return next(arg for arg in typing.get_args(kind) if not _promise(arg))
+    return kind
 
 
 def _promise(kind: Any) -> bool:
     origin = typing.get_origin(kind)
-    return origin is not None and origin not in (list, dict) and not typing.is_typeddict(kind)
+    return isinstance(kind, typing.ForwardRef) or (origin is not None and origin not in (list, dict))

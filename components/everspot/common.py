@@ -46,19 +46,24 @@ def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
         problems.need(not reserved, f"tags.{name}", "tags under aws: and everspot: cannot be set")
 
 
+class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):
+    """Inputs that a component refuses. Served, it carries each of them to the caller's language; in a program of this
+    language it ends the program with its message, and without a traceback."""
+
+
 def raise_bad(problems: Problems, what: str) -> None:
     """Refuse a component's inputs, all at once.
 
     Raises:
-        pulumi.InputPropertiesError: if any problem was found; it carries each with the input's path.
+        BadComponentInputs: if any problem was found; it carries each with the input's path.
     """
     try:
         problems.raise_any(what)
     except BadInputs as bad:
         details: list[pulumi.InputPropertyErrorDetails] = [
-            {"property_path": problem.path, "reason": problem.reason} for problem in bad.problems
+            {"property_path": problem.path, "reason": problem.reason} for problem in bad.shown
         ]
-        raise pulumi.InputPropertiesError(str(bad), details) from None
+        raise BadComponentInputs(str(bad), details) from None
 
 
 def cluster_tags(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str, str]:

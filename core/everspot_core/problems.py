@@ -1,7 +1,7 @@
 """Bad inputs, collected by name and reported all at once instead of one by one."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -10,6 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 E = TypeVar("E", bound=StrEnum)
 M = TypeVar("M", bound=BaseModel)
+
+SHOWN_AT_MOST = 20
+"""Problems that a message tells one by one. Who has more of them mends the first ones first."""
+
+_TEXT_AT_MOST = 300  # of one problem's path, and of its reason
+_VALUE_AT_MOST = 80
+_WORD_AT_MOST = 64  # comparing longer words with every known one costs seconds, and suggests nothing
 
 
 @dataclass(frozen=True)
@@ -20,17 +27,26 @@ class Problem:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}" if self.path else self.reason
+        reason = cut(self.reason, _TEXT_AT_MOST)
+        return f"{cut(self.path, _TEXT_AT_MOST)}: {reason}" if self.path else reason
 
 
 class BadInputs(ValueError):
-    """Raised once for all problems of one thing; the message has a line for each."""
+    """Raised once for all problems of one thing; the message has a line for each of the first `SHOWN_AT_MOST`, and
+    says how many more there are. `problems` has them all."""
 
     def __init__(self, what: str, problems: Iterable[Problem]):
         self.problems = tuple(problems)
-        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.shown)
         count = len(self.problems)
+        if count > SHOWN_AT_MOST:
+            lines += f"\n  … and {count - SHOWN_AT_MOST} more"
         super().__init__(f"{what} has {count} bad input{'' if count == 1 else 's'}:{lines}")
+
+    @property
+    def shown(self) -> tuple[Problem, ...]:
+        """The problems that the message tells."""
+        return self.problems[:SHOWN_AT_MOST]
 
 
 class Problems:
@@ -59,13 +75,22 @@ class Problems:
             self.add(name, reason)
         return holds
 
+    def unknown(self, given: Iterable[object], known: Collection[str], reason: str) -> None:
+        """Note every name of `given` that is not among the known ones, with what it may have been meant as."""
+        for name in given:
+            if name not in known:
+                # Looking for what was meant is dear, and nobody reads it beyond the first few.
+                meant = near(str(name), known) if len(self._found) < SHOWN_AT_MOST else ""
+                self.add(cut(str(name), _VALUE_AT_MOST), reason + meant)
+
     def choice(self, kind: type[E], value: object, name: str) -> E | None:
         """`value` as a member of an enumeration; otherwise None and a problem that lists what is allowed."""
         try:
             return kind(str(value))
         except ValueError:
             allowed = [member.value for member in kind]
-            self.add(name, f"{str(value)!r} is not allowed{near(str(value), allowed)}; one of: {', '.join(allowed)}")
+            meant = near(str(value), allowed)
+            self.add(name, f"{shown(str(value))} is not allowed{meant}; one of: {', '.join(allowed)}")
             return None
 
     def model(self, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
@@ -101,5 +126,21 @@ def camel(name: str) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """` (did you mean x?)`, or nothing when no known word is close."""
+    if len(word) > _WORD_AT_MOST:
+        return ""
     matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
     return f" (did you mean {' or '.join(matches)}?)" if matches else ""
+
+
+def shown(value: object) -> str:
+    """A value as its author wrote it, for a message: cut where it is long."""
+    if isinstance(value, str):
+        return cut(repr(value[: _VALUE_AT_MOST + 1]), _VALUE_AT_MOST)
+    if isinstance(value, Collection) and len(value) > _VALUE_AT_MOST:
+        return f"a {type(value).__name__} of {len(value)}"
+    return cut(repr(value), _VALUE_AT_MOST)
+
+
+def cut(text: str, most: int) -> str:
+    """At most `most` characters of a text, an ellipsis in the place of the rest."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

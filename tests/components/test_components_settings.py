@@ -76,7 +76,7 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
         settings.read_settings(config, stack="dev")
     text = str(refused.value)
     for part in (
-        "everspot:cluster.tags: has to be a mapping of texts",
+        "everspot:cluster.tags.Project: has to be a text, not 3: put it into quotes",
         "everspot:cluster.zone: is not a setting (did you mean zones",
         "everspot:cluster.protect: has to be true or false, not 'yes'",
         "everspot:cluster.capacity.target: has to be a whole number, not 'five'",
@@ -90,3 +90,52 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
 def test_an_empty_stack_says_what_it_may_declare(settings: Any) -> None:
     with pytest.raises(pulumi.RunError, match="everspot:account, everspot:cluster or both"):
         settings.read_settings(Config(), stack="dev")
+
+
+CAPACITY = {"target": 1, "instanceTypes": ["g5.xlarge"]}
+TAGS = {"Project": "vision", "Team": "ml"}
+
+
+def test_an_existing_vpc_can_be_written_into_a_stack_file(settings: Any) -> None:
+    config = Config(cluster={"tags": TAGS, "vpcId": "vpc-1", "subnetIds": ["subnet-1"], "capacity": CAPACITY})
+    found = settings.read_settings(config, stack="dev").cluster
+    assert (found["vpc_id"], found["subnet_ids"]) == ("vpc-1", ["subnet-1"])
+
+
+def refusal(settings: Any, config: Config) -> str:
+    with pytest.raises(pulumi.RunError) as refused:
+        settings.read_settings(config, stack="dev")
+    return str(refused.value)
+
+
+def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: Any) -> None:
+    text = refusal(settings, Config(cluster={f"zone{'s' * 25}{n}": 1 for n in range(5_000)}))
+    assert "has 5002 bad inputs" in text  # tags and capacity are missing
+    assert text.count("\n  - ") == 20
+    assert text.endswith("… and 4982 more")
+    assert len(text) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 900 + "]" * 900, "is nested deeper than 12 levels"),
+        ("[" * 100_000, "is nested deeper than 12 levels"),
+        ('{"tags": "' + "x" * 300_000 + '"}', "has 300012 characters; a section holds 262144"),
+        ('{"tags": NaN}', "has to be a mapping of plain values"),
+        ('{"tags": 1' + "0" * 5_000 + "}", "has to be a mapping of plain values"),
+        ("plain", "has to be a mapping of plain values, not 'plain'"),
+        ("null", "is empty"),
+        ("[]", "has to be a mapping, not []"),
+    ],
+)
+def test_what_no_section_can_be_is_refused_before_it_is_read(settings: Any, text: str, reason: str) -> None:
+    config = Config()
+    config.values["cluster"] = text
+    assert f"everspot:cluster: {reason}" in refusal(settings, config)
+
+
+def test_long_values_are_cut(settings: Any) -> None:
+    text = refusal(settings, Config(cluster={"tags": TAGS, "protect": "y" * 100_000, "capacity": CAPACITY}))
+    assert "protect: has to be true or false, not 'yyy" in text
+    assert len(text) < 500

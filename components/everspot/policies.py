@@ -13,8 +13,11 @@ Statement = dict[str, Any]
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
-SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/")
+SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/")
 """Prefixes of the control bucket that schedulers write."""
+
+SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/")
+"""Prefixes of the control bucket from which schedulers take documents away."""
 
 
 def trust_ec2() -> Document:
@@ -66,8 +69,9 @@ def scheduler_policy(
         _read_control(control_arn),
         _list("ListControl", control_arn),
         _allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
-        # A drill is a request that is taken away once it has been carried out, so that it happens once.
-        _allow("ForgetDrills", ["s3:DeleteObject"], _under(control_arn, ("drills/",))),
+        # A drill is taken away once it has been carried out, so that it happens once. The documents of finished jobs
+        # and of ended instances leave the tables that every tick lists, once they have been written elsewhere.
+        _allow("ForgetDrillsAndWhatIsOver", ["s3:DeleteObject"], _under(control_arn, SCHEDULER_DELETES)),
         _allow(
             # Describe calls of EC2 take no resource (Service Authorization Reference, "Actions defined by Amazon EC2").
             "SeeInstancesAndPrices",

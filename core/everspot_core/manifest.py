@@ -43,6 +43,11 @@ class Limits(Frozen):
         validate_default=True,
         description="An instance whose agent has not reported by then ends itself.",
     )
+    archive_after: Duration = Field(
+        default="1h",
+        validate_default=True,
+        description="What has ended for so long leaves the tables that the scheduler lists.",
+    )
     stop_margin: Duration = Field(
         default="5s", validate_default=True, description="Kill what still runs this long before the instance is taken."
     )

@@ -1,5 +1,6 @@
 """Remembers: job records, leases, events and checkpoints, in two buckets, by conditional writes."""
 
+from everspot_store.archive import Archive
 from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
@@ -25,6 +26,7 @@ from everspot_store.store import Store
 from everspot_store.table import Table
 
 __all__ = [
+    "Archive",
     "BadDocument",
     "Bucket",
     "CheckpointCorrupt",

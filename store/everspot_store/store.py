@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from everspot_core import lease as transitions
 from everspot_core.clock import Clock
+from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.records import (
@@ -24,6 +25,7 @@ from everspot_core.records import (
 )
 
 from everspot_store import code
+from everspot_store.archive import Archive
 from everspot_store.backend import Guard, Versioned
 from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
@@ -65,6 +67,7 @@ class Store:
         self.ends = Table(control, "ledger/ends", EndRecord)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
         self._events = Table(control, "events", Event)
+        self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills))
         self._prices = Table(control, "ledger/prices", PricePoint)
         self._logs = Stream(data, "logs", ".log")
         self._metrics = Stream(data, "metrics", ".jsonl")
@@ -197,6 +200,21 @@ class Store:
     def checkpoints(self, job_id: str, epoch: int | None = None, guard: Guard | None = None) -> Checkpoints:
         """The checkpoints of a job: for its owner under `epoch`, or for reading. `guard`: the lease is still valid."""
         return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard)
+
+    def dossier(self, job_id: str, *, brief: bool = False) -> Dossier | None:
+        """All that is known of a job, archived or not; None: it was never submitted. `brief` as for `events`.
+
+        Raises:
+            BadDocument: if one of its documents cannot be read.
+        """
+        submission = self.jobs.get(job_id)
+        if submission is not None:
+            record = self.records.get(job_id)
+            events = self.events(job_id, brief=brief)
+            if self.jobs.get(job_id) is not None:  # else it was archived meanwhile, and what was read may lack much
+                found = record.value if record is not None else None
+                return Dossier(submission=submission.value, record=found, events=events)
+        return self.archive.get(job_id)
 
     # History
 

@@ -4,7 +4,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -17,7 +17,9 @@ from everspot_store.errors import BadDocument, StoreUnavailable
 
 D = TypeVar("D", bound=Document)
 
-_READERS = 8
+READERS = 32
+"""Documents that are read at the same time: a read waits for the network and not for a core."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -82,6 +84,16 @@ class Table(Generic[D]):
         """The documents that were there at the last scan of the whole table and could not be read."""
         return self._unreadable
 
+    def names(self, under: str = "") -> list[str]:
+        """The ids of all documents, or of those that begin with `under` (whole segments), in order: one listing."""
+        listed = (entry.key for entry in self.bucket.list(f"{self.prefix}{under}"))
+        return [key[len(self.prefix) : -len(".json")] for key in listed if key.endswith(".json")]
+
+    def read(self, ids: Sequence[str]) -> dict[str, Versioned[D]]:
+        """These documents, read side by side and not remembered. Left out: those that are gone and, with a word in
+        the log, those that cannot be read."""
+        return self._read(list(ids))[0]
+
     def create(self, id: str, doc: D) -> Versioned[D] | None:
         """Write a document that must not exist. None: somebody else was first."""
         return self._conditional(id, doc, None)
@@ -125,7 +137,7 @@ class Table(Generic[D]):
     def _read(self, ids: list[str]) -> tuple[dict[str, Versioned[D]], list[str]]:
         """The documents, less those that are gone by now; and the ids of those that cannot be read."""
         if len(ids) > 1:
-            with ThreadPoolExecutor(min(_READERS, len(ids)), thread_name_prefix="everspot-scan") as pool:
+            with ThreadPoolExecutor(min(READERS, len(ids)), thread_name_prefix="everspot-scan") as pool:
                 found = list(pool.map(self._get_or_error, ids))
         else:
             found = [self._get_or_error(id) for id in ids]

@@ -19,6 +19,13 @@ NEEDED_ON_AWS = {
     ): "Amazon S3 User Guide, Multipart upload API and permissions: a failed upload of "
     "a large part is cleaned up; the parts of this road's checkpoints are too small to be uploaded in pieces",
     ("s3:GetObject", "datasets/*"): "the trainer fetches datasets that lie in the store; this road's are synthetic",
+    **{
+        ("s3:DeleteObject", f"{prefix}/*"): "docs/store.md, Archive: an hour after a job's or an instance's end, for "
+        "which this road is too short"
+        for prefix in ("jobs", "cancels", "events", "records", "assignments", "instances")
+    },
+    ("s3:PutObject", "archive/*"): "docs/store.md, Archive: as above",
+    ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this road has none",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",
 } | {

@@ -1,0 +1,131 @@
+"""Finished jobs: out of the tables that every tick lists, into one document each, by month.
+
+The order of the writes is what makes this safe at every point at which its writer may die:
+
+1. the archive's document is created, once;
+2. the submission is deleted. Without one there is no job for a scheduler, whatever else is left; were the record
+   deleted first, the submission alone would read as a job that waits;
+3. requests and events are deleted;
+4. the record goes last: one without a submission is how the next scheduler finds what is left to be deleted.
+
+Whoever reads both places reads the archive last: what has left the tables by then is there.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+from everspot_core.dossier import Dossier, month_of
+from everspot_core.job import JobSubmission
+from everspot_core.records import Event, JobRecord, Request
+
+from everspot_store.bucket import Bucket
+from everspot_store.errors import BadDocument, StoreUnavailable
+from everspot_store.events import ordered
+from everspot_store.table import READERS, Table
+
+PREFIX = "archive"
+
+
+class Archive:
+    """The finished jobs of a cluster. Thread-safe.
+
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(
+        self,
+        control: Bucket,
+        jobs: Table[JobSubmission],
+        records: Table[JobRecord],
+        events: Table[Event],
+        requests: tuple[Table[Request], Table[Request]],
+    ) -> None:
+        self._table = Table(control, PREFIX, Dossier)
+        self._jobs, self._records, self._events = jobs, records, events
+        self._cancels, self._drills = requests
+
+    # Reading
+
+    def keys(self, since: datetime | None = None) -> dict[str, str]:
+        """The archived jobs, each with the name of its document (`2026-01/job`), in order of months.
+
+        Args:
+            since: Without the jobs that ended in earlier months.
+        """
+        first = since.strftime("%Y-%m") if since is not None else ""
+        listed = (
+            entry.key.removeprefix(f"{PREFIX}/").removesuffix(".json")
+            for entry in self._table.bucket.list(f"{PREFIX}/")
+        )
+        return {name.partition("/")[2]: name for name in listed if name.partition("/")[0] >= first}
+
+    def get(self, job_id: str) -> Dossier | None:
+        """One archived job; None: it is not archived.
+
+        Raises:
+            BadDocument: if its document cannot be read.
+        """
+        name = self.keys().get(job_id)
+        return self._document(name) if name is not None else None
+
+    def read(self, names: Iterable[str]) -> dict[str, Dossier]:
+        """Documents by their names (the values of `keys`), by job, read side by side. One that is gone, or cannot be
+        read, is left out; the latter is logged."""
+        found = self._table.read(list(names))
+        return {document.value.job_id: document.value for document in found.values()}
+
+    # Moving
+
+    def move(self, submission: JobSubmission, record: JobRecord, now: datetime) -> Dossier:
+        """Archive a job that has ended: write its document, then delete what it was made from. Idempotent: what an
+        earlier call has left half done is finished.
+
+        Raises:
+            ValueError: if the job has not ended.
+            BadDocument: if there is a document of this name that cannot be read; nothing is deleted then.
+        """
+        name = f"{month_of(record)}/{record.job_id}"
+        told = self._events.names(f"{record.job_id}/")
+        events = self._events.read(told)
+        if missing := sorted(set(told) - set(events)):
+            raise BadDocument(self._events.key(missing[0]), f"job {record.job_id} is not archived without it")
+        dossier = Dossier(
+            submission=submission, record=record, events=ordered([e.value for e in events.values()]), archived_at=now
+        )
+        if self._table.create(name, dossier) is None:
+            there = self._document(name)
+            if there is None:
+                raise StoreUnavailable(f"{self._table.key(name)} is neither there nor can it be created")
+            dossier = there  # the first one that was written counts
+        self._delete(record.job_id)
+        return dossier
+
+    def finish(self, job_id: str, record: JobRecord) -> bool:
+        """Delete what a crash has left of an archived job, of which only the record was found. False: it is not in
+        the archive, and nothing is deleted."""
+        name = f"{month_of(record)}/{job_id}" if record.state.final else self.keys().get(job_id)
+        if name is None or self._document(name) is None:
+            return False
+        self._delete(job_id)
+        return True
+
+    def _document(self, name: str) -> Dossier | None:
+        found = self._table.get(name)
+        return found.value if found is not None else None
+
+    def _delete(self, job_id: str) -> None:
+        self._jobs.delete(job_id)
+        _each(self._cancels.delete, [job_id])
+        _each(self._drills.delete, self._drills.names(f"{job_id}/"))
+        _each(self._events.delete, self._events.names(f"{job_id}/"))
+        self._records.delete(job_id)
+
+
+def _each(delete: Callable[[str], None], names: list[str]) -> None:
+    if len(names) < 2:
+        for name in names:
+            delete(name)
+        return
+    with ThreadPoolExecutor(min(READERS, len(names)), thread_name_prefix="everspot-archive") as pool:
+        list(pool.map(delete, names))

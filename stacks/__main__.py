@@ -2,7 +2,7 @@
 
 import pulumi
 from everspot import AccountSetup, AccountSetupArgs, TrainingCluster, TrainingClusterArgs
-from settings import read_settings
+from settings import cluster_name, read_settings
 
 settings = read_settings(pulumi.Config(), stack=pulumi.get_stack())
 
@@ -14,7 +14,7 @@ if settings.account is not None:
 
 if settings.cluster is not None:
     spec: TrainingClusterArgs = settings.cluster
-    cluster = TrainingCluster(f"everspot-{pulumi.get_stack()}", spec)
+    cluster = TrainingCluster(cluster_name(pulumi.get_stack()), spec)
     pulumi.export("cluster", cluster.cluster)
     pulumi.export("controlUrl", cluster.control_url)
     pulumi.export("dataUrl", cluster.data_url)

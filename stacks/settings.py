@@ -16,7 +16,11 @@ from typing import Any, cast
 
 import pulumi
 from everspot import AccountSetupArgs, InstanceTypeArgs, TrainingClusterArgs
+from everspot.common import CLUSTER_AT_MOST
 from everspot_core.problems import BadInputs, Problems, camel, shown
+
+PREFIX = "everspot-"
+"""What comes before a stack's name in the name of its cluster."""
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where a stack does not set it."""
@@ -46,6 +50,8 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
     problems = Problems()
     account = _section(problems, config, "account", AccountSetupArgs, stack)
     cluster = _section(problems, config, "cluster", TrainingClusterArgs, stack)
+    if cluster is not None:
+        _check_stack(problems, stack)
     if account is None and cluster is None and not problems.found:
         problems.add("", "a stack declares everspot:account, everspot:cluster or both")
     try:
@@ -53,6 +59,23 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
     except BadInputs as bad:
         raise pulumi.RunError(str(bad)) from None  # which the engine shows without a traceback
     return Settings(cast(AccountSetupArgs | None, account), cast(TrainingClusterArgs | None, cluster))
+
+
+def cluster_name(stack: str) -> str:
+    """Name of the cluster that a stack declares."""
+    return f"{PREFIX}{stack}"
+
+
+def _check_stack(problems: Problems, stack: str) -> None:
+    room = CLUSTER_AT_MOST - len(PREFIX)
+    problems.need(
+        len(stack) <= room,
+        "",
+        f"the stack's name has {len(stack)} characters and may have {room}: with {PREFIX} before it, it names the "
+        f"cluster, and {CLUSTER_AT_MOST} characters of that fit into the names of roles and buckets",
+    )
+    plain = all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in stack) and not stack.endswith("-")
+    problems.need(plain, "", f"the stack's name, {stack!r}, names the cluster: lower-case letters, digits and dashes")
 
 
 def _section(problems: Problems, config: pulumi.Config, name: str, kind: type, stack: str) -> Any:

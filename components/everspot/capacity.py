@@ -1,11 +1,13 @@
 """The settings of a fleet as its author writes them, and their check against the catalogue."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from everspot_core import catalogue
+from everspot_core.bounds import sound_numbers
 from everspot_core.catalogue import InstanceType
 from everspot_core.fleet import (
+    OVERRIDES_AT_MOST,
     Capacity,
     OnDemandAllocation,
     SpotAllocation,
@@ -110,6 +112,7 @@ def capacity_of(args: CapacityArgs) -> Capacity:
 
 def check_capacity(problems: Problems, args: CapacityArgs, subnets: int) -> None:
     """Add everything that is wrong with a fleet's settings."""
+    args = cast(CapacityArgs, sound_numbers(problems, args))
     known = {**catalogue.builtin().types, **_declared(problems, args)}
     for index, entry in enumerate(args["instance_types"]):
         name = entry["type"]
@@ -137,17 +140,13 @@ def check_capacity(problems: Problems, args: CapacityArgs, subnets: int) -> None
 def _check_options(problems: Problems, args: CapacityArgs) -> None:
     rebalance = args.get("capacity_rebalance")
     if rebalance is not None:
-        delay = int(rebalance["termination_delay"])
-        problems.need(
-            120 <= delay <= 7200,
-            "capacityRebalance.terminationDelay",
-            f"has to lie between 120 and 7200 seconds, not {delay}",
-        )
+        delay = rebalance["termination_delay"]
+        problems.number(delay, "capacityRebalance.terminationDelay", 120, 7200, whole=True)
     pools = args.get("lowest_price_pools")
     if pools is not None:
         lowest = args.get("spot_allocation") == SpotAllocation.LOWEST_PRICE
         problems.need(lowest, "lowestPricePools", "goes with spotAllocation lowest-price only")
-        problems.need(pools >= 1, "lowestPricePools", f"has to be at least 1, not {int(pools)}")
+        problems.number(pools, "lowestPricePools", 1, OVERRIDES_AT_MOST, whole=True)
 
 
 def _choice(entry: InstanceTypeArgs) -> TypeChoice:

@@ -222,6 +222,8 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     """
     problems = Problems()
     common.check_common(problems, name, args["tags"])
+    common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+    common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
     network = _network_args(name, args)
     check_network(problems, network)
     check_capacity(

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pulumi
-from everspot_core.problems import BadInputs, Problems
+from everspot_core.problems import BadInputs, Problems, camel, shown
+from everspot_core.tags import arn_problem, tag_problems
 
 PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""
@@ -19,7 +21,16 @@ ROLE_TAG = "everspot:role"
 """Tag of instances: agent or scheduler."""
 
 # What is made of it has to fit: names of rules and roles (64) and of buckets (63), with suffix and random digits.
-_CLUSTER_NAME = re.compile(r"^[a-z][a-z0-9-]{1,30}[a-z0-9]$")
+CLUSTER_AT_MOST = 32
+"""Characters of a cluster's name."""
+
+RANDOM = 8
+"""Characters that Pulumi puts behind a name."""
+
+OWN_TAGS = 3
+"""Tags of instances that Everspot sets itself: cluster, role and Name. So 47 are the user's."""
+
+_CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]$")
 
 
 def token(kind: str) -> str:
@@ -32,18 +43,37 @@ def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> N
     problems.need(
         bool(_CLUSTER_NAME.match(cluster)),
         "cluster",
-        f"{cluster!r} has to be 3 to 32 lower-case letters, digits and dashes, beginning with a letter",
+        f"{shown(cluster)} has to be 3 to {CLUSTER_AT_MOST} lower-case letters, digits and dashes, "
+        "beginning with a letter",
     )
     check_tags(problems, tags)
 
 
+def check_name(problems: Problems, name: str, suffix: str, most: int, what: str) -> None:
+    """Add that a component's name makes a resource's name too long. `suffix`: the longest that is put behind it;
+    `most`: characters that AWS allows; `what`: the resource. Pulumi adds a dash and seven random digits."""
+    room = most - len(suffix) - RANDOM
+    problems.need(
+        len(name) <= room,
+        "name",
+        f"{shown(name)} has {len(name)} characters; the name of its {what} leaves room for {room}",
+    )
+
+
 def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with tags: mandatory ones that are missing or empty, and names that Everspot sets itself."""
+    """Add what is wrong with tags: mandatory ones that are missing or empty, names that Everspot sets itself, and what
+    any service in use would refuse."""
     missing = [name for name in MANDATORY_TAGS if not tags.get(name)]
     problems.need(not missing, "tags", f"mandatory and missing: {', '.join(missing)}")
-    for name in tags:
-        reserved = name.startswith(("aws:", f"{PACKAGE}:"))
-        problems.need(not reserved, f"tags.{name}", "tags under aws: and everspot: cannot be set")
+    tag_problems(problems.at("tags"), tags, own=OWN_TAGS, reserved=("aws:", f"{PACKAGE}:"))
+
+
+def check_arn(problems: Problems, args: Mapping[str, Any], key: str, service: str, resource: str) -> None:
+    """Add that an input, where it is given as a text, is not the ARN of such a resource."""
+    given = args.get(key)
+    if isinstance(given, str):
+        reason = arn_problem(given, service, resource)
+        problems.need(reason is None, camel(key), reason or "")
 
 
 class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):

@@ -55,10 +55,11 @@ class InterruptionEvents(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: InterruptionEventsArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("InterruptionEvents"), name, {}, opts)
-        days = int(args.get("dead_letter_days", 14))
+        days = args.get("dead_letter_days", 14)
         problems = Problems()
         common.check_common(problems, args["cluster"], args["tags"])
-        problems.need(1 <= days <= 14, "deadLetterDays", f"has to lie between 1 and 14, not {days}")
+        common.check_name(problems, name, "-interruption", 64, "rules")
+        problems.number(days, "deadLetterDays", 1, 14, whole=True)
         common.raise_bad(problems, f"InterruptionEvents {name}")
         child = pulumi.ResourceOptions(parent=self)
         tags = common.cluster_tags(args["cluster"], args["tags"])
@@ -73,7 +74,7 @@ class InterruptionEvents(pulumi.ComponentResource):
         )
         dead = sqs.Queue(
             f"{name}-dead",
-            message_retention_seconds=days * 24 * 3600,
+            message_retention_seconds=int(days) * 24 * 3600,
             sqs_managed_sse_enabled=True,
             tags=tags,
             opts=child,

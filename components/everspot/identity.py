@@ -49,6 +49,9 @@ class Identity(pulumi.ComponentResource):
         super().__init__(common.token("Identity"), name, {}, opts)
         problems = Problems()
         common.check_common(problems, args["cluster"], args["tags"])
+        common.check_name(problems, name, f"-{Role.SCHEDULER.value}", 64, "roles")
+        common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+        common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
         common.raise_bad(problems, f"Identity {name}")
         self._name, self._args = name, args
         key = pulumi.Output.from_input(args.get("kms_key_arn"))

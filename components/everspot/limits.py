@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Cloud, Limits, Manifest, limit_problems
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -35,14 +35,8 @@ class LimitsArgs(TypedDict):
 def check_limits(problems: Problems, args: LimitsArgs) -> None:
     """Add what is wrong with the durations, one by one and together."""
     limits = problems.model(Limits, args)
-    if limits is None:
-        return
-    problems.need(
-        limits.lease_ttl >= 2 * limits.beat_every,
-        "leaseTtl",
-        f"{limits.lease_ttl.total_seconds():g}s has to be at least twice beatEvery "
-        f"({limits.beat_every.total_seconds():g}s): one lost heartbeat must not end a job",
-    )
+    if limits is not None:
+        limit_problems(problems, limits)
 
 
 def build_manifest(

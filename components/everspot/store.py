@@ -1,6 +1,7 @@
 """The cluster's memory: two buckets, of which no instance is ever the owner."""
 
 import json
+import re
 from typing import NotRequired, TypedDict
 
 import pulumi
@@ -14,6 +15,9 @@ NONCURRENT_DAYS = 7
 
 ABORT_UPLOAD_DAYS = 2
 """Days after which the parts of an upload that nobody finished are removed."""
+
+
+_BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*$")  # Amazon S3 User Guide, "General purpose bucket naming rules"
 
 
 class StoreArgs(TypedDict):
@@ -56,6 +60,11 @@ class Store(pulumi.ComponentResource):
         super().__init__(common.token("Store"), name, {}, opts)
         problems = Problems()
         common.check_common(problems, args["cluster"], args["tags"])
+        common.check_name(problems, name, "-control", 63, "buckets")
+        problems.need(
+            bool(_BUCKET_NAME.match(name)), "name", f"{name!r} begins the buckets' names: a-z, 0-9, dots and dashes"
+        )
+        common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
         common.raise_bad(problems, f"Store {name}")
         self._args = args
         self._retain = args.get("retain", True)

@@ -9,8 +9,9 @@ from datetime import date
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from everspot_core.documents import Frozen
 
@@ -23,16 +24,24 @@ class InstanceType(Frozen):
 
     name: str
     arch: str = Field(default="x86_64", description="x86_64 or arm64.")
-    vcpus: int = Field(ge=1)
-    memory_gib: float = Field(gt=0)
-    gpus: int = Field(default=0, ge=0)
+    vcpus: int = Field(ge=1, le=10_000)
+    memory_gib: float = Field(gt=0, le=1_000_000)
+    gpus: int = Field(default=0, ge=0, le=1_000)
     gpu: str | None = None
-    gpu_memory_gib: float = Field(default=0, ge=0)
+    gpu_memory_gib: float = Field(default=0, ge=0, le=10_000)
     on_demand_usd_per_hour: float | None = Field(
         default=None,
         gt=0,
+        le=10_000,
         description="Only for types declared in place; the catalogue keeps prices by region and date.",
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"has to be a number or a text, not {str(value).lower()}")
+        return value
 
 
 class Price(Frozen):

@@ -22,7 +22,10 @@ def parse_duration(value: Any) -> Any:
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(n + u for n, u in parts) != text:
         raise ValueError(f"{value!r} is not a duration; write for example 45s, 10m, 1h30m or 2d")
-    return timedelta(**{_UNIT[u]: sum(float(n) for n, v in parts if v == u) for _, u in parts})
+    try:
+        return timedelta(**{_UNIT[u]: sum(float(n) for n, v in parts if v == u) for _, u in parts})
+    except OverflowError:
+        raise ValueError(f"{value[:40]!r} is longer than time itself is counted") from None
 
 
 def format_duration(value: timedelta) -> str:

@@ -5,12 +5,14 @@ metadata service. The same document, as `cluster.json` in the control bucket, is
 no secrets. What differs between instances (id, type, zone, market) is asked of the metadata service.
 """
 
+from datetime import timedelta
 from enum import StrEnum
 
 from pydantic import Field, field_validator
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.documents import Document, Duration, Frozen
+from everspot_core.documents import Document, Duration, Frozen, format_duration, parse_duration
+from everspot_core.problems import Problems, camel
 from everspot_core.records import Role
 
 USER_DATA_LIMIT = 16 * 1024
@@ -58,6 +60,35 @@ class Limits(Frozen):
         if value.total_seconds() < 5:
             raise ValueError("beat_every must be at least 5s: no object is rewritten more often than that")
         return value
+
+
+LIMIT_BOUNDS = {
+    "lease_ttl": ("10s", "1h"),
+    "beat_every": ("5s", "10m"),
+    "poll_every": ("0.1s", "5m"),
+    "tick_every": ("0.1s", "10m"),
+    # A notice leaves 120 s on AWS and 30 s on GCP; AWS advises to ask every 5 s.
+    "notice_poll": ("0.1s", "15s"),
+    "idle_limit": ("10s", "7d"),
+    "orphan_limit": ("30s", "1d"),
+    "boot_deadline": ("1m", "2h"),
+    "stop_margin": ("0s", "1m"),
+}
+"""Shortest and longest duration of each limit. Beyond them a cluster would ask too often, or hear too late."""
+
+
+def limit_problems(problems: Problems, limits: Limits) -> None:
+    """Add each duration that lies outside of its bounds, and those that do not go together."""
+    for name, (low, high) in LIMIT_BOUNDS.items():
+        value: timedelta | None = getattr(limits, name)
+        if value is not None and not parse_duration(low) <= value <= parse_duration(high):
+            problems.add(camel(name), f"has to lie between {low} and {high}, not {format_duration(value)}")
+    problems.need(
+        limits.lease_ttl >= 2 * limits.beat_every,
+        "leaseTtl",
+        f"{format_duration(limits.lease_ttl)} has to be at least twice beatEvery "
+        f"({format_duration(limits.beat_every)}): one lost heartbeat must not end a job",
+    )
 
 
 class Standing(Frozen):

@@ -1,6 +1,7 @@
 """Bad inputs, collected by name and reported all at once instead of one by one."""
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -82,6 +83,19 @@ class Problems:
                 # Looking for what was meant is dear, and nobody reads it beyond the first few.
                 meant = near(str(name), known) if len(self._found) < SHOWN_AT_MOST else ""
                 self.add(cut(str(name), _VALUE_AT_MOST), reason + meant)
+
+    def number(self, value: object, name: str, low: float, high: float, *, whole: bool = False) -> bool:
+        """Note that a value is no number between `low` and `high`; `whole`: nor a whole one. Returns whether it is.
+
+        True and False are no numbers; a whole number may come as a float, as it does over the wire.
+        """
+        kind = "a whole number" if whole else "a number"
+        finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not finite or (whole and value != int(value)):  # type: ignore[call-overload]
+            self.add(name, f"has to be {kind}, not {shown(value)}")
+            return False
+        inside = low <= value <= high  # type: ignore[operator]
+        return self.need(inside, name, f"has to lie between {low:.10g} and {high:.10g}, not {shown(value)}")
 
     def choice(self, kind: type[E], value: object, name: str) -> E | None:
         """`value` as a member of an enumeration; otherwise None and a problem that lists what is allowed."""

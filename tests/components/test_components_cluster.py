@@ -176,20 +176,20 @@ def test_buckets_are_private_encrypted_and_keep_old_data(cluster: Cluster) -> No
 
 
 def test_a_customer_key_brings_its_endpoint_its_encryption_and_its_permission(cluster: Cluster) -> None:
-    recorder = cluster(kms_key_arn="arn:aws:kms:eu-west-1:1:key/k")
+    recorder = cluster(kms_key_arn="arn:aws:kms:eu-west-1:111122223333:key/k")
     assert recorder.named().keys() - EXPECTED.keys() == {"train-network-endpoint-kms"}
     (rule,) = recorder.inputs("train-store-data-encryption")["rules"]
     assert rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] == "aws:kms"
     for role in ("agent", "scheduler"):
         policy = json.loads(recorder.inputs(f"train-identity-{role}-permissions")["policy"])
         (use,) = [s for s in policy["Statement"] if s["Sid"] == "UseTheKey"]
-        assert use["Resource"] == ["arn:aws:kms:eu-west-1:1:key/k"]
+        assert use["Resource"] == ["arn:aws:kms:eu-west-1:111122223333:key/k"]
 
 
 def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:
-    recorder = cluster(permissions_boundary_arn="arn:aws:iam::1:policy/edge")
+    recorder = cluster(permissions_boundary_arn="arn:aws:iam::111122223333:policy/edge")
     roles = recorder.of("aws:iam/role:Role")
-    assert [r.inputs["permissionsBoundary"] for r in roles] == ["arn:aws:iam::1:policy/edge"] * 2
+    assert [r.inputs["permissionsBoundary"] for r in roles] == ["arn:aws:iam::111122223333:policy/edge"] * 2
 
 
 def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:

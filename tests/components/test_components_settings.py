@@ -139,3 +139,13 @@ def test_long_values_are_cut(settings: Any) -> None:
     text = refusal(settings, Config(cluster={"tags": TAGS, "protect": "y" * 100_000, "capacity": CAPACITY}))
     assert "protect: has to be true or false, not 'yyy" in text
     assert len(text) < 500
+
+
+def test_the_stacks_own_name_is_named_where_it_does_not_fit(settings: Any) -> None:
+    config = Config(cluster={"tags": TAGS, "zones": ["eu-west-1a"], "imageId": "ami-1", "capacity": CAPACITY})
+    with pytest.raises(pulumi.RunError, match="the stack's name has 24 characters and may have 23"):
+        settings.read_settings(config, stack="s" * 24)
+    with pytest.raises(pulumi.RunError, match="the stack's name, 'Dev_1', names the cluster: lower-case"):
+        settings.read_settings(config, stack="Dev_1")
+    found = settings.read_settings(config, stack="s" * 23)
+    check_cluster(settings.cluster_name("s" * 23), found.cluster)

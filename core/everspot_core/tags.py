@@ -1,0 +1,80 @@
+"""Tags and names that every AWS service in use accepts, so that a bad one is refused before anything exists.
+
+Sources: the service models of botocore. IAM's `tagKeyType` and `tagValueType` are the strictest: letters, digits,
+separators and `_.:/=+-@`, 128 and 256 characters; EC2 and S3 document the same set ("Tag your Amazon EC2 resources",
+"Tag restrictions"). Fifty tags per resource: EC2, S3, SQS, EventBridge and Auto Scaling alike. IAM takes keys that
+differ in case only for the same key (IAM User Guide, "Rules for tagging in IAM and AWS STS").
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from everspot_core.problems import Problems, shown
+
+TAGS_AT_MOST = 50
+"""Tags of one resource, on every service in use."""
+
+KEY_AT_MOST = 128
+"""Characters of a tag's key."""
+
+VALUE_AT_MOST = 256
+"""Characters of a tag's value."""
+
+_SIGNS = "_.:/=+-@"
+_ALLOWED = f"letters, digits, spaces and {_SIGNS}"
+
+ZONE = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])$")
+"""Name of an availability zone or local zone."""
+
+_ARN = re.compile(
+    r"^arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>\d{12}|aws)?:(?P<rest>\S+)$"
+)
+
+
+def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, reserved: tuple[str, ...]) -> None:
+    """Add what is wrong with the tags of `problems`' own input, each by its key.
+
+    `own`: tags that are added to these on the busiest resource; `reserved`: prefixes that are not the user's.
+    """
+    most = TAGS_AT_MOST - own
+    problems.need(len(tags) <= most, "", f"at most {most} tags of one's own, {len(tags)} are given: AWS allows 50")
+    seen: dict[str, str] = {}
+    for key, value in tags.items():
+        name = shown(key).strip("'\"")
+        lower = key.lower()
+        for prefix in reserved:
+            problems.need(not lower.startswith(prefix), name, f"tags under {prefix} cannot be set")
+        same = seen.setdefault(lower, key)
+        problems.need(same == key, name, f"differs from {same} in case only; IAM takes both for one")
+        problems.need(
+            0 < len(key) <= KEY_AT_MOST, name, f"the key has {len(key)} characters; 1 to {KEY_AT_MOST} are allowed"
+        )
+        _characters(problems, name, "key", key)
+        if not problems.need(isinstance(value, str), name, f"has to be a text, not {shown(value)}"):
+            continue
+        text = str(value)
+        problems.need(len(text) <= VALUE_AT_MOST, name, f"has {len(text)} characters; {VALUE_AT_MOST} are allowed")
+        _characters(problems, name, "value", text)
+
+
+def _characters(problems: Problems, name: str, what: str, text: str) -> None:
+    bad = sorted({c for c in text if c not in _SIGNS and unicodedata.category(c)[0] not in "LNZ"})
+    told = " ".join(repr(c) for c in bad[:5])
+    problems.need(not bad, name, f"the {what} has {told}; IAM allows {_ALLOWED}")
+
+
+def arn_problem(value: str, service: str, resource: str) -> str | None:
+    """What is wrong with an ARN that shall name a `resource` (its beginning, such as `key/`) of a service, or None."""
+    found = _ARN.match(value)
+    if found is None:
+        return f"{shown(value)} is not an ARN (arn:aws:{service}:…:{resource}…)"
+    if found["service"] != service or not found["rest"].startswith(resource) or found["rest"] == resource:
+        return f"{shown(value)} is not the ARN of {service} {resource}…"
+    return None
+
+
+def arn_region(value: str) -> str:
+    """The region of an ARN that has no problem; empty where the service knows none."""
+    found = _ARN.match(value)
+    return found["region"] if found else ""

@@ -45,8 +45,9 @@ def cli() -> str:
     """The command's reference."""
     group = typer.main.get_command(app)
     parts = ["# The `everspot` command", MADE, HELP, ""]
-    parts += ["`everspot [--store URL | --stack NAME] [--json] COMMAND …`", "", _parameters(group, "everspot")]
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    usage = "`everspot [--store URL | --cluster NAME | --stack NAME] [--json] COMMAND …`"
+    parts += [usage, "", _parameters(group, "everspot")]
+    for name, command in group.all().items():  # type: ignore[attr-defined]
         given = [p for p in command.params if p.param_type_name == "argument"]
         words = [f"{_named(p)}" if p.required else f"[{_named(p)}]" for p in given]
         parts += [f"## everspot {name} {' '.join(words)}".rstrip(), "", _paragraphs(command.help), ""]

@@ -1,8 +1,10 @@
 """What the command says and how it ends when something goes wrong."""
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from everspot_store import StoreDenied, StoreError, StoreMissing, StoreUnavailable
+if TYPE_CHECKING:
+    from everspot_store import StoreError
 
 
 class Exit(IntEnum):
@@ -41,8 +43,10 @@ class CliError(Exception):
         self.problems = problems or []
 
 
-def of_store(error: StoreError, url: str) -> CliError:
+def of_store(error: "StoreError", url: str) -> CliError:
     """What an error of the store means for the user."""
+    from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
+
     if isinstance(error, StoreMissing):
         return CliError(f"the store {url} does not exist: {error}", Exit.UNAVAILABLE, hint="is this the right --store?")
     if isinstance(error, StoreDenied):

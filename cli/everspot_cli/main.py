@@ -2,24 +2,32 @@
 
 import json as jsonlib
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from everspot_store import StoreError
 
-from everspot_cli.commands import control, doctor, instances, jobs, logs, report, simulate, submit
 from everspot_cli.errors import CliError, Exit, of_store
-from everspot_cli.session import ENVIRONMENT, Session
+from everspot_cli.registry import LazyGroup
+from everspot_cli.session import Session
+from everspot_cli.target import CLUSTER, STORE
 
 HELP = "Train on capacity that comes and goes: submit jobs, watch them, and see what they cost."
 
 app = typer.Typer(
+    cls=LazyGroup,
     name="everspot",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 wrong request, 2 usage, 3 not found, 4 store unavailable, 5 job failed.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"everspot {version('everspot')}\n")
+        raise typer.Exit
 
 
 @app.callback(help=HELP)
@@ -30,21 +38,24 @@ def _global_options(
         typer.Option(
             "--store",
             metavar="URL",
-            help=f"Control bucket: s3://…, gs://…, file:///… or a folder. Default: {ENVIRONMENT}, "
-            "else the output controlUrl of the Pulumi stack.",
+            help=f"Control bucket: s3://…, gs://…, file:///… or a folder. Default: {STORE}, then the cluster "
+            f"of {CLUSTER}, then the one of `everspot use`, then the output controlUrl of this folder's Pulumi stack.",
         ),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="A cluster that `everspot use` has noted.")
     ] = None,
     stack: Annotated[
         str | None, typer.Option("--stack", "-s", metavar="NAME", help="Pulumi stack whose controlUrl is used.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Answer with JSON; every command takes it too.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which release this is.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     session: Session = context.obj
-    session.store_option, session.stack, session.json = store, stack, session.json or json
-
-
-for module in (submit, jobs, logs, control, instances, report, simulate, doctor):
-    module.register(app)
+    session.store_option, session.cluster_option, session.stack = store, cluster, stack
+    session.json = session.json or json
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -57,10 +68,19 @@ def main(arguments: list[str] | None = None) -> None:
             app(given, obj=session)
     except CliError as error:
         _fail(session, error)
-    except StoreError as error:
-        _fail(session, of_store(error, session.store_url))
     except KeyboardInterrupt:
         raise SystemExit(Exit.INTERRUPTED) from None
+    except Exception as error:
+        _fail(session, _told(session, error))
+
+
+def _told(session: Session, error: Exception) -> CliError:
+    """What an error of the store means; any other is a defect and goes on."""
+    from everspot_store import StoreError
+
+    if not isinstance(error, StoreError):
+        raise error
+    return of_store(error, session.store_url)
 
 
 _UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings

@@ -1,16 +1,21 @@
 """A small cluster on a folder, with a past: built through the store's own doors, asked through the command's."""
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from everspot_cli.main import main
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Manifest
@@ -40,13 +45,45 @@ POOLS = {
 }
 
 
+NAMED = re.compile(r"cluster \S+: \S+ \(.*\)\n")
+PLAIN = {"COLUMNS": "200", "NO_COLOR": "1"}
+
+
+def everspot(*arguments: str, env: dict[str, str] | None = None) -> "Answer":
+    """Run a command line in this process."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    code = 0
+    with mock.patch.dict(os.environ, {**PLAIN, **(env or {})}), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return Answer(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes what the person who runs it has configured."""
+    home = tmp_path_factory.mktemp("home")
+    for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, str(home / variable))
+    for variable in ("EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
+        monkeypatch.delenv(variable, raising=False)
+
+
 @dataclass
 class Answer:
-    """What a run of the command gave."""
+    """What a run of the command gave. `cluster`: the line of standard error that names it, which `err` is without."""
 
     code: int
     out: str
     err: str
+    cluster: str = ""
+
+    def __post_init__(self) -> None:
+        named = NAMED.match(self.err)
+        if named:
+            self.cluster, self.err = named.group(), self.err[named.end() :]
 
     @property
     def json(self) -> Any:
@@ -74,14 +111,18 @@ class World:
         )
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> Answer:
-        """`everspot --store … arguments` as a process of its own."""
+        """`everspot --store … arguments` in this process, by the function that the command itself calls."""
+        return everspot("--store", self.url, *arguments, env=env)
+
+    def run_apart(self, *arguments: str, env: dict[str, str] | None = None) -> Answer:
+        """The same as a process of its own."""
         done = subprocess.run(
             [sys.executable, "-m", "everspot_cli.main", "--store", self.url, *arguments],
             capture_output=True,
             text=True,
             check=False,
             timeout=180,
-            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **(env or {})},
+            env={**os.environ, **PLAIN, **(env or {})},
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 

@@ -1,12 +1,12 @@
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 from everspot_cli.checks.cloud import kind_of
 from everspot_core.records import EventKind, Reason
+
+from tests.cli.conftest import everspot
 
 
 def test_interrupt_writes_a_drill_into_the_store(world):
@@ -52,7 +52,7 @@ def test_drain_waits_until_no_job_has_an_instance_and_can_be_undone(world):
     assert "a still run" in late.err
     assert world.store.drain_request() is not None
     world.leave("a", 30, Reason.DRAIN)
-    assert world.run("--json", "drain", "--wait").json == {"draining": True, "running": []}
+    assert world.run("--json", "drain", "--wait").json == {"cluster": "test", "draining": True, "running": []}
     assert world.run("drain", "--undo").code == 0
     assert world.store.drain_request() is None
 
@@ -128,14 +128,11 @@ def test_a_folder_that_is_no_control_bucket_is_named(world, tmp_path):
     assert world.run("doctor").code == 4
 
 
-def test_without_store_and_pulumi_the_three_ways_are_named(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "everspot_cli.main", "jobs"],
-        capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path, env={"PATH": "/nowhere"},
-    )  # fmt: skip
-    assert done.returncode == 4
-    for way in ("--store", "EVERSPOT_STORE", "pulumi stack output controlUrl"):
-        assert way in done.stderr
+def test_without_store_and_pulumi_the_ways_are_named():
+    answer = everspot("jobs", env={"PATH": "/nowhere"})
+    assert answer.code == 4
+    for way in ("everspot use", "--store", "EVERSPOT_STORE", "pulumi stack output controlUrl"):
+        assert way in answer.err
 
 
 def test_the_store_may_come_from_the_environment_or_from_pulumi(past, tmp_path):
@@ -144,12 +141,9 @@ def test_the_store_may_come_from_the_environment_or_from_pulumi(past, tmp_path):
     tool.write_text(f'#!/bin/sh\n[ "$1 $2 $3" = "stack output controlUrl" ] && echo {past.url}\n')
     tool.chmod(0o755)
     for env in ({"EVERSPOT_STORE": past.url}, {"PATH": f"{tool.parent}:{os.environ['PATH']}"}):
-        done = subprocess.run(
-            [sys.executable, "-m", "everspot_cli.main", "--json", "jobs"],
-            capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **env},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert '"moved"' in done.stdout
+        answer = everspot("--json", "jobs", env=env)
+        assert answer.code == 0, answer.err
+        assert '"moved"' in answer.out
 
 
 @pytest.mark.parametrize(

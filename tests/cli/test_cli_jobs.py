@@ -257,6 +257,7 @@ def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):
     past.submit("slow", 9100)
     command = [sys.executable, "-m", "everspot_cli.main", "--store", past.url, "logs", "-f", "slow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        assert following.stderr.readline().startswith("cluster test: ")
         assert "has printed nothing yet (PENDING)" in following.stderr.readline()
         past.store.append_log("slow", 1, 0, b"first\n")
         assert following.stdout.readline() == "first\n"

@@ -1,8 +1,12 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import typer
 from everspot_cli.main import app
+from everspot_cli.registry import COMMANDS
 from everspot_cli.specs import RECIPES
 
 ROOT = Path(__file__).parents[2]
@@ -25,14 +29,45 @@ def test_every_recipe_that_is_allowed_exists_in_the_image():
 
 
 def test_the_commands_are_these():
-    assert [command.name for command in app.registered_commands] == [
+    assert list(COMMANDS) == [
         "submit", "jobs", "job", "logs", "cancel", "interrupt", "drain", "instances", "report", "compare", "simulate",
-        "doctor",
+        "doctor", "use", "clusters",
     ]  # fmt: skip
 
 
-def test_the_command_starts_without_what_only_some_commands_need():
-    heavy = ("boto3", "botocore", "torch", "pulumi", "moto", "everspot_scheduler", "matplotlib")
-    script = f"import sys, everspot_cli.main; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+def test_the_list_of_commands_says_what_each_says_of_itself():
+    commands = typer.main.get_command(app).all()
+    assert {name: line for name, (_, line) in COMMANDS.items()} == {
+        name: " ".join(command.help.split("\n\n")[0].split()) for name, command in commands.items()
+    }
+
+
+DEAR = ("boto3", "botocore", "torch", "pulumi", "moto", "everspot_scheduler", "matplotlib", "numpy", "yaml")
+STORED = (*DEAR, "everspot_store", "everspot_core", "obstore")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "without"),
+    [
+        (["--version"], (*STORED, "rich", "pydantic")),
+        (["--help"], STORED),
+        (["clusters"], STORED),
+        (["jobs", "--active"], DEAR),
+    ],
+    ids=" ".join,
+)
+def test_a_command_imports_nothing_that_it_does_not_need(world, arguments, without):
+    script = (
+        f"import sys; from everspot_cli.main import main\n"
+        f"try:\n    main({arguments!r})\n"
+        f"finally:\n    print('loaded:', sorted(m for m in {without!r} if m in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "EVERSPOT_STORE": world.url},
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "loaded: []"), done.stderr

@@ -52,7 +52,7 @@ def test_every_folder_and_file_that_is_named_exists(name, text):
 
 
 def test_every_command_in_a_code_block_exists():
-    group = typer.main.get_command(app)
+    commands = typer.main.get_command(app).all()
     found = 0
     for name, block in [*blocks(""), *blocks("sh")]:
         for line in block.splitlines():
@@ -60,8 +60,8 @@ def test_every_command_in_a_code_block_exists():
                 given = [w for w in words.split() if not w.startswith("--json")]
                 if not given or given[0] in NO_COMMANDS:
                     continue
-                assert given[0] in group.commands, f"{name}: everspot {given[0]}"
-                known = {option for p in group.commands[given[0]].params for option in p.opts}
+                assert given[0] in commands, f"{name}: everspot {given[0]}"
+                known = {option for p in commands[given[0]].params for option in p.opts}
                 assert {w for w in given if w.startswith("-")} <= known, f"{name}: {line}"
                 found += 1
     assert found > 10

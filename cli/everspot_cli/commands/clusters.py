@@ -1,0 +1,119 @@
+"""`everspot use` and `everspot clusters`: which cluster the commands talk to, from whatever folder."""
+
+import os
+import re
+from typing import Annotated
+
+import typer
+
+from everspot_cli import userconfig
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+from everspot_cli.target import CLUSTER, STORE, choose
+from everspot_cli.userconfig import Known
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("use")(use)
+    app.command("clusters")(clusters)
+
+
+def use(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="What to call the cluster. Default: say which is in use.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="Its control bucket, to note it under this name.")
+    ] = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", metavar="STACK", help="The Pulumi stack whose controlUrl is noted.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="PROFILE", help="AWS profile whose credentials it takes.")
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget this cluster; it is not touched.")] = False,
+    json: Json = False,
+) -> None:
+    """Choose the cluster that the commands talk to from now on, from whatever folder.
+
+    The first time, --store or --stack says where it is; it is asked for its description before it is noted. The names
+    are kept in a file of the user's own, $XDG_CONFIG_HOME/everspot/config.toml.
+    """
+    session = session_of(context, json)
+    if name is None:
+        _say_current(session)
+    elif not _NAME.fullmatch(name):
+        raise CliError(f"{name!r} is no name for a cluster: letters, digits, `-`, `_` and `.`", Exit.USAGE)
+    elif forget:
+        _forget(session, name)
+    else:
+        _choose(session, name, store or session.store_option, stack or session.stack, profile)
+
+
+def _say_current(session: Session) -> None:
+    config = userconfig.load()
+    if config.current is None:
+        raise CliError("no cluster is in use", Exit.NOT_FOUND, hint="`everspot use NAME --store URL` chooses one")
+    known = config.clusters.get(config.current)
+    if session.json:
+        session.answer({"name": config.current, "store": known.store if known else None})
+    else:
+        session.console.print(f"{config.current}  {known.store if known else '(forgotten)'}", markup=False)
+
+
+def _forget(session: Session, name: str) -> None:
+    config = userconfig.load()
+    if name not in config.clusters:
+        raise CliError(f"no cluster is known as {name!r}", Exit.NOT_FOUND, hint="`everspot clusters` lists them")
+    userconfig.save(config.without(name))
+    if session.json:
+        session.answer({"name": name, "forgotten": True})
+    else:
+        session.console.print(f"{name} is forgotten. Nothing of it was touched.", markup=False)
+
+
+def _choose(session: Session, name: str, store: str | None, stack: str | None, profile: str | None) -> None:
+    config, place = userconfig.load(), (store, stack)
+    if not any(place):
+        if name not in config.clusters:
+            names = f"known are: {', '.join(sorted(config.clusters))}" if config.clusters else "none is known yet"
+            hint = f"say where it is: everspot use {name} --store URL"
+            raise CliError(f"no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
+        known = config.clusters[name]
+        known = Known(name, known.store, profile or known.profile)
+    else:
+        target = choose(store, None, stack)
+        session.target = type(target)(target.url, target.said, profile)
+        session.manifest.cluster  # noqa: B018 - that it is one, before it is noted
+        known = Known(name, target.url, profile)
+    userconfig.save(config.with_cluster(known))
+    if session.json:
+        session.answer({"name": name, "store": known.store, "profile": known.profile})
+    else:
+        session.console.print(f"Commands now talk to {name}: {known.store}", markup=False, soft_wrap=True)
+
+
+def clusters(context: typer.Context, json: Json = False) -> None:
+    """List the clusters that this user knows, and which of them is in use."""
+    session, config = session_of(context, json), userconfig.load()
+    rows = [
+        {"name": known.name, "store": known.store, "profile": known.profile, "current": known.name == config.current}
+        for known in sorted(config.clusters.values(), key=lambda known: known.name)
+    ]
+    if session.json:
+        session.answer(rows)
+        return
+    for row in rows:
+        mark = "*" if row["current"] else " "
+        session.console.print(f"{mark} {row['name']}  {row['store']}", markup=False, soft_wrap=True)
+    if not rows:
+        session.console.print("None is known yet. Note one: everspot use NAME --store URL")
+    for variable in (STORE, CLUSTER):
+        if os.environ.get(variable):
+            words = f"{variable} is set and goes before the one in use: {os.environ[variable]}"
+            session.errors.print(words, style="yellow", markup=False, soft_wrap=True)

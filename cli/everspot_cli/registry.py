@@ -1,0 +1,83 @@
+"""Which commands there are, and where each lives: a command's module is imported when it is the one that is run."""
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "submit": ("submit", "Submit a job. Once this returns, the job is never lost."),
+    "jobs": ("jobs", "List the jobs: state, both durations, interruptions."),
+    "job": ("job", "Show one job: state, progress, why it waits or failed, and its whole history."),
+    "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),
+    "cancel": ("control", "End a job. Its instance is free for others at once; what it has checkpointed stays."),
+    "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume elsewhere."),
+    "drain": ("control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."),
+    "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
+    "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
+    "compare": ("report", "Put a job as it ran beside the same job on-demand: cost, time, interruptions."),
+    "simulate": (
+        "simulate",
+        "Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.",
+    ),
+    "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, service-linked roles, clock."),
+    "use": ("clusters", "Choose the cluster that the commands talk to from now on, from whatever folder."),
+    "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),
+}
+"""Command → (module below `commands/`, first line of its help)."""
+
+
+class LazyGroup(TyperGroup):
+    """The `everspot` group: knows its commands by name and one line of help, and imports the one that is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; None if there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            self.commands.update(_of_module(COMMANDS[cmd_name][0]))
+        return self.commands[cmd_name]
+
+    def all(self) -> dict[str, Any]:
+        """Every command, imported: for the references and the tests."""
+        return {name: self.get_command(None, name) for name in COMMANDS}
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands, for which none of them is needed."""
+        _Listed.of(self).show(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names and one line each, for which none of the commands is needed."""
+        return _Listed.of(self).complete(ctx, incomplete)
+
+
+class _Listed(TyperGroup):
+    """The same group with commands that have nothing but their line of help."""
+
+    @classmethod
+    def of(cls, group: TyperGroup) -> "_Listed":
+        brief = {name: TyperCommand(name=name, help=line) for name, (_, line) in COMMANDS.items()}
+        return cls(
+            name=group.name, commands=brief, params=group.params, help=group.help, epilog=group.epilog,
+            rich_markup_mode=group.rich_markup_mode, context_settings=group.context_settings,
+        )  # fmt: skip
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def show(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+
+    def complete(self, ctx: Any, incomplete: str) -> Any:
+        return super().shell_complete(ctx, incomplete)
+
+
+def _of_module(name: str) -> dict[str, Any]:
+    app = typer.Typer()
+    import_module(f"everspot_cli.commands.{name}").register(app)
+    return dict(typer.main.get_group(app).commands)

@@ -1,0 +1,87 @@
+"""Which cluster a command talks to, and who said so."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_cli import userconfig
+from everspot_cli.errors import CliError, Exit
+
+STORE = "EVERSPOT_STORE"
+CLUSTER = "EVERSPOT_CLUSTER"
+PULUMI_LIMIT = timedelta(seconds=60)
+_WAYS = (
+    f"choose a cluster with `everspot use NAME --store URL`, give --store URL, set {STORE}, "
+    "or run it where `pulumi stack output controlUrl` answers"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the cluster's control bucket is. `said`: who named it, for people; `profile`: of the AWS configuration."""
+
+    url: str
+    said: str
+    profile: str | None = None
+
+
+def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
+    """The cluster of the options, else of the environment, else the one in use, else of this folder's Pulumi stack.
+
+    Raises:
+        CliError: if more than one option is given, or nothing tells.
+    """
+    given = [name for name, value in (("--store", store), ("--cluster", cluster), ("--stack", stack)) if value]
+    if len(given) > 1:
+        raise CliError(f"{' and '.join(given)} each name a cluster: give one of them", Exit.USAGE)
+    if store:
+        return Target(as_url(store), "--store")
+    if cluster:
+        return noted(cluster, "--cluster")
+    if stack:
+        return Target(_stack_output(stack), f"stack {stack}")
+    if os.environ.get(STORE):
+        return Target(as_url(os.environ[STORE]), STORE)
+    if os.environ.get(CLUSTER):
+        return noted(os.environ[CLUSTER], CLUSTER)
+    current = userconfig.load().current
+    return noted(current, "everspot use") if current else Target(_stack_output(None), "this folder's Pulumi stack")
+
+
+def as_url(given: str) -> str:
+    """A store as its URL: a plain path is a folder's."""
+    return given if "://" in given else Path(given).resolve().as_uri()
+
+
+def noted(name: str, said: str) -> Target:
+    """The cluster that the user has noted under a name.
+
+    Raises:
+        CliError: if there is none.
+    """
+    known = userconfig.load().clusters
+    if name not in known:
+        names = f"known are: {', '.join(sorted(known))}" if known else "none is known yet"
+        hint = f"`everspot use {name} --store URL` notes it"
+        raise CliError(f"{said}: no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
+    return Target(known[name].store, said, known[name].profile)
+
+
+def _stack_output(stack: str | None) -> str:
+    pulumi = shutil.which("pulumi")
+    if pulumi is None:
+        raise CliError("no cluster is chosen, and there is no pulumi to ask", Exit.UNAVAILABLE, hint=_WAYS)
+    command = [pulumi, "stack", "output", "controlUrl", "--non-interactive", *(["--stack", stack] if stack else [])]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words, no shell
+            command, capture_output=True, text=True, check=False, timeout=PULUMI_LIMIT.total_seconds()
+        )
+    except subprocess.TimeoutExpired:
+        raise CliError(f"pulumi did not answer within {PULUMI_LIMIT}", Exit.UNAVAILABLE, hint=_WAYS) from None
+    if done.returncode or not done.stdout.strip():
+        said = (done.stderr.strip().splitlines() or ["it has no output controlUrl"])[-1]
+        raise CliError(f"no cluster is chosen, and pulumi says: {said}", Exit.UNAVAILABLE, hint=_WAYS)
+    return done.stdout.strip()

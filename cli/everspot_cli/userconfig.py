@@ -1,0 +1,111 @@
+"""The user's own file of clusters: `$XDG_CONFIG_HOME/everspot/config.toml`, by default below `~/.config`."""
+
+import json
+import os
+import secrets
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from everspot_cli.errors import CliError
+
+_HEAD = "# The clusters that `everspot use` has noted. Every command talks to the current one, unless told otherwise.\n"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A cluster that the user has named. `profile`: of the AWS configuration, whose credentials it takes."""
+
+    name: str
+    store: str
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class UserConfig:
+    """What the file says: the clusters by name, and which of them is in use."""
+
+    current: str | None = None
+    clusters: dict[str, Known] = field(default_factory=dict)
+
+    def with_cluster(self, known: Known) -> "UserConfig":
+        """This, with a cluster more, which is the one in use."""
+        return UserConfig(known.name, {**self.clusters, known.name: known})
+
+    def without(self, name: str) -> "UserConfig":
+        """This, without a cluster."""
+        rest = {key: known for key, known in self.clusters.items() if key != name}
+        return UserConfig(None if self.current == name else self.current, rest)
+
+
+def path() -> Path:
+    """Where the file is, whether it exists or not: by the XDG base directory specification, which has a relative
+    `XDG_CONFIG_HOME` ignored (https://specifications.freedesktop.org/basedir-spec/latest/)."""
+    return base("XDG_CONFIG_HOME", ".config") / "everspot" / "config.toml"
+
+
+def base(variable: str, fallback: str) -> Path:
+    """One of the XDG base directories. `fallback`: below the home folder."""
+    given = Path(os.environ.get(variable) or "")
+    if given.is_absolute():
+        return given
+    try:
+        return Path.home() / fallback
+    except RuntimeError:  # no HOME, and no such user: then nothing is found there either
+        return Path("/nonexistent", fallback)
+
+
+def load() -> UserConfig:
+    """What the file says; nothing, if there is none.
+
+    Raises:
+        CliError: if it cannot be read.
+    """
+    try:
+        data = tomllib.loads(path().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return UserConfig()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CliError(f"{path()} cannot be read: {error}", hint="correct it, or remove it") from None
+    listed = data.get("clusters", {})
+    clusters = {str(name): _known(str(name), value) for name, value in listed.items()} if _table(listed) else {}
+    current = data.get("current")
+    return UserConfig(current if isinstance(current, str) else None, clusters)
+
+
+def save(config: UserConfig) -> None:
+    """Write the file, for this user alone, in one step.
+
+    Raises:
+        CliError: if it cannot be written.
+    """
+    lines = [_HEAD, *([f"current = {_quoted(config.current)}\n"] if config.current else [])]
+    for known in config.clusters.values():
+        lines.append(f"\n[clusters.{_quoted(known.name)}]\nstore = {_quoted(known.store)}\n")
+        lines.append(f"profile = {_quoted(known.profile)}\n" if known.profile else "")
+    temporary = path().with_name(f".config-{secrets.token_hex(4)}")
+    try:
+        path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.touch(mode=0o600)
+        temporary.write_text("".join(lines), encoding="utf-8")
+        temporary.replace(path())
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CliError(f"{path()} cannot be written: {error.strerror or error}") from None
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML, which escapes as JSON does."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _known(name: str, value: Any) -> Known:
+    if not _table(value) or not isinstance(value.get("store"), str):
+        raise CliError(f"{path()}: clusters.{name} has no text `store`", hint="correct it, or remove it")
+    profile = value.get("profile")
+    return Known(name, value["store"], profile if isinstance(profile, str) else None)

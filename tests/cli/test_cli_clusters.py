@@ -1,0 +1,160 @@
+"""Which cluster a command talks to: said by every command, chosen once, from whatever folder."""
+
+import json
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from everspot_cli import userconfig
+from everspot_cli.registry import COMMANDS
+
+from tests.cli.conftest import World, everspot
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> World:
+    (tmp_path / "other").mkdir()
+    found = World(tmp_path / "other")
+    found.store.write_manifest(found.store.manifest().model_copy(update={"cluster": "other"}))
+    return found
+
+
+READING = [
+    ("jobs",),
+    ("job", "moved"),
+    ("logs", "moved"),
+    ("instances",),
+    ("report",),
+    ("compare", "moved"),
+    ("drain", "--undo"),
+]
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_every_command_names_the_cluster_on_standard_error_and_in_its_json(past, arguments):
+    answer = past.run(*arguments)
+    assert answer.code == 0
+    assert answer.cluster == f"cluster test: {past.url} (--store)\n"
+    past.store.append_log("moved", 1, 0, b"words\n")
+    told = past.run("--json", *arguments)
+    assert told.err == "" and told.cluster == ""
+    rows = told.json if isinstance(told.json, list) else [told.json]
+    assert rows and {row["cluster"] for row in rows} == {"test"}
+
+
+def test_no_command_is_missing_above():
+    read = {arguments[0] for arguments in READING}
+    # What writes is tested where it writes; `simulate`, `use` and `clusters` talk to none.
+    assert set(COMMANDS) - read == {"submit", "cancel", "interrupt", "doctor", "simulate", "use", "clusters"}
+
+
+def test_a_cluster_is_noted_once_and_used_from_any_folder(world, other, tmp_path, monkeypatch):
+    assert everspot("use", "one", "--store", str(world.root / "control")).code == 0
+    assert everspot("--store", other.url, "use", "two").code == 0
+    monkeypatch.chdir(tmp_path.parent)
+    assert everspot("jobs").cluster == f"cluster other: {other.url} (everspot use)\n"
+    assert everspot("--cluster", "one", "jobs").cluster == f"cluster test: {world.url} (--cluster)\n"
+    assert everspot("jobs", env={"EVERSPOT_CLUSTER": "one"}).cluster.startswith("cluster test:")
+    assert everspot("jobs", env={"EVERSPOT_STORE": world.url}).cluster.endswith("(EVERSPOT_STORE)\n")
+    assert everspot("use", "one").code == 0
+    assert everspot("--json", "use").json == {"name": "one", "store": world.url}
+    rows = everspot("--json", "clusters").json
+    assert [(row["name"], row["store"], row["current"]) for row in rows] == [
+        ("one", world.url, True),
+        ("two", other.url, False),
+    ]
+    assert "* one" in everspot("clusters").out
+    assert everspot("use", "one", "--forget").code == 0
+    assert [row["name"] for row in everspot("--json", "clusters").json] == ["two"]
+    assert world.store.manifest().cluster == "test"
+
+
+def test_the_file_is_the_users_alone_and_any_text_survives_it(world):
+    url = world.url + "/%22quoted%22"
+    userconfig.save(userconfig.UserConfig("a.b", {"a.b": userconfig.Known("a.b", url, 'so "called" ü')}))
+    assert userconfig.load().clusters["a.b"] == userconfig.Known("a.b", url, 'so "called" ü')
+    assert stat.S_IMODE(userconfig.path().stat().st_mode) == 0o600
+
+
+def test_what_is_no_cluster_is_not_noted(world, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert everspot("use", "bad", "--store", str(tmp_path / "empty")).code == 1
+    assert everspot("use", "bad name", "--store", world.url).code == 2
+    answer = everspot("use", "unknown")
+    assert answer.code == 3
+    assert "everspot use unknown --store URL" in answer.err
+    assert everspot("clusters").out.startswith("None is known yet")
+
+
+def test_a_name_that_nobody_has_noted_lists_those_that_are_known(world):
+    everspot("use", "one", "--store", world.url)
+    answer = everspot("--cluster", "two", "jobs")
+    assert answer.code == 3
+    assert "known are: one" in answer.err
+
+
+def test_two_options_that_each_name_a_cluster_are_refused(world):
+    answer = everspot("--store", world.url, "--cluster", "one", "jobs")
+    assert answer.code == 2
+    assert "--store and --cluster" in answer.err
+
+
+def test_a_file_that_cannot_be_read_is_named(world):
+    userconfig.path().parent.mkdir(parents=True)
+    for text in ("current = [", "[clusters]\nx = 3", "[clusters.x]\nstore = 4"):
+        userconfig.path().write_text(text)
+        answer = everspot("clusters")
+        assert answer.code == 1
+        assert str(userconfig.path()) in answer.err
+    assert world.run("jobs").code == 0  # who says where, does not need it
+
+
+@pytest.fixture
+def nobody(monkeypatch, tmp_path):
+    """A machine that has no credentials of any kind, and no metadata service."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+
+
+def test_missing_credentials_are_said_without_asking_anybody(nobody, monkeypatch):
+    asked = []
+    monkeypatch.setattr("socket.socket.connect", lambda self, address: asked.append(address))
+    began = time.monotonic()
+    answer = everspot("--store", "s3://somewhere", "jobs")
+    assert answer.code == 4
+    assert "there are no AWS credentials for s3://somewhere" in answer.err
+    assert "aws sso login" in answer.err
+    assert asked == []
+    assert time.monotonic() - began < 60  # a bound for a hang, no measurement
+    told = everspot("--json", "--store", "s3://somewhere", "jobs")
+    assert json.loads(told.err)["exit_code"] == 4
+
+
+def test_a_profile_that_does_not_exist_is_named(nobody):
+    answer = everspot("--store", "s3://somewhere", "jobs", env={"AWS_PROFILE": "nowhere"})
+    assert answer.code == 4
+    assert "nowhere" in answer.err
+
+
+def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, tmp_path, moto_endpoint):
+    import boto3
+    from everspot_core.manifest import Cloud, Manifest
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    (tmp_path / "credentials").write_text("[team]\naws_access_key_id = testing\naws_secret_access_key = testing\n")
+    s3 = boto3.Session(profile_name="team").client("s3", region_name="us-east-1")
+    for bucket in ("profiled-control", "profiled-data"):
+        s3.create_bucket(Bucket=bucket)
+    manifest = Manifest(
+        cluster="profiled", cloud=Cloud.AWS, region="us-east-1",
+        control_url="s3://profiled-control", data_url="s3://profiled-data",
+    )  # fmt: skip
+    s3.put_object(Bucket="profiled-control", Key="cluster.json", Body=manifest.to_json())
+    assert everspot("--store", "s3://profiled-control", "jobs").code == 4
+    assert everspot("use", "it", "--store", "s3://profiled-control", "--profile", "team").code == 0
+    assert everspot("jobs").cluster == "cluster profiled: s3://profiled-control (everspot use)\n"

@@ -16,8 +16,10 @@ from everspot_core.problems import Problems
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/bake/README.md")])
+# What stands before the command: an option of the whole, with its value.
+GLOBAL = re.compile(r"^(?:(?:--store|--cluster|--stack|-c|-s) \S+ )+")
 # Words that stand between the options and the command, or in their place.
-NO_COMMANDS = {"…", "COMMAND", "--help", "-s"}
+NO_COMMANDS = {"…", "COMMAND", "--help", "--version", "--install-completion"}
 
 
 def texts() -> list[tuple[str, str]]:
@@ -57,7 +59,7 @@ def test_every_command_in_a_code_block_exists():
     for name, block in [*blocks(""), *blocks("sh")]:
         for line in block.splitlines():
             for words in re.findall(r"(?:^|[|&(]\s*)everspot ([^|&)#]*)", line):
-                given = [w for w in words.split() if not w.startswith("--json")]
+                given = [w for w in GLOBAL.sub("", words).split() if not w.startswith("--json")]
                 if not given or given[0] in NO_COMMANDS:
                     continue
                 assert given[0] in commands, f"{name}: everspot {given[0]}"

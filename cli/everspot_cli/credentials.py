@@ -3,18 +3,15 @@
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everspot_cli.errors import CliError, Exit
-
-if TYPE_CHECKING:
-    from obstore.store import S3Credential
 
 _ASK_AGAIN = timedelta(minutes=5)
 _WAYS = "log in (`aws sso login`, `aws configure`), set AWS_PROFILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
-def for_store(url: str, profile: str | None) -> "Callable[[], S3Credential] | None":
+def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
     """A provider of credentials for `Store.open`; None where the store knows better by itself.
 
     Keys in the environment go before everything, as they do everywhere in AWS. Without, botocore looks in its own
@@ -38,7 +35,7 @@ def for_store(url: str, profile: str | None) -> "Callable[[], S3Credential] | No
     return lambda: _as_obstore(found)
 
 
-def _as_obstore(found: Any) -> "S3Credential":
+def _as_obstore(found: Any) -> dict[str, Any]:
     keys = found.get_frozen_credentials()  # renews them where they are of the kind that expires
     return {
         "access_key_id": keys.access_key,

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 from everspot_cli.errors import MEANING
 from everspot_cli.main import HELP, app
-from everspot_cli.specs import RECIPES
 from everspot_cli.views import MEANING_OF_STATUS
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec
+from everspot_core.recipes import RECIPES
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined

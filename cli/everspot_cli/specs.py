@@ -1,17 +1,18 @@
 """Reading a job's YAML file: every bad field named at once, with what would be allowed."""
 
 import difflib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
 from everspot_core.job import JobSpec
+from everspot_core.recipes import RECIPES, parameters_of
 from pydantic import BaseModel, ValidationError
 
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.errors import CliError
+from everspot_cli.yamlfile import read_yaml
 
-RECIPES = ("image-classification",)
+SHOWN = 20  # faults that are told one by one; the rest are counted
+_VALUE = 80  # characters of a wrong value that are shown
 
 
 def read_spec(path: Path) -> JobSpec:
@@ -20,16 +21,7 @@ def read_spec(path: Path) -> JobSpec:
     Raises:
         CliError: if there is no such file, or if it is not a valid job; then with every fault.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CliError(f"there is no file {path}", Exit.NOT_FOUND) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {error}") from None
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise CliError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise CliError(f"{path} must be a mapping of fields, such as `name: my-job`")
     return _validated(path, data)
@@ -41,34 +33,73 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     try:
         spec = JobSpec.model_validate(data)
     except ValidationError as error:
-        problems = _by_field(_problem(dict(fault)) for fault in error.errors())
+        problems = _by_field([dict(fault) for fault in error.errors(include_url=False)])
     recipe = data.get("recipe")
-    if isinstance(recipe, str) and recipe.replace("_", "-") not in RECIPES:
-        problems.append({"field": "recipe", "problem": f"{recipe!r} is no recipe; allowed: {', '.join(RECIPES)}"})
-    code = data.get("code")
-    folder = (path.parent / code).resolve() if isinstance(code, str) else None
-    if folder is not None and not folder.is_dir():
-        problems.append({"field": "code", "problem": f"{folder} is not a folder"})
-    elif folder is not None and spec is not None and spec.entrypoint and not (folder / spec.entrypoint[0]).is_file():
-        problems.append({"field": "entrypoint", "problem": f"there is no {spec.entrypoint[0]} in {folder}"})
+    if isinstance(recipe, str) and parameters_of(recipe) is None:
+        known = ", ".join(RECIPES)
+        problems.append({"field": "recipe", "problem": f"{_short(repr(recipe))} is no recipe; allowed: {known}"})
+    folder = _folder(path, spec, problems) if spec is not None and spec.code is not None else None
     if problems or spec is None:
         count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
+        left = len(problems) - SHOWN
+        more = [{"field": f"(and {left} more)", "problem": "not listed; mend these first"}] if left > 0 else []
+        problems = [*problems[:SHOWN], *more]
         raise CliError(f"{path}: {count} wrong", hint="docs/reference-spec.md lists every field", problems=problems)
     return spec if folder is None else spec.model_copy(update={"code": str(folder)})
 
 
-def _by_field(problems: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """One line for each field: what may be a duration or a moment fails as both."""
-    said: dict[str, list[str]] = {}
-    for problem in problems:
-        said.setdefault(problem["field"], []).append(problem["problem"])
-    return [{"field": field, "problem": "; and ".join(words)} for field, words in said.items()]
+def _folder(path: Path, spec: JobSpec, problems: list[dict[str, str]]) -> Path:
+    """The folder of the code, absolute; problems are added if it is none, or does not hold the script."""
+    folder = (path.parent / str(spec.code)).resolve()
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:  # a name longer than the system takes
+        problems.append({"field": "code", "problem": f"cannot be read: {error.strerror}"})
+        return folder
+    if not is_folder:
+        problems.append({"field": "code", "problem": f"{folder} is not a folder"})
+        return folder
+    script = spec.entrypoint[0] if spec.entrypoint else ""
+    try:
+        found = (folder / script).resolve()
+        missing, outside = not found.is_file(), not found.is_relative_to(folder)
+    except OSError as error:
+        problems.append({"field": "entrypoint", "problem": f"cannot be read: {error.strerror}"})
+        return folder
+    if missing:
+        problems.append({"field": "entrypoint", "problem": f"there is no {_short(script)} in {folder}"})
+    elif outside:
+        problems.append({"field": "entrypoint", "problem": f"{_short(script)} leads out of {folder}"})
+    return folder
 
 
-def _problem(fault: dict[str, Any]) -> dict[str, str]:
+def _by_field(faults: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """One line for each field: what may be a duration or a moment fails as both. Those that are only counted are not
+    put into words."""
+    fields: dict[str, list[dict[str, Any]]] = {}
+    for fault in faults:
+        fields.setdefault(".".join(_where(fault)) or "(the whole)", []).append(fault)
+    told = []
+    for number, (field, found) in enumerate(fields.items()):
+        words = _joined([_words(fault) for fault in found[:SHOWN]]) if number < SHOWN else ""
+        told.append({"field": _short(_printable(field)), "problem": words})
+    return told
+
+
+def _joined(words: list[str]) -> str:
+    # A duration that is out of bounds is no moment either, and nobody meant it to be one.
+    meant = [said for said in words if said.startswith("a duration lies")]
+    return "; and ".join(meant or words)
+
+
+def _where(fault: dict[str, Any]) -> list[str]:
     # The members of a union (deadline) put their type's name into the location: it says nothing to the author.
     where = [str(part) for part in fault["loc"] if not str(part).startswith("function-")]
-    where = [part for part in where if part not in ("timedelta", "datetime")]
+    return [part for part in where if part not in ("timedelta", "datetime")]
+
+
+def _words(fault: dict[str, Any]) -> str:
+    where = _where(fault)
     said = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         known = _fields(where[:-1])
@@ -77,12 +108,12 @@ def _problem(fault: dict[str, Any]) -> dict[str, str]:
     elif fault["type"] == "string_pattern_mismatch" and where == ["name"]:
         said = "1 to 40 small letters, digits and hyphens, with neither end a hyphen"
     elif fault["type"] in ("enum", "literal_error"):
-        said = f"must be {fault['ctx']['expected']}, not {fault['input']!r}"
+        said = f"must be {fault['ctx']['expected']}, not {_short(repr(fault['input']))}"
     elif fault["type"] == "missing":
         said = "is missing"
     elif not said.startswith(repr(fault["input"])) and isinstance(fault["input"], str | int | float | bool):
-        said = f"{said[0].lower()}{said[1:]}, not {fault['input']!r}"
-    return {"field": ".".join(where) or "(the whole)", "problem": said}
+        said = f"{said[0].lower()}{said[1:]}, not {_short(repr(fault['input']))}"
+    return _short(_printable(said), 10 * _VALUE)
 
 
 def _fields(path: list[str]) -> list[str]:
@@ -93,3 +124,12 @@ def _fields(path: list[str]) -> list[str]:
             return []
         model = inner
     return list(model.model_fields)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey: field names are the author's own words."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def _short(text: str, most: int = _VALUE) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

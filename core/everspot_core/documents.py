@@ -7,25 +7,39 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|m|s)")
+_MOST_DAYS = 3650
+_LONGEST_TEXT = 64  # characters of a duration
 _UNIT = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def parse_duration(value: Any) -> Any:
-    """`"1h30m"`, `"45s"`, `"2d"`, or a number of seconds, as a `timedelta`.
+    """`"1h30m"`, `"45s"`, `"2d"`, or a number of seconds, as a `timedelta` from 0 to ten years.
 
     Raises:
-        ValueError: if a string is none of these.
+        ValueError: if a string is none of these, or a number none of seconds.
     """
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is not a duration; write for example 45s, 10m, 1h30m or 2d")
+    if isinstance(value, int | float):
+        return _span({"seconds": value})
     if not isinstance(value, str):
         return value
     text = value.strip().lower()
-    parts = _DURATION_PART.findall(text)
+    parts = _DURATION_PART.findall(text[:_LONGEST_TEXT])
     if not parts or "".join(n + u for n, u in parts) != text:
-        raise ValueError(f"{value!r} is not a duration; write for example 45s, 10m, 1h30m or 2d")
+        shown = value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
+        raise ValueError(f"{shown!r} is not a duration; write for example 45s, 10m, 1h30m or 2d")
+    return _span({_UNIT[u]: sum(float(n) for n, v in parts if v == u) for _, u in parts})
+
+
+def _span(parts: dict[str, float]) -> timedelta:
     try:
-        return timedelta(**{_UNIT[u]: sum(float(n) for n, v in parts if v == u) for _, u in parts})
-    except OverflowError:
-        raise ValueError(f"{value[:40]!r} is longer than time itself is counted") from None
+        span = timedelta(**parts)
+    except (OverflowError, ValueError):  # more than a timedelta holds; not a number
+        span = timedelta.max
+    if not timedelta(0) <= span <= timedelta(days=_MOST_DAYS):
+        raise ValueError(f"a duration lies between 0s and {_MOST_DAYS}d")
+    return span
 
 
 def format_duration(value: timedelta) -> str:
@@ -54,7 +68,14 @@ Duration = Annotated[
 ]
 """A span of time. Text such as `1h30m` is read; JSON carries seconds."""
 
-Utc = Annotated[datetime, AfterValidator(_as_utc)]
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        raise ValueError("a moment is written with its zone, for example 2026-01-31T12:00:00Z")
+    return value
+
+
+Utc = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_as_utc)]
 """A moment, always with a zone, kept in UTC."""
 
 

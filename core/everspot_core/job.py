@@ -1,13 +1,49 @@
 """What a user asks for: the job spec, and the submission that is stored for it."""
 
+import math
+import re
 from enum import StrEnum
-from typing import Annotated
+from pathlib import PurePosixPath
+from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from everspot_core.documents import Document, Duration, Frozen, Utc
+from everspot_core.recipes import parameter_faults
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
+_LONGEST_TAG = (128, 256)  # what AWS takes as a tag's key and value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError(f"has to be a number, not {str(value)[:40]!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("has to be a finite number")
+    return value
+
+
+def _printable(text: str) -> str:
+    """No control characters: no system takes a NUL in a path or a word, and no terminal should be sent an escape."""
+    if not all(char.isprintable() or char in "\t" for char in text):
+        raise ValueError("has characters that cannot be printed")
+    return text
+
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+Whole = Annotated[int, BeforeValidator(_number)]
+Number = Annotated[float, BeforeValidator(_number)]
+Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_printable)]
 
 
 class Priority(StrEnum):
@@ -29,19 +65,21 @@ class Precision(StrEnum):
 class Resources(Frozen):
     """What one instance must have for the job to run on it."""
 
-    vcpus: int = Field(default=1, ge=1)
-    memory_gib: float = Field(default=1, gt=0)
-    gpus: int = Field(default=0, ge=0)
-    gpu_memory_gib: float = Field(default=0, ge=0, description="Memory of each GPU.")
-    gpu: str | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
+    vcpus: Whole = Field(default=1, ge=1, le=10_000)
+    memory_gib: Number = Field(default=1, gt=0, le=100_000)
+    gpus: Whole = Field(default=0, ge=0, le=100)
+    gpu_memory_gib: Number = Field(default=0, ge=0, le=10_000, description="Memory of each GPU.")
+    gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
 
 
 class CheckpointPolicy(Frozen):
     """When to checkpoint apart from interruption notices, which always do. Whichever comes first."""
 
     every: Duration | None = Field(default=None, description="Time between checkpoints, at least 5s.")
-    steps: int | None = Field(default=None, ge=1, description="Optimizer steps between checkpoints.")
-    keep: int = Field(default=2, ge=2, description="Checkpoints kept; two at least, so that one bad read is survived.")
+    steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
+    keep: Whole = Field(
+        default=2, ge=2, le=100, description="Checkpoints kept; two at least, so that one bad read is survived."
+    )
 
     @model_validator(mode="after")
     def _bounds(self) -> "CheckpointPolicy":
@@ -53,15 +91,15 @@ class CheckpointPolicy(Frozen):
 class Budget(Frozen):
     """Hard limits of one job over all its attempts. Reaching one ends the job as FAILED, after a checkpoint."""
 
-    dollars: float | None = Field(default=None, gt=0)
-    gpu_hours: float | None = Field(default=None, gt=0)
+    dollars: Number | None = Field(default=None, gt=0, le=1e9)
+    gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
     wall_clock: Duration | None = Field(default=None, description="Time since submission.")
 
 
 class Retries(Frozen):
     """How often the user's own errors are tried again. Preemptions are not errors and are not counted here."""
 
-    errors: int = Field(default=2, ge=0)
+    errors: Whole = Field(default=2, ge=0, le=1000)
     backoff: Duration = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")
 
 
@@ -69,13 +107,17 @@ class JobSpec(Frozen):
     """A training job as its author writes it."""
 
     name: Name
-    recipe: str | None = Field(default=None, description="A built-in recipe, instead of entrypoint.")
+    recipe: Line | None = Field(default=None, description="A built-in recipe, instead of entrypoint.")
     entrypoint: list[str] | None = Field(
-        default=None, description="Script and arguments, run under torchrun from the root of `code`."
+        default=None,
+        description="Script and arguments, run under torchrun from the root of `code`. The script lies in `code`.",
     )
-    code: str | None = Field(default=None, description="Folder that is packed and uploaded at submission.")
+    code: Line | None = Field(default=None, description="Folder that is packed and uploaded at submission.")
     parameters: dict[str, JsonValue] = Field(default_factory=dict, description="Parameters of the recipe.")
-    env: dict[str, str] = Field(default_factory=dict, description="Environment of the training process. No secrets.")
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        description="Environment of the training process. No secrets; `EVERSPOT_*` and `AWS_*` belong to the instance.",
+    )
     resources: Resources = Resources()
     priority: Priority = Priority.NORMAL
     deadline: Duration | Utc | None = Field(
@@ -94,17 +136,71 @@ class JobSpec(Frozen):
     retries: Retries = Retries()
     tags: dict[str, str] = Field(default_factory=dict, description="Project, Team, Environment, ModelVersion, …")
 
+    @field_validator("entrypoint")
+    @classmethod
+    def _inside(cls, value: list[str] | None) -> list[str] | None:
+        if value is None:
+            return value
+        if not value or not value[0]:
+            raise ValueError("entrypoint must name a script")
+        if any("\0" in word for word in value):
+            raise ValueError("a word with a NUL cannot be handed to a program")
+        script = PurePosixPath(_printable(value[0]))
+        if script.is_absolute() or ".." in script.parts:
+            raise ValueError(f"{value[0]!r} does not lie in `code`: name the script relative to it")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            shown = repr(name[:40])
+            if not _ENV_NAME.fullmatch(name):
+                raise ValueError(f"{shown} is no name of a variable: letters, digits and _, and no digit first")
+            if name.startswith(("EVERSPOT_", "AWS_")):
+                raise ValueError(f"{shown}: EVERSPOT_* and AWS_* belong to the instance and cannot be set by a job")
+            if "\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV:
+                raise ValueError(f"{shown}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB")
+        return value
+
+    @field_validator("tags")
+    @classmethod
+    def _tags(cls, value: dict[str, str]) -> dict[str, str]:
+        for key, text in value.items():
+            for what, word, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
+                if len(_printable(word)) > most or (what == "key" and not word.strip()):
+                    raise ValueError(f"a tag's {what} has {'1' if what == 'key' else '0'} to {most} characters")
+        return value
+
+    @field_validator("parameters")
+    @classmethod
+    def _known(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+        recipe = info.data.get("recipe")
+        if not _is_finite(value):
+            raise ValueError("a number is infinite or none (NaN), which JSON cannot carry")
+        if value and recipe is None and "recipe" in info.data:
+            raise ValueError("parameters belong to recipe; a script takes its arguments in entrypoint")
+        if recipe is not None and (faults := parameter_faults(recipe, value)):
+            raise ValueError("; ".join(faults))
+        return value
+
     @model_validator(mode="after")
     def _one_program(self) -> "JobSpec":
         if (self.recipe is None) == (self.entrypoint is None):
             raise ValueError("exactly one of recipe and entrypoint must be given")
-        if self.entrypoint is not None and not self.entrypoint:
-            raise ValueError("entrypoint must name a script")
         if self.recipe is not None and self.code is not None:
             raise ValueError("code belongs to entrypoint, not to recipe")
         if self.entrypoint is not None and self.code is None:
             raise ValueError("entrypoint needs code: the folder that holds the script")
         return self
+
+
+def _is_finite(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 class JobSubmission(Document):

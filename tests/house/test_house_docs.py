@@ -10,9 +10,9 @@ import typer
 import yaml
 from everspot.cluster import TrainingClusterArgs, check_cluster
 from everspot_cli.main import app
-from everspot_cli.specs import RECIPES
 from everspot_core.job import JobSpec
 from everspot_core.problems import Problems
+from everspot_core.recipes import RECIPES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/bake/README.md")])

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
-from everspot_cli.commands.submit_deadline import deadline_row, refusal, sentence, too_far, warn, warnings
+from everspot_cli.commands.submit_deadline import deadline_row, refusal, sentence, warn, warnings
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.specs import read_spec
@@ -80,10 +80,7 @@ def what_next(job_id: str) -> str:
 def _submission(session: Session, file: Path) -> JobSubmission:
     """The job of a file, as it would be submitted now."""
     spec, now = read_spec(file), session.now
-    try:
-        deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
-    except OverflowError:
-        raise too_far(file) from None
+    deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(3)}"
     return JobSubmission(job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user())
 

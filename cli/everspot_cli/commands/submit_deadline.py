@@ -36,12 +36,6 @@ def _why(said: Verdict) -> str:
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
 
 
-def too_far(file: Path) -> CliError:
-    """The error for a deadline that no calendar has."""
-    problem = {"field": "deadline", "problem": "there is no date so far away"}
-    return CliError(f"{file}: a field is wrong", hint="docs/reference-spec.md lists every field", problems=[problem])
-
-
 def warnings(said: Verdict | None) -> list[str]:
     """What the author should know although the job is taken."""
     if said is None or said.feasible is not None:

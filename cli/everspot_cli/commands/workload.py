@@ -22,10 +22,12 @@ from rich.text import Text
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
+from everspot_cli.yamlfile import read_yaml
 
 _OWN = {"--workload": {"--json"}, "--generate-workload": {"--jobs", "--seed", "--json"}}
 DEFAULT_JOBS = 300
 MOST_JOBS = 100_000
+_LARGEST, _MOST_VALUES = 64 * 1024 * 1024, 5_000_000  # bytes and values of a workload of so many jobs
 _HINT = "everspot simulate --generate-workload FILE writes one that can be taken for a pattern"
 
 
@@ -110,10 +112,7 @@ def run(path: Path, session: Session) -> None:
 
 
 def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
-    try:
-        values: Any = yaml.safe_load(_text(path))
-    except yaml.YAMLError as error:
-        raise CliError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    values: Any = read_yaml(path, size=_LARGEST, nodes=_MOST_VALUES)
     problems = Problems()
     loaded: dict[str, Trace] = {}
 

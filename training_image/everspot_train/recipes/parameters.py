@@ -4,33 +4,16 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from everspot_core.documents import Frozen
-from pydantic import Field, ValidationError
+from everspot_core.recipes import ImageClassification
+from pydantic import ValidationError
+
+__all__ = ["BadParameters", "ImageClassification", "read_parameters"]
 
 ParametersT = TypeVar("ParametersT", bound=Frozen)
 
 
 class BadParameters(Exception):
     """One or more parameters are wrong; the message names every one."""
-
-
-class ImageClassification(Frozen):
-    """Parameters of the recipe `image_classification`. The defaults reach 89 to 90 % on Fashion-MNIST."""
-
-    data: str = Field(default="fashion-mnist", description="fashion-mnist (in EVERSPOT_DATA), synthetic, or a folder.")
-    epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training images; may be a fraction.")
-    batch_size: int = Field(default=64, ge=1, description="Images per batch and process.")
-    learning_rate: float = Field(default=0.3, gt=0, description="Highest rate of the one-cycle schedule.")
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    weight_decay: float = Field(default=5e-4, ge=0)
-    label_smoothing: float = Field(default=0.05, ge=0, lt=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    flip: bool = Field(default=False, description="Mirror half of the training images; pays from a few epochs on.")
-    width: int = Field(default=8, ge=1, le=256, description="Channels behind the stem; doubled by each stage.")
-    stages: int = Field(default=2, ge=1, le=3)
-    accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
-    clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient.")
-    seed: int = Field(default=0, ge=0)
-    limit_train: int | None = Field(default=None, ge=1, description="Use this many training images only.")
 
 
 def read_parameters(kind: type[ParametersT], given: Mapping[str, Any]) -> ParametersT:

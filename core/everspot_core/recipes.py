@@ -1,0 +1,56 @@
+"""The built-in recipes by name, and what parameters each takes. What they do is the training image's matter."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from everspot_core.documents import Frozen
+
+_SHOWN = 20  # faults named; the rest are counted
+
+
+class ImageClassification(Frozen):
+    """Parameters of the recipe `image-classification`. The defaults reach 89 to 90 % on Fashion-MNIST."""
+
+    data: str = Field(default="fashion-mnist", description="fashion-mnist (in EVERSPOT_DATA), synthetic, or a folder.")
+    epochs: float = Field(default=3, gt=0, le=10_000, description="Passes over the training images; may be a fraction.")
+    batch_size: int = Field(default=64, ge=1, description="Images per batch and process.")
+    learning_rate: float = Field(default=0.3, gt=0, description="Highest rate of the one-cycle schedule.")
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=5e-4, ge=0)
+    label_smoothing: float = Field(default=0.05, ge=0, lt=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    flip: bool = Field(default=False, description="Mirror half of the training images; pays from a few epochs on.")
+    width: int = Field(default=8, ge=1, le=256, description="Channels behind the stem; doubled by each stage.")
+    stages: int = Field(default=2, ge=1, le=3)
+    accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")
+    clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient.")
+    seed: int = Field(default=0, ge=0)
+    limit_train: int | None = Field(default=None, ge=1, description="Use this many training images only.")
+
+
+RECIPES: Mapping[str, type[Frozen]] = MappingProxyType({"image-classification": ImageClassification})
+"""The recipes that every image has."""
+
+
+def parameters_of(recipe: str) -> type[Frozen] | None:
+    """The kind of a recipe's parameters, by its name with hyphens or underscores; None if there is no such recipe."""
+    return RECIPES.get(recipe.replace("_", "-"))
+
+
+def parameter_faults(recipe: str, given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a recipe's parameters, one sentence each; nothing for a recipe that is not known here."""
+    kind = parameters_of(recipe)
+    if kind is None:
+        return []
+    try:
+        kind.model_validate(dict(given))
+    except ValidationError as error:
+        found = [
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {str(e['input'])[:60]!r})" for e in error.errors()
+        ]
+        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+        return [*found[:_SHOWN], *more, f"known: {', '.join(kind.model_fields)}"]
+    return []

@@ -1,0 +1,245 @@
+"""Job files that a stranger or a vandal wrote: each is taken, or refused in a few lines that name what is wrong."""
+
+import json
+import math
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from everspot_cli.errors import CliError
+from everspot_cli.specs import SHOWN, read_spec
+from everspot_cli.yamlfile import read_yaml
+from everspot_core.job import JobSpec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+GOOD: dict[str, Any] = {"name": "mine", "recipe": "image-classification"}
+SCRIPT: dict[str, Any] = {"name": "mine", "entrypoint": ["train.py"], "code": "src"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "src/lib").mkdir(parents=True)
+    (tmp_path / "src/train.py").write_text("print(1)\n")
+    (tmp_path / "outside.py").write_text("print(2)\n")
+    (tmp_path / "src/leads_out.py").symlink_to(tmp_path / "outside.py")
+    return tmp_path
+
+
+def refused(path: Path) -> CliError:
+    with pytest.raises(CliError) as caught:
+        read_spec(path)
+    return caught.value
+
+
+def spec_of(folder: Path, values: Any) -> JobSpec:
+    path = folder / "job.yaml"
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    return read_spec(path)
+
+
+def problems_of(folder: Path, values: Any) -> dict[str, str]:
+    with pytest.raises(CliError) as caught:
+        spec_of(folder, values)
+    return {p["field"]: p["problem"] for p in caught.value.problems}
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(12)
+)
+MERGE_BOMB = "k: &a0 {x: 1}\n" + "".join(f"k{n}: &a{n + 1} {{<<: [*a{n}, *a{n}], z{n}: *a{n}}}\n" for n in range(60))
+CHAIN = "k: &a0 [x]\n" + "".join(f"k{n}: &a{n + 1} [*a{n}]\n" for n in range(2000))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB, "more values than the 20000"),
+        (MERGE_BOMB, "more values than the 20000"),
+        (CHAIN, "nested more than 32 levels deep in line"),
+        ("a: &a [*a]\n", "an alias that stands for itself, in line 1"),
+        ("[" * 900 + "]" * 900, "nested more than 32 levels deep"),
+        ("{a: " * 900 + "1" + "}" * 900, "nested more than 32 levels deep"),
+        ("name: a\nname: b\n", "'name' is given twice in line 2"),
+        ("resources: {vcpus: 1, vcpus: 2}\n", "'vcpus' is given twice in line 1"),
+        ("code: !!binary aGVsbG8=\n", "kind 'binary' is not allowed in line 1"),
+        ("code: !!python/name:os.system\n", "kind 'os.system' is not allowed"),
+        ("tags: !!set {a, b}\n", "kind 'set' is not allowed"),
+        ("? [a]\n: b\n", "a key has to be a text in line 1"),
+        ("retries: {errors: " + "9" * 5000 + "}\n", "value has 5000 digits"),
+        ("x: !!int ''\n", "has a value that cannot be read"),
+        ("a: b: c\n", "mapping values are not allowed here"),
+        ("---\na: 1\n---\nb: 2\n", "expected a single document"),
+        ("x: \0\n", "unacceptable character"),
+        ("", "must be a mapping of fields"),
+        ("- a\n", "must be a mapping of fields"),
+    ],
+)
+def test_a_text_that_is_no_honest_yaml_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    error = refused(path)
+    assert said in str(error)
+    assert len(str(error)) < 400 + len(str(path))
+    assert error.problems == []
+
+
+def test_a_file_is_read_to_its_limit_and_no_further(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"name: mine\n#" + b"x" * 50_000_000)
+    assert str(refused(path)) == f"{path} is larger than 256 KiB"
+    assert str(refused(Path("/dev/zero"))) == "/dev/zero is larger than 256 KiB"
+    path.write_bytes(b"name: \xff\xfe")
+    assert str(refused(path)) == f"{path} is no text in UTF-8: byte 7 is wrong"
+    assert "cannot be read" in str(refused(tmp_path))
+    assert "cannot be read" in str(refused(Path("a\0b")))
+
+
+def test_what_the_file_says_is_taken_by_its_word(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(
+        "\ufeffat: 2026-01-31T12:00:00Z\nspan: 12:30\ncount: 1_000\nzip: 007\nrate: 1e-3\non: yes\n1: x\n"
+        "base: &b {x: 1, y: 2}\nmore: {<<: *b, x: 3}\n"
+    )
+    assert read_yaml(path) == {
+        "at": "2026-01-31T12:00:00Z", "span": "12:30", "count": "1_000", "zip": "007", "rate": 0.001, "on": True,
+        "1": "x", "base": {"x": 1, "y": 2}, "more": {"x": 3, "y": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "said"),
+    [
+        ({"resources": {"gpus": True}}, "resources.gpus", "has to be a number, not 'True'"),
+        ({"resources": {"vcpus": "4"}}, "resources.vcpus", "has to be a number, not '4'"),
+        ({"resources": {"memory_gib": 1e308}}, "resources.memory_gib", "less than or equal to 100000"),
+        ("name: mine\nrecipe: image-classification\nresources: {memory_gib: .nan}", "resources.memory_gib", "finite"),
+        ("name: mine\nrecipe: image-classification\nbudget: {dollars: .inf}", "budget.dollars", "finite"),
+        ({"retries": {"errors": 10**30}}, "retries.errors", "less than or equal to 1000"),
+        ({"retries": {"backoff": -5}}, "retries.backoff", "between 0s and 3650d"),
+        ({"retries": {"backoff": "-5s"}}, "retries.backoff", "not a duration"),
+        ({"retries": {"backoff": True}}, "retries.backoff", "not a duration"),
+        ({"checkpoint": {"keep": "1_000"}}, "checkpoint.keep", "has to be a number, not '1_000'"),
+        ({"checkpoint": {"every": "9" * 400 + "d"}}, "checkpoint.every", "not a duration"),
+        ({"checkpoint": {"every": "99999999d"}}, "checkpoint.every", "between 0s and 3650d"),
+        ({"checkpoint": {"steps": 10**13}}, "checkpoint.steps", "less than or equal to"),
+        ({"deadline": -3600}, "deadline", "between 0s and 3650d"),
+        ({"expected_duration": 1e300}, "expected_duration", "between 0s and 3650d"),
+        ({"budget": {"wall_clock": -1}}, "budget.wall_clock", "between 0s and 3650d"),
+        ("name: mine\nrecipe: image-classification\nparameters: {learning_rate: .nan}", "parameters", "NaN"),
+        ({"env": {"A=B": "x"}}, "env", "'A=B' is no name of a variable"),
+        ({"env": {"": "x"}}, "env", "'' is no name of a variable"),
+        ({"env": {"1A": "x"}}, "env", "'1A' is no name of a variable"),
+        ({"env": {"AWS_REGION": "x"}}, "env", "belong to the instance"),
+        ({"env": {"A": "a\0b"}}, "env", "no NUL"),
+        ({"env": {"A": "x" * 40_000}}, "env", "at most 32 KiB"),
+        ({"tags": {"Team": "x" * 300}}, "tags", "a tag's value has 0 to 256 characters"),
+        ({"tags": {" ": "x"}}, "tags", "a tag's key has 1 to 128 characters"),
+        ({"tags": {"Team": "\x1b[2J"}}, "tags", "cannot be printed"),
+        ({"name": "Mine"}, "name", "small letters"),
+        ({"recipe": "image_klassification"}, "recipe", "is no recipe; allowed: image-classification"),
+        ({"parameters": {"epochs": -1, "leraning_rate": 1}}, "parameters", "leraning_rate"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["/bin/sh"]}, "entrypoint", "does not lie in `code`"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["../outside.py"]}, "entrypoint", "does not lie in `code`"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["leads_out.py"]}, "entrypoint", "leads_out.py leads out of"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["lib"]}, "entrypoint", "there is no lib in"),
+        ({**SCRIPT, "recipe": None, "entrypoint": [""]}, "entrypoint", "must name a script"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["train.py", "a\0b"]}, "entrypoint", "NUL"),
+        ({**SCRIPT, "recipe": None, "code": "s\0rc"}, "code", "cannot be printed"),
+        ({**SCRIPT, "recipe": None, "code": "x" * 100_000}, "code", "at most 1024 characters"),
+        ({**SCRIPT, "recipe": None, "code": "x" * 1000}, "code", "cannot be read: File name too long"),
+        ({**SCRIPT, "recipe": None, "parameters": {"a": 1}}, "parameters", "parameters belong to recipe"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_field(folder: Path, values: Any, field: str, said: str) -> None:
+    found = problems_of(folder, {**GOOD, **values} if isinstance(values, dict) else values)
+    assert said in found[field], found
+    assert all(len(words) < 1000 for words in found.values())
+
+
+def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> None:
+    values = {**GOOD, **{f"key{n}": n for n in range(9000)}}
+    with pytest.raises(CliError) as caught:
+        spec_of(folder, values)
+    assert "9000 fields are wrong" in str(caught.value)
+    assert len(caught.value.problems) == SHOWN + 1
+    assert caught.value.problems[-1]["field"] == "(and 8980 more)"
+    assert len(json.dumps(caught.value.problems)) < 20_000
+
+
+def test_an_honest_job_is_taken_whole(folder: Path) -> None:
+    spec = spec_of(
+        folder,
+        "name: mine\nentrypoint: [train.py, --epochs, '3']\ncode: src\n"
+        "resources: {vcpus: 4, memory_gib: 7.5, gpus: 1}\n"
+        "deadline: 2026-01-31T12:00:00Z\nexpected_duration: 1h30m\ncheckpoint: {every: 90, keep: 3}\n"
+        "env: {OMP_NUM_THREADS: '2'}\ntags: {Team: Vision & Co}\n",
+    )
+    assert (spec.code, spec.expected_duration) == (str(folder / "src"), timedelta(minutes=90))
+    assert spec.checkpoint.every == timedelta(seconds=90)
+
+
+# A fuzz of each kind: the values of an honest job are swapped for others, and texts are cut, repeated and spoilt.
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**40), 10**40), st.floats(), st.text(max_size=40), st.just("x" * 5000),
+    st.sampled_from(["1h", "-1h", "1e9d", "../..", "/etc/passwd", "\0", "1_000", "NaN", "on", "2026-01-31", "name"]),
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = sorted(JobSpec.model_fields)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> str:
+    values = dict(draw(st.sampled_from([GOOD, SCRIPT])))
+    for field in draw(st.lists(st.sampled_from(FIELDS), max_size=4)):
+        values[field] = draw(VALUES)
+        inner = JobSpec.model_fields[field].annotation
+        if hasattr(inner, "model_fields") and draw(st.booleans()):
+            values[field] = {name: draw(VALUES) for name in draw(st.lists(st.sampled_from(sorted(inner.model_fields))))}
+    values.update(draw(st.dictionaries(st.text(max_size=8), VALUES, max_size=2)))
+    text = yaml.safe_dump(values)
+    for _ in range(draw(st.integers(0, 3))):
+        at, length = draw(st.integers(0, len(text))), draw(st.integers(0, 20))
+        put = draw(
+            st.sampled_from(["", "*a", "&a ", "[", "{", "- ", "!!int ", "<<: ", "\t", "\0", "\ud7ff", ": ", "'"])
+        )
+        text = text[:at] + put + text[at + length * draw(st.integers(0, 1)) :]
+    return text
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(text=jobs())
+def test_whatever_is_written_is_a_job_or_an_answer_that_can_be_read(folder: Path, text: str) -> None:
+    path = folder / "fuzzed.yaml"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    try:
+        spec = read_spec(path)
+    except CliError as error:
+        told = json.dumps([str(error), error.problems])
+        assert len(error.problems) <= SHOWN + 1
+        assert len(told) < 25_000
+        assert all(char.isprintable() for problem in error.problems for char in "".join(problem.values()))
+        return
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert 1 <= spec.resources.vcpus <= 10_000
+    assert math.isfinite(spec.resources.memory_gib)
+    assert spec.retries.backoff >= timedelta(0)
+    if spec.entrypoint:
+        assert spec.code is not None
+        assert Path(spec.code, spec.entrypoint[0]).resolve().is_relative_to(spec.code)
+    assert not any("\0" in part for pair in spec.env.items() for part in pair)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=300))
+def test_bytes_that_mean_nothing_are_refused_without_a_traceback(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "noise.yaml"
+    path.write_bytes(data)
+    assert refused(path).code in (1, 3)

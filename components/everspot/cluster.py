@@ -18,7 +18,7 @@ from everspot.network import Network, NetworkArgs, check_network
 from everspot.scheduler import DEFAULT_TYPE, SchedulerService, SchedulerServiceArgs, check_type
 from everspot.store import Store, StoreArgs
 
-_LONGEST_URL = "s3://" + "x" * 63
+_LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
 
 
 class TrainingClusterArgs(TypedDict):

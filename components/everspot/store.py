@@ -5,6 +5,7 @@ import re
 from typing import NotRequired, TypedDict
 
 import pulumi
+import pulumi_aws as aws
 from everspot_core.problems import Problems
 from pulumi_aws import s3
 
@@ -44,7 +45,7 @@ class Store(pulumi.ComponentResource):
     """
 
     control_url: pulumi.Output[str]
-    """URL of the control bucket, s3://…: what the CLI needs to find the cluster."""
+    """URL of the control bucket, s3://…?region=…: what the CLI needs to find the cluster."""
     data_url: pulumi.Output[str]
     """URL of the data bucket."""
     control_bucket: pulumi.Output[str]
@@ -81,8 +82,10 @@ class Store(pulumi.ComponentResource):
         self._lifecycle(f"{name}-control-lifecycle", control, versions=False)
         self._lifecycle(f"{name}-data-lifecycle", data, versions=True)
         self.control_bucket, self.data_bucket = control.id, data.id
-        self.control_url = pulumi.Output.concat("s3://", control.id)
-        self.data_url = pulumi.Output.concat("s3://", data.id)
+        # S3 refuses a signature for another region, and nobody shall have to guess.
+        region = aws.get_region_output(opts=pulumi.InvokeOutputOptions(parent=self)).region
+        self.control_url = pulumi.Output.concat("s3://", control.id, "?region=", region)
+        self.data_url = pulumi.Output.concat("s3://", data.id, "?region=", region)
         self.control_arn, self.data_arn = control.arn, data.arn
         self.register_outputs(
             {

@@ -7,8 +7,9 @@ no secrets. What differs between instances (id, type, zone, market) is asked of 
 
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, parse_duration
@@ -107,7 +108,10 @@ class Manifest(Document):
     cloud: Cloud
     role: Role = Role.AGENT
     region: str = ""
-    control_url: str = Field(description="s3://bucket, gs://bucket or file:///folder of records, leases and events.")
+    control_url: str = Field(
+        description="s3://bucket?region=…, gs://bucket or file:///folder of records, leases and events. A bucket of S3 "
+        "whose URL names no region lies in the manifest's."
+    )
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
     queue_url: str | None = Field(default=None, description="SQS queue of interruption events; schedulers only.")
     generation: str = Field(
@@ -122,3 +126,13 @@ class Manifest(Document):
     instance_types: list[InstanceType] = Field(
         default_factory=list, description="Types declared in place, which the catalogue lacks."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _buckets_say_where_they_are(cls, given: Any) -> Any:
+        """So that whoever is handed a URL alone, such as a trainer, needs to ask nobody."""
+        if not isinstance(given, dict) or not given.get("region"):
+            return given
+        urls = {name: given.get(name) for name in ("control_url", "data_url")}
+        silent = {n: u for n, u in urls.items() if isinstance(u, str) and u.startswith("s3://") and "?" not in u}
+        return {**given, **{name: f"{url}?region={given['region']}" for name, url in silent.items()}}

@@ -10,7 +10,6 @@ import logging
 from typing import Any
 
 from moto.core.exceptions import ServiceException
-from moto.core.responses import TYPE_RESPONSE, ActionResult, BaseResponse
 from moto.iam.access_control import AssumedRoleAccessKey, CreateAccessKeyFailure, PermissionResult
 from moto.iam.models import Policy
 from moto.s3.exceptions import BucketAccessDeniedError, S3AccessDeniedError
@@ -19,30 +18,14 @@ from moto.s3.models import FakeBucket
 from everspot_local import world
 from everspot_local.clock import stamp
 from everspot_local.policy_language import Call, UnknownCondition, Verdict, decide
+from everspot_local.refusals import Refused
 from everspot_local.resources import calls_of
+from everspot_local.signatures import check_region
 from everspot_local.world import ACCOUNT, World
 
 log = logging.getLogger(__name__)
 FREE = {"sts:GetCallerIdentity"}
 CODES = {"ec2": "UnauthorizedOperation", "ssm": "AccessDeniedException", "events": "AccessDeniedException"}
-_call_action = BaseResponse.call_action
-
-
-class Refused(ServiceException):
-    """A role's policies do not allow a call."""
-
-
-def call_action(self: BaseResponse) -> TYPE_RESPONSE:
-    """moto's, with our refusals in the service's own protocol; moto would use the query protocol's for all."""
-    try:
-        return _call_action(self)
-    except Refused as error:
-        content_type = self.headers.get("Content-Type", "")
-        if "json" in content_type:
-            headers = {"Content-Type": content_type, "x-amzn-errortype": error.code}
-            return 403, headers, json.dumps({"__type": error.code, "message": error.message})
-        _, headers, body = self.serialized(ActionResult(error))
-        return 403, headers, body
 
 
 def enter_normal(self: Any, resource: str = "*") -> None:
@@ -71,6 +54,8 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     action = _action(handler)
     if action is None:
         return
+    if s3_resource is None:
+        check_region(handler, service, here)
     key = _role_key(handler)
     principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
     try:
@@ -140,4 +125,5 @@ def _refusal(service: str, principal: str, denied: Call) -> Exception:
     return Refused(
         CODES.get(service, "AccessDenied"),
         f"User: {principal} is not authorized to perform: {denied.action} on resource: {denied.resource}",
+        403,
     )

@@ -38,7 +38,7 @@ def up(
     state_dir: StateDir = HERE,
     port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
     time_scale: Annotated[float, typer.Option(help="Market seconds in a real second.")] = 12.0,
-    region: Annotated[str, typer.Option(help="The only region.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="The only region.")] = "eu-west-1",
     seed: Annotated[int, typer.Option(help="Of depths and prices.")] = 7,
     script: Annotated[Path | None, typer.Option(help="Market script, YAML or JSON.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Availability trace, JSON.")] = None,

@@ -16,7 +16,7 @@ from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
 from moto.sqs.models import Queue
 
-from everspot_local import autoscaling, iam, s3, sqs
+from everspot_local import autoscaling, iam, refusals, s3, s3_door, sqs
 from everspot_local.ec2 import roles
 from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.models import LocalEC2Backend
@@ -27,11 +27,13 @@ _REPLACED: list[tuple[object, str, object]] = [
     (autoscaling_models, "FakeAutoScalingGroup", autoscaling.LocalGroup),
     (AutoScalingResponse, "call_action", autoscaling.call_action),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
-    (BaseResponse, "call_action", iam.call_action),
+    (BaseResponse, "call_action", refusals.call_action),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_s3_action", iam.enter_s3),
     (FakeBucket, "get_permission", iam.bucket_permission),
     (FakeDeleteMarker, "dispose", s3.dispose),
+    (S3Response, "_bucket_response", s3_door.bucket_response),
+    (S3Response, "_key_response", s3_door.key_response),
     (S3Response, "_bucket_response_put", s3.bucket_response_put),
     (Queue, "_set_attributes", sqs.set_attributes),
     (Queue, "attributes", property(sqs.attributes)),

@@ -32,7 +32,7 @@ class MarketPool:
 
     @property
     def name(self) -> str:
-        """How scripts and commands name it: `m5.large/us-east-1a`."""
+        """How scripts and commands name it: `m5.large/eu-west-1a`."""
         return f"{self.instance_type}/{self.zone}"
 
     @property

@@ -14,6 +14,7 @@ from everspot_store.clock import SystemClock
 from everspot_store.cloud import open_cloud
 from everspot_store.errors import DigestMismatch, KeyTaken, StoreError, StoreUnavailable
 from everspot_store.folder import FolderBackend
+from everspot_store.region import region_of_bucket, split_region
 
 if TYPE_CHECKING:
     from obstore.store import S3CredentialProvider
@@ -42,19 +43,25 @@ class Bucket:
     def open(
         cls, url: str, *, clock: Clock | None = None, credentials: "S3CredentialProvider | None" = None
     ) -> "Bucket":
-        """The bucket at `s3://…`, `gs://…` or `file:///…`. Credentials come from the standard environment: variables
-        or the instance's role; `credentials` (S3 only) is for callers that know more places.
+        """The bucket at `s3://…?region=…`, `gs://…` or `file:///…`. Credentials come from the standard environment:
+        variables or the instance's role; `credentials` (S3 only) is for callers that know more places. The region
+        comes from the URL; where that is silent, S3 is asked for it, and the environment never.
 
         Raises:
-            StoreError: if the URL is none of these; StoreMissing if a folder does not exist.
+            StoreError: if the URL is none of these; StoreMissing if a folder does not exist, or a bucket whose region
+                has to be asked for.
         """
         clock = clock or SystemClock.from_environment()
         parts = urlsplit(url)
         if parts.scheme == "file" and not parts.netloc:
             return cls(url, FolderBackend(Path(unquote(parts.path)), clock), clock)
-        if parts.scheme in ("s3", "gs"):
+        if parts.scheme == "gs" and parts.netloc and not parts.query:
             return cls(url, open_cloud(url, credentials), clock)
-        raise StoreError(f"{url!r} is no store: write s3://bucket, gs://bucket or file:///folder")
+        if parts.scheme == "s3" and parts.netloc:
+            plain, region = split_region(url)
+            region = region or _patiently(clock, lambda: region_of_bucket(parts.netloc))
+            return cls(plain, open_cloud(plain, credentials, region), clock)
+        raise StoreError(f"{url!r} is no store: write s3://bucket?region=…, gs://bucket or file:///folder")
 
     def get(self, key: str) -> Versioned[bytes] | None:
         """The bytes under a key with their ETag, or None."""
@@ -129,9 +136,13 @@ class Bucket:
             self._clock.sleep(BACKOFF * 2 ** (attempt - 1))
 
     def _retrying(self, call: Callable[[], R]) -> R:
-        for attempt in range(ATTEMPTS - 1):
-            try:
-                return call()
-            except StoreUnavailable:
-                self.pause(attempt + 1)
-        return call()
+        return _patiently(self._clock, call)
+
+
+def _patiently(clock: Clock, call: Callable[[], R]) -> R:
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return call()
+        except StoreUnavailable:
+            clock.sleep(BACKOFF * 2**attempt)
+    return call()

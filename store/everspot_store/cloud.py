@@ -6,6 +6,7 @@ our own first attempt caused. `Bucket` and `Table` retry instead, and know what 
 
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +27,7 @@ from obstore.store import GCSStore, S3Store
 
 from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
+from everspot_store.region import endpoint
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3CredentialProvider
@@ -38,8 +40,9 @@ _PIECES_IN_FLIGHT = 6
 _TRANSFER_RETRIES = 4
 
 
-def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None) -> "CloudBackend":
-    """Raw access to `s3://bucket[/prefix]` or `gs://bucket[/prefix]`, with the standard environment's settings.
+def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, region: str = "") -> "CloudBackend":
+    """Raw access to `s3://bucket[/prefix]` or `gs://bucket[/prefix]`, with the standard environment's settings but for
+    the region, which a caller of S3 has to name.
 
     `credentials` replaces what the environment says, for callers that know more places than the environment and the
     instance's role, such as profiles.
@@ -48,17 +51,18 @@ def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None) -> "
         StoreError: if the URL or the environment's settings cannot be used.
     """
     options = dict[str, Any]()
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    plain_http = False
     if url.startswith("s3://"):
-        options["config"] = _s3_config(endpoint)
+        options["config"] = _s3_config(endpoint(), region)
         options["credential_provider"] = credentials
         kind: Callable[..., S3Store | GCSStore] = S3Store.from_url
+        plain_http = endpoint().startswith("http://")
     else:
-        kind, endpoint = GCSStore.from_url, ""
+        kind = GCSStore.from_url
 
     def client(timeout: timedelta, retries: int) -> S3Store | GCSStore:
         http: ClientConfig = {"timeout": timeout, "connect_timeout": CONNECT_TIMEOUT}
-        if endpoint.startswith("http://"):
+        if plain_http:
             http["allow_http"] = True
         retry: RetryConfig = {"max_retries": retries, "retry_timeout": timeout * (retries + 1)}
         return kind(url, client_options=http, retry_config=retry, **options)
@@ -69,13 +73,12 @@ def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None) -> "
         raise StoreError(f"{url} cannot be opened: {_short(error)}") from error
 
 
-def _s3_config(endpoint: str) -> dict[str, Any]:
-    config: dict[str, Any] = {"disable_bulk_delete": True}  # needs no more than s3:DeleteObject on the key
-    if endpoint:
-        config["endpoint"] = endpoint
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region:
-        config["region"] = region
+def _s3_config(where: str, region: str) -> dict[str, Any]:
+    # Said here, the region wins over AWS_REGION and AWS_DEFAULT_REGION. Deletes one by one need no more permission
+    # than s3:DeleteObject on the key.
+    config: dict[str, Any] = {"disable_bulk_delete": True, "region": region}
+    if where:
+        config["endpoint"] = where
     # obstore knows the metadata service by a name of its own; the rest of the world by this one.
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if metadata:
@@ -233,13 +236,17 @@ class CloudBackend:
             return _Refused(WriteOutcome.LOST, where)
         if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED):
             return StoreDenied(where)
+        if any(code in text for code in _ELSEWHERE):
+            return StoreError(f"{self._url} lies in {_named(text)}: its URL has to say so, {self._url}?region=…")
         if isinstance(error, FileNotFoundError) or any(code in text for code in _WRONG):
             return StoreError(where)
         return StoreUnavailable(where)
 
 
 _DENIED = ("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId", "<Code>SignatureDoesNotMatch")
-_WRONG = ("301 Moved Permanently", "<Code>AuthorizationHeaderMalformed", "405 Method Not Allowed", "InvalidPath")
+# A signature for another region than the bucket's, and a bucket asked for at another region's endpoint.
+_ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
+_WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
 
 
 class _Refused(StoreUnavailable):
@@ -261,6 +268,12 @@ def _tag(etag: str | None) -> str:
     if etag is None:
         raise StoreError("the store gave no ETag; conditional writes are impossible there")
     return etag
+
+
+def _named(text: str) -> str:
+    """The region that S3's refusal names."""
+    found = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
+    return f"region {found[1]}" if found else "another region"
 
 
 def _short(error: BaseException) -> str:

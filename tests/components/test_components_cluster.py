@@ -83,8 +83,8 @@ def test_exactly_these_children_are_registered(declare: Declare, spec: TrainingC
 def test_outputs_lead_to_the_parts(declare: Declare, spec: TrainingClusterArgs) -> None:
     _, outputs = declare(lambda: outputs_of(spec))
     assert outputs["cluster"] == "train"
-    assert outputs["control_url"] == "s3://train-store-control-id"
-    assert outputs["data_url"] == "s3://train-store-data-id"
+    assert outputs["control_url"] == "s3://train-store-control-id?region=eu-west-1"
+    assert outputs["data_url"] == "s3://train-store-data-id?region=eu-west-1"
     assert outputs["queue_url"] == "https://queue/train-events-queue"
     assert outputs["fleet_id"] == "train-fleet-fleet-id"
     assert outputs["subnet_ids"] == [f"train-network-subnet-eu-west-1{z}-id" for z in "ab"]
@@ -101,7 +101,7 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert "queue_url" not in agent
     assert scheduler["queue_url"] == published["queue_url"] == "https://queue/train-events-queue"
     assert agent["limits"]["lease_ttl"] == 15
-    assert agent["control_url"] == published["control_url"] == "s3://train-store-control-id"
+    assert agent["control_url"] == published["control_url"] == "s3://train-store-control-id?region=eu-west-1"
     assert recorder.inputs("train-manifest")["key"] == "cluster.json"
     assert agent["generation"]
 

@@ -24,7 +24,9 @@ def test_up_declares_what_the_settings_say(rig: Any) -> None:
     overrides = fleet["LaunchTemplateConfigs"][0]["Overrides"]
     assert len({o["InstanceType"] for o in overrides}) >= 4
     assert len({o["SubnetId"] for o in overrides}) == 3
-    published = rig.client("s3").get_object(Bucket=rig.outputs["controlUrl"].removeprefix("s3://"), Key="cluster.json")
+    published = rig.client("s3").get_object(
+        Bucket=rig.outputs["controlUrl"].removeprefix("s3://").removesuffix("?region=eu-west-1"), Key="cluster.json"
+    )
     manifest = json.loads(published["Body"].read())
     assert manifest["queue_url"] == rig.outputs["queueUrl"]
     assert manifest["data_url"] == rig.outputs["dataUrl"]

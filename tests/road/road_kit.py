@@ -22,7 +22,9 @@ from everspot_store import Store, SystemClock
 
 SCALE = 12.0
 CLUSTER = "road"
+REGION = "eu-west-1"
 BUCKETS = ("road-control", "road-data")
+URLS = tuple(f"s3://{bucket}?region={REGION}" for bucket in BUCKETS)
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
 PROGRAMS = Path(__file__).parents[1] / "agent" / "programs"
 EVENTS = json.dumps({"source": ["aws.ec2"]})
@@ -36,17 +38,20 @@ class Road:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
         boot = ("/usr/bin/env", *words, sys.executable, "-m", "everspot_train.agent.main")
         self.folder = folder
-        self.cloud = LocalCloud(Options(state_dir=folder, scale=SCALE, boot_command=boot, iam_enforce=True))
+        self.cloud = LocalCloud(
+            Options(state_dir=folder, region=REGION, scale=SCALE, boot_command=boot, iam_enforce=True)
+        )
         self.events = events
 
     def __enter__(self) -> "Road":
         self.cloud.__enter__()
         for name in ("AWS_ENDPOINT_URL", "AWS_REGION"):
             assert name not in os.environ, f"{name} is set: this test would not know where it goes"
-        os.environ |= {"AWS_ENDPOINT_URL": self.cloud.endpoint, "AWS_REGION": "us-east-1"}
+        # Where this person happens to work is not where the cluster is.
+        os.environ |= {"AWS_ENDPOINT_URL": self.cloud.endpoint, "AWS_REGION": "us-west-2"}
         os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         self._lay()
-        self.store = Store.open(f"s3://{BUCKETS[0]}", f"s3://{BUCKETS[1]}", clock=self.clock)
+        self.store = Store.open(*URLS, clock=self.clock)
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -59,7 +64,7 @@ class Road:
         return SystemClock(SCALE, self.cloud.world.clock.epoch.timestamp())
 
     def client(self, service: str) -> Any:
-        return boto3.client(service, endpoint_url=self.cloud.endpoint, region_name="us-east-1")
+        return boto3.client(service, endpoint_url=self.cloud.endpoint, region_name=REGION)
 
     # What the components lay ------------------------------------------------------------------------------------
 
@@ -67,7 +72,7 @@ class Road:
         for service in ("ec2fleet", "spot"):
             self.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
         for bucket in BUCKETS:
-            self.client("s3").create_bucket(Bucket=bucket)
+            self.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
         control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
         self.queue_url, queue_arn = self._queue()
         self._role("agent", policies.agent_policy(control_arn=control, data_arn=data))
@@ -78,8 +83,8 @@ class Road:
 
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
-            cluster=CLUSTER, cloud=Cloud.AWS, role=role, region="us-east-1", limits=LIMITS, queue_url=self.queue_url,
-            control_url=f"s3://{BUCKETS[0]}", data_url=f"s3://{BUCKETS[1]}",
+            cluster=CLUSTER, cloud=Cloud.AWS, role=role, region=REGION, limits=LIMITS, queue_url=self.queue_url,
+            control_url=URLS[0], data_url=URLS[1],
         )  # fmt: skip
 
     def _queue(self) -> tuple[str, str]:
@@ -120,7 +125,7 @@ class Road:
     def _fleet(self) -> None:
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
         overrides = [
-            {"InstanceType": kind, "SubnetId": subnets[f"us-east-1{zone}"]}
+            {"InstanceType": kind, "SubnetId": subnets[f"{REGION}{zone}"]}
             for kind in ("c6i.large", "m6i.large")
             for zone in "ab"
         ]

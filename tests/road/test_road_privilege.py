@@ -82,7 +82,7 @@ def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[
 
 def documents() -> dict[str, dict[str, Any]]:
     control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
-    queue = "arn:aws:sqs:us-east-1:123456789012:road-interruptions"
+    queue = "arn:aws:sqs:eu-west-1:123456789012:road-interruptions"
     return {
         "agent": policies.agent_policy(control_arn=control, data_arn=data, key_arn="key", session_manager=True),
         "scheduler": policies.scheduler_policy(

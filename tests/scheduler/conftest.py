@@ -28,9 +28,9 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 
 @pytest.fixture
 def s3_cluster(aws: str, clock: ManualClock) -> Cluster:
-    client = boto3.client("s3", region_name="us-east-1")
+    client = boto3.client("s3", region_name="eu-west-1")
     names = [f"everspot-{part}-{uuid4().hex[:12]}" for part in ("control", "data")]
     for name in names:
-        client.create_bucket(Bucket=name)
+        client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     client.close()
-    return Cluster(Store.open(*[f"s3://{name}" for name in names], clock=clock), clock)
+    return Cluster(Store.open(*[f"s3://{name}?region=eu-west-1" for name in names], clock=clock), clock)

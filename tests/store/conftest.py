@@ -44,14 +44,14 @@ def open_folder_store(root: Path, clock: ManualClock | None = None) -> Store:
 
 @pytest.fixture
 def s3_store(aws: str, clock: ManualClock) -> Store:
-    client = boto3.client("s3")
+    client = boto3.client("s3", region_name="eu-west-1")
     names = [f"everspot-{part}-{uuid4().hex[:12]}" for part in ("control", "data")]
     for name in names:
-        client.create_bucket(Bucket=name)
-    urls = [f"s3://{name}" for name in names]
+        client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    urls = [f"s3://{name}?region=eu-west-1" for name in names]
     store = Store.open(*urls, clock=clock)
     store.write_manifest(
-        Manifest(cluster="test", cloud=Cloud.AWS, region="us-east-1", control_url=urls[0], data_url=urls[1])
+        Manifest(cluster="test", cloud=Cloud.AWS, region="eu-west-1", control_url=urls[0], data_url=urls[1])
     )
     return store
 

@@ -1,0 +1,37 @@
+"""Stands in for AWS's error envelopes: a refusal that every service says in its own protocol.
+
+moto would wrap all of them as the query protocol does, with status 400. S3's refusals are not made here: see `s3_door`.
+"""
+
+import json
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+from moto.core.responses import TYPE_RESPONSE, ActionResult, BaseResponse
+
+_call_action = BaseResponse.call_action
+
+
+class Refused(ServiceException):
+    """A call that a service does not take. `status`: of the HTTP answer."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(code, message)
+        self.status = status
+
+
+def call_action(self: BaseResponse) -> TYPE_RESPONSE:
+    """moto's, with our refusals in the service's own words."""
+    try:
+        return _call_action(self)
+    except Refused as error:
+        return _answer(self, error)
+
+
+def _answer(handler: Any, error: Refused) -> TYPE_RESPONSE:
+    content_type = handler.headers.get("Content-Type", "")
+    if "json" in content_type:
+        headers = {"Content-Type": content_type, "x-amzn-errortype": error.code}
+        return error.status, headers, json.dumps({"__type": error.code, "message": error.message})
+    _, headers, body = handler.serialized(ActionResult(error))
+    return error.status, headers, body

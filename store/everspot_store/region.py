@@ -1,0 +1,89 @@
+"""In which region an S3 bucket lies: what its URL says, or else what S3 itself says.
+
+A signature carries a region, and S3 refuses one that is not the bucket's. The environment's region is where a person
+happens to work, not where the bucket is, so it is never asked.
+"""
+
+import http.client
+import os
+import re
+import ssl
+from datetime import timedelta
+from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from everspot_store.errors import StoreError, StoreMissing, StoreUnavailable
+
+GLOBAL_ENDPOINT = "https://s3.amazonaws.com"
+_HEADER = "x-amz-bucket-region"
+_LIMIT = timedelta(seconds=10)
+_REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")  # eu-west-1, us-gov-east-1
+_known: dict[tuple[str, str], str] = {}  # what S3 said, by endpoint and bucket: a bucket never moves
+
+
+def split_region(url: str) -> tuple[str, str | None]:
+    """`s3://bucket/prefix?region=eu-west-1` as the URL without its query, and the region or None.
+
+    Raises:
+        StoreError: if the query says anything but one region of AWS's form.
+    """
+    parts = urlsplit(url)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    plain = urlunsplit(parts._replace(query="", fragment=""))
+    if not asked and not parts.query:
+        return plain, None
+    names = [name for name, _ in asked]
+    if names != ["region"]:
+        raise StoreError(f"{url!r} is no store: a URL takes ?region=… once and nothing else")
+    if not _REGION.fullmatch(asked[0][1]):
+        raise StoreError(f"{url!r} is no store: {asked[0][1]!r} is no region; write it as in ?region=eu-west-1")
+    return plain, asked[0][1]
+
+
+def endpoint() -> str:
+    """S3's endpoint of the standard environment, or an empty string for AWS's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def region_of_bucket(bucket: str) -> str:
+    """What S3 says, asked once for each bucket in a process. One attempt; it takes no credentials, because S3 names
+    the region even to those whom it refuses (HeadBucket: `x-amz-bucket-region`).
+
+    Raises:
+        StoreMissing: if there is no such bucket.
+        StoreUnavailable: if S3 does not answer.
+        StoreError: if the endpoint is no S3 that tells.
+    """
+    host = endpoint() or GLOBAL_ENDPOINT
+    if (host, bucket) not in _known:
+        _known[host, bucket] = _ask(host.rstrip("/"), bucket)
+    return _known[host, bucket]
+
+
+class _Stay(HTTPRedirectHandler):
+    """A redirect tells the region too; following it would ask twice."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Do not follow."""
+
+
+def _ask(host: str, bucket: str) -> str:
+    request = Request(f"{host}/{bucket}", method="HEAD")  # noqa: S310 - https, or what the environment names
+    try:
+        with build_opener(_Stay()).open(request, timeout=_LIMIT.total_seconds()) as answer:
+            status, said = answer.status, answer.headers.get(_HEADER)
+    except HTTPError as error:
+        with error:
+            status, said = error.code, error.headers.get(_HEADER)
+    except (URLError, OSError, http.client.HTTPException, ssl.SSLError) as error:
+        raise StoreUnavailable(f"{host} does not say where bucket {bucket} is: {error}") from error
+    if said:
+        return str(said)
+    if status == 404:
+        raise StoreMissing(f"bucket s3://{bucket} does not exist")
+    if status >= 500:
+        raise StoreUnavailable(f"{host} does not say where bucket {bucket} is: it answered {status}")
+    raise StoreError(
+        f"{host} answered {status} and does not say where bucket {bucket} is: write s3://{bucket}?region=…"
+    )

@@ -38,7 +38,7 @@ def status_of(record: JobRecord, cancelling: bool = False) -> str:
 
 
 def find_job(session: Session, given: str) -> JobSubmission:
-    """The job of this id, or of the only id that begins with it.
+    """The job of this id, archived or not, or of the only id that begins with it.
 
     Raises:
         CliError: if there is none, or more than one.
@@ -46,13 +46,28 @@ def find_job(session: Session, given: str) -> JobSubmission:
     found = session.store.jobs.get(given) if "/" not in given and given else None
     if found is not None:
         return found.value
-    known = {job: doc.value for job, doc in session.store.jobs.scan().items()}
-    alike = [job for job in sorted(known) if given and job.startswith(given)]
+    archived = session.store.archive.keys()
+    alike = [job for job in sorted({*session.store.jobs.names(), *archived}) if given and job.startswith(given)]
+    if given in archived:
+        alike = [given]
     if len(alike) == 1:
-        return known[alike[0]]
+        dossier = session.store.dossier(alike[0], brief=True)
+        if dossier is not None:
+            return dossier.submission
     if alike:
         raise CliError(f"{given!r} is the beginning of several jobs: {', '.join(alike[:5])}", Exit.NOT_FOUND)
     raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs` lists them")
+
+
+def record_of(session: Session, job_id: str) -> JobRecord | None:
+    """The record of a job that exists, archived or not; None: it has never had an instance."""
+    found = session.store.records.get(job_id)
+    if found is not None:
+        return found.value
+    if session.store.jobs.get(job_id) is not None:
+        return None
+    archived = session.store.archive.get(job_id)
+    return archived.record if archived is not None else None
 
 
 def events_of(session: Session, jobs: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
@@ -64,8 +79,8 @@ def events_of(session: Session, jobs: Sequence[str], *, brief: bool = False) -> 
         return dict(zip(jobs, found, strict=True))
 
 
-def job_rows(session: Session) -> list[dict[str, Any]]:
-    """Every job, newest first."""
+def job_rows(session: Session, *, archived: bool = True) -> list[dict[str, Any]]:
+    """Every job, newest first; without those in the archive, all of which have ended, unless `archived`."""
     store = session.store
     submissions = {job: doc.value for job, doc in store.jobs.scan().items()}
     records = {job: doc.value for job, doc in store.records.scan().items()}
@@ -75,6 +90,10 @@ def job_rows(session: Session) -> list[dict[str, Any]]:
         job_row(submission, records.get(job), events[job], session.now, job in cancels, instances)
         for job, submission in submissions.items()
     ]
+    if archived:  # read last: what has left the tables meanwhile is there
+        found = store.archive.read(store.archive.keys().values())
+        rows = [row for row in rows if row["job_id"] not in found]
+        rows += [job_row(d.submission, d.record, d.events, session.now) for d in found.values()]
     return sorted(rows, key=lambda row: row["submitted_at"], reverse=True)
 
 

@@ -28,6 +28,8 @@ class LimitsArgs(TypedDict):
     """Burst instances shut down after this long without a job. Default: never."""
     orphan_limit: NotRequired[str]
     """Instances shut down when they could not reach the store for this long. Default: 15m."""
+    archive_after: NotRequired[str]
+    """Jobs and instances that have ended for so long leave the tables that the scheduler lists. Default: 1h."""
     stop_margin: NotRequired[str]
     """What still runs is killed this long before the instance is taken. Default: 5s."""
 

@@ -13,7 +13,7 @@ from everspot_core.records import EventKind, JobRecord, Request
 from everspot_cli.commands.options import JobId, Json, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
-from everspot_cli.views import find_job
+from everspot_cli.views import find_job, record_of
 
 POLL = timedelta(seconds=1)
 
@@ -89,8 +89,7 @@ def interrupt(
 
 
 def _record(session: Session, job_id: str) -> JobRecord:
-    found = session.store.records.get(job_id)
-    return found.value if found else pending(job_id, session.now)
+    return record_of(session, job_id) or pending(job_id, session.now)
 
 
 def drain(

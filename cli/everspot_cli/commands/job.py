@@ -13,7 +13,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 from everspot_cli.story import history
 from everspot_cli.tables import duration, facts, steps, word
-from everspot_cli.views import find_job, job_row
+from everspot_cli.views import find_job, job_row, record_of
 
 POLL = timedelta(seconds=1)
 
@@ -36,11 +36,11 @@ def job(
     if wait:
         _wait(session, submission.job_id, timeout)
     store = session.store
-    record = store.records.get(submission.job_id)
-    events = store.events(submission.job_id)
+    dossier = store.dossier(submission.job_id)
+    record, events = (dossier.record, dossier.events) if dossier is not None else (None, [])
     instances = {i: d.value for i, d in store.instances.scan().items()}
     cancelling = store.cancels.get(submission.job_id) is not None
-    row = job_row(submission, record.value if record else None, events, session.now, cancelling, instances)
+    row = job_row(submission, record, events, session.now, cancelling, instances)
     row["waits_because"] = _why_waiting(session, row)
     if session.json:
         happened = [e.model_dump(mode="json") for e in events]
@@ -67,8 +67,8 @@ def _wait(session: Session, job_id: str, timeout: str | None) -> None:
         raise CliError(f"--timeout: {error}", Exit.USAGE) from None
     began = session.clock.monotonic()
     while True:
-        record = session.store.records.get(job_id)
-        if record is not None and record.value.state.final:
+        record = record_of(session, job_id)
+        if record is not None and record.state.final:
             return
         if limit is not None and session.clock.monotonic() - began >= limit:
             raise CliError(f"{job_id} has not ended within {format_duration(limit)}", Exit.USER)

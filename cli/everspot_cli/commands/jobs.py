@@ -40,7 +40,7 @@ def jobs(
 
 
 def _chosen(session: Session, active: bool) -> list[dict[str, Any]]:
-    return [row for row in job_rows(session) if not (active and JobState(row["state"]).final)]
+    return [row for row in job_rows(session, archived=not active) if not (active and JobState(row["state"]).final)]
 
 
 def _page(session: Session, active: bool) -> RenderableType:

@@ -10,7 +10,7 @@ from everspot_core.records import JobState
 from everspot_cli.commands.options import JobId, Json, session_of
 from everspot_cli.errors import Exit
 from everspot_cli.session import Session
-from everspot_cli.views import find_job
+from everspot_cli.views import find_job, record_of
 
 POLL = timedelta(seconds=1)
 
@@ -35,8 +35,8 @@ def logs(
     told = False
     while True:
         # The state is read before the log: what a job wrote before it ended is then surely among what is read.
-        record = session.store.records.get(job)
-        state = record.value.state if record else JobState.PENDING
+        record = record_of(session, job)
+        state = record.state if record else JobState.PENDING
         after = _print(session, job, after)
         if not follow or state.final:
             break

@@ -8,6 +8,7 @@ from datetime import datetime
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
 from everspot_core.cost import Bill, bill
+from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
@@ -44,11 +45,12 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         note = settle(session)
     elif as_of > session.now:
         note = "this moment has not come yet: what runs now is counted as if it ran until then"
-    scanned = sorted(store.jobs.scan().items())
+    dossiers = _dossiers(session)
     # Of this moment everything counts: what another machine's clock, being ahead, says will be, has been.
-    submissions = {job: doc.value for job, doc in scanned if earlier is None or doc.value.submitted_at <= as_of}
-    records = {job: doc.value for job, doc in store.records.scan().items()}
-    events = events_of(session, list(submissions))
+    chosen = {job: d for job, d in dossiers.items() if earlier is None or d.submission.submitted_at <= as_of}
+    submissions = {job: d.submission for job, d in chosen.items()}
+    records = {job: d.record for job, d in chosen.items() if d.record is not None}
+    events = {job: d.events for job, d in chosen.items()}
     if earlier is not None:
         events = {job: [e for e in found if e.at <= as_of] for job, found in events.items()}
     computed = bill(
@@ -75,6 +77,16 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         events=events,
         bill=computed,
     )
+
+
+def _dossiers(session: Session) -> dict[str, Dossier]:
+    """Every job, archived or not. The archive is read last: what has left the tables meanwhile is there."""
+    store = session.store
+    submissions = {job: doc.value for job, doc in store.jobs.scan().items()}
+    records = {job: doc.value for job, doc in store.records.scan().items()}
+    events = events_of(session, list(submissions))
+    found = {job: Dossier(submission=s, record=records.get(job), events=events[job]) for job, s in submissions.items()}
+    return dict(sorted((found | store.archive.read(store.archive.keys().values())).items()))
 
 
 def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:

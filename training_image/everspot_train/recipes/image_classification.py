@@ -34,7 +34,8 @@ def train(p: ImageClassification) -> float:
     """
     with Run.open(seed=p.seed, accumulation=p.accumulation, clip_norm=p.clip) as run:
         images = load_images(p.data, p.limit_train)
-        net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=torch.channels_last)
+        layout = layout_for(run.device)
+        net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=layout)
         model = run.prepare(net)
         order = BatchOrder(len(images.x), p.batch_size, seed=p.seed)
         total = max(1, int(p.epochs * len(order)) // p.accumulation)
@@ -50,7 +51,7 @@ def train(p: ImageClassification) -> float:
         )
         loader = TensorLoader((images.x, images.y), order)
         run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
-        scale = Scale(images)
+        scale = Scale(images, layout)
         for x, y in run.batches(total):
             x, y = scale(x.to(run.device)), y.to(run.device)
             if p.flip:
@@ -65,16 +66,27 @@ def train(p: ImageClassification) -> float:
         return accuracy
 
 
-class Scale:
-    """Bytes as numbers around zero, by mean and deviation of the training images."""
+def layout_for(device: torch.device) -> torch.memory_format:
+    """How images lie in memory. Channels last is what tensor cores want.
 
-    def __init__(self, images: Images) -> None:
+    On a processor it saves a few percent, and there oneDNN writes beyond its buffers in the backward pass of a
+    convolution of stride 2 with fewer than 8 channels, with AVX2 and one thread (seen with torch 2.15: "double free or
+    corruption"). A few percent are not worth a process that dies of it.
+    """
+    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
+
+
+class Scale:
+    """Bytes as numbers around zero, by mean and deviation of the training images, laid out as the net is."""
+
+    def __init__(self, images: Images, layout: torch.memory_format) -> None:
+        self._layout = layout
         sample = images.x[:: max(1, len(images.x) // 5000)].float()
         self.mean, self.deviation = float(sample.mean()), float(sample.std())
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Images as the net wants them."""
-        return ((x.float() - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
+        return ((x.float() - self.mean) / self.deviation).contiguous(memory_format=self._layout)
 
 
 def evaluate(net: torch.nn.Module, images: Images, scale: Scale, run: Run) -> float:

@@ -240,6 +240,8 @@ class LocalFleet(TaggedEC2Resource):
         now = here.clock.now()
         if instance_id is not None:
             instance = self.members[instance_id].instance
+            if detail["sub-type"] == "launched":
+                now = instance.launch_time  # one moment, stated in two places: the clock may have gone on between them
             about = {
                 "instanceType": instance.instance_type,
                 "image": instance.image_id,

@@ -14,7 +14,9 @@ from everspot_core.fleet import (
     TypeChoice,
     WeightBy,
     capacity_problems,
+    derived_weights,
 )
+from everspot_core.manifest import Standing
 from everspot_core.problems import Problems, near
 
 
@@ -28,7 +30,7 @@ class InstanceTypeArgs(TypedDict):
     priority: NotRequired[float]
     """Lower is preferred, under strategies that look at priorities. Default: the order of the list."""
     max_price: NotRequired[float]
-    """Most that an hour on Spot may cost, in USD. Default: the fleet's."""
+    """Most that an hour of an instance on Spot may cost, in USD, whatever its weight. Default: the fleet's."""
     throughput: NotRequired[float]
     """Training speed relative to the other types, for weights by throughput."""
     vcpus: NotRequired[int]
@@ -62,24 +64,25 @@ class CapacityArgs(TypedDict):
     instance_types: list[InstanceTypeArgs]
     """Types that will do, the more the better: AWS advises ten or more over all zones. Changes in place."""
     on_demand_base: NotRequired[int]
-    """Units that are always on-demand. A change replaces the fleet. Default: 0."""
+    """Units that are always on-demand. Changes in place. Default: 0."""
     on_demand_percentage: NotRequired[float]
-    """On-demand share of what lies above the base, in percent, rounded up to whole units. A change replaces the fleet,
-    and so does a change of the target that changes the units it comes to. Default: 0."""
+    """On-demand share of what lies above the base, in percent, rounded up to whole units. Changes in place.
+    Default: 0."""
     weight_by: NotRequired[WeightBy]
     """What a unit is where no weights are given: an instance, or in proportion to vCPUs, GPUs or throughput, the
     smallest type counting one. Default: instance."""
     spot_allocation: NotRequired[SpotAllocation]
-    """How EC2 picks Spot pools. A change replaces the fleet. Default: price-capacity-optimized."""
+    """How EC2 picks Spot pools. A change replaces the Spot fleet. Default: price-capacity-optimized."""
     on_demand_allocation: NotRequired[OnDemandAllocation]
-    """How EC2 picks on-demand types. A change replaces the fleet. Default: lowest-price."""
+    """How EC2 picks on-demand types. A change replaces the on-demand fleet. Default: lowest-price."""
     lowest_price_pools: NotRequired[int]
     """Number of pools to spread over, with spot_allocation lowest-price only."""
     max_price: NotRequired[float]
-    """Most that an hour of an instance on Spot may cost, in USD. Default: its on-demand price."""
+    """Most that an hour of an instance on Spot may cost, in USD, whatever its weight: EC2 is told the price of a unit.
+    Default: its on-demand price."""
     capacity_rebalance: NotRequired[CapacityRebalanceArgs]
-    """Launch a replacement when EC2 recommends it. A change replaces the fleet. Default: off; agents checkpoint on the
-    recommendation in any case."""
+    """Launch a replacement when EC2 recommends it. A change replaces the Spot fleet. Default: off; agents checkpoint on
+    the recommendation in any case."""
 
 
 def declared_types(args: CapacityArgs) -> list[InstanceType]:
@@ -107,6 +110,16 @@ def capacity_of(args: CapacityArgs) -> Capacity:
         on_demand_allocation=OnDemandAllocation(args.get("on_demand_allocation", OnDemandAllocation.LOWEST_PRICE)),
         max_price=args.get("max_price"),
         types=tuple(_choice(entry) for entry in args["instance_types"]),
+    )
+
+
+def standing_of(args: CapacityArgs) -> Standing:
+    """What the two fleets are declared to hold, for `cluster.json`: beyond it the scheduler lets go."""
+    capacity = capacity_of(args)
+    return Standing(
+        on_demand_units=capacity.on_demand_target,
+        spot_units=capacity.spot_target,
+        weights=derived_weights(capacity, known_types(args)),
     )
 
 

@@ -8,11 +8,18 @@ from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
-from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types
+from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types, standing_of
 from everspot.events import InterruptionEvents
 from everspot.fleet import TrainingFleet, TrainingFleetArgs
 from everspot.identity import Identity, IdentityArgs
-from everspot.launch import DEFAULT_VOLUME_GIB, MachineArgs, check_machine, manifest_problem, resolve_image
+from everspot.launch import (
+    DEFAULT_VOLUME_GIB,
+    MachineArgs,
+    check_machine,
+    launched_with,
+    manifest_problem,
+    resolve_image,
+)
 from everspot.limits import LimitsArgs, build_manifest, check_limits
 from everspot.network import Network, NetworkArgs, check_network
 from everspot.scheduler import DEFAULT_TYPE, SchedulerService, SchedulerServiceArgs, check_type
@@ -74,8 +81,10 @@ class TrainingCluster(pulumi.ComponentResource):
     """URL of the data bucket."""
     queue_url: pulumi.Output[str]
     """URL of the queue of interruption events."""
-    fleet_id: pulumi.Output[str]
-    """Id of the EC2 Fleet."""
+    on_demand_fleet_id: pulumi.Output[str]
+    """Id of the on-demand EC2 Fleet."""
+    spot_fleet_id: pulumi.Output[str]
+    """Id of the Spot EC2 Fleet."""
     launch_template_id: pulumi.Output[str]
     """Id of the agents' launch template."""
     image_id: pulumi.Output[str]
@@ -117,14 +126,15 @@ class TrainingCluster(pulumi.ComponentResource):
         reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
         subnets: list[pulumi.Input[str]] = list(network.subnets)
         fleet = TrainingFleet(f"{name}-fleet", self._fleet_args(subnets, identity), reachable)
-        self.fleet_id, self.launch_template_id = fleet.fleet_id, fleet.launch_template_id
+        self.on_demand_fleet_id, self.spot_fleet_id = fleet.on_demand_fleet_id, fleet.spot_fleet_id
+        self.launch_template_id = fleet.launch_template_id
         scheduler = SchedulerService(f"{name}-scheduler", self._scheduler_args(subnets, identity), reachable)
         self.scheduler_group = scheduler.group_name
         aws.s3.BucketObjectv2(
             f"{name}-manifest",
             bucket=store.control_bucket,
             key="cluster.json",
-            content=self._manifest(Role.AGENT, with_queue=True),
+            content=self._manifest(Role.AGENT, identity, published=True),
             content_type="application/json",
             opts=child,
         )
@@ -134,7 +144,8 @@ class TrainingCluster(pulumi.ComponentResource):
                 "controlUrl": self.control_url,
                 "dataUrl": self.data_url,
                 "queueUrl": self.queue_url,
-                "fleetId": self.fleet_id,
+                "onDemandFleetId": self.on_demand_fleet_id,
+                "spotFleetId": self.spot_fleet_id,
                 "launchTemplateId": self.launch_template_id,
                 "imageId": self.image_id,
                 "schedulerGroup": self.scheduler_group,
@@ -154,7 +165,7 @@ class TrainingCluster(pulumi.ComponentResource):
             "capacity": self._args["capacity"],
             "machine": self._machine(identity.agent_profile_arn),
             "subnet_ids": subnets,
-            "manifest": self._manifest(Role.AGENT, with_queue=False),
+            "manifest": self._manifest(Role.AGENT, identity),
             "protect": self._args.get("protect", False),
         }
 
@@ -164,7 +175,7 @@ class TrainingCluster(pulumi.ComponentResource):
             "tags": self._args["tags"],
             "machine": self._machine(identity.scheduler_profile_arn),
             "subnet_ids": subnets,
-            "manifest": self._manifest(Role.SCHEDULER, with_queue=True),
+            "manifest": self._manifest(Role.SCHEDULER, identity),
             "instance_type": self._args.get("scheduler_type", DEFAULT_TYPE),
         }
 
@@ -202,14 +213,21 @@ class TrainingCluster(pulumi.ComponentResource):
             "volume_gib": int(self._args.get("volume_gib", DEFAULT_VOLUME_GIB)),
         }
 
-    def _manifest(self, role: Role, *, with_queue: bool) -> pulumi.Output[str]:
+    def _manifest(self, role: Role, identity: Identity, *, published: bool = False) -> pulumi.Output[str]:
+        """The manifest of a role as JSON. `published`: as `cluster.json`, which alone tells the sizes of the fleets."""
         facts = {"region": self.region, "control_url": self.control_url, "data_url": self.data_url}
-        if with_queue:
+        if published or role is Role.SCHEDULER:
             facts["queue_url"] = self.queue_url
-        limits, types = self._args.get("limits", {}), declared_types(self._args["capacity"])
-        return pulumi.Output.all(image_id=self.image_id, **facts).apply(
+        limits, capacity = self._args.get("limits", {}), self._args["capacity"]
+        return pulumi.Output.all(machine=launched_with(self._machine(identity.agent_profile_arn)), **facts).apply(
             lambda known: build_manifest(
-                role, cluster=self._name, limits=limits, types=types, image_id=known["image_id"], facts=known
+                role,
+                cluster=self._name,
+                limits=limits,
+                types=declared_types(capacity),
+                machine=known["machine"],
+                facts=known,
+                standing=standing_of(capacity) if published else None,
             )
         )
 
@@ -243,11 +261,11 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
         )
     limits = args.get("limits", {})
     before = len(problems.found)
-    check_limits(problems.at("limits"), limits)
+    check_limits(problems.at("limits"), limits, int(args["capacity"]["target"]))
     if len(problems.found) == before:
         longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
         types = declared_types(args["capacity"])
-        text = build_manifest(Role.SCHEDULER, cluster=name, limits=limits, types=types, image_id="", facts=longest)
+        text = build_manifest(Role.SCHEDULER, cluster=name, limits=limits, types=types, machine={}, facts=longest)
         reason = manifest_problem(text)
         problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")
     common.raise_bad(problems, f"TrainingCluster {name}")

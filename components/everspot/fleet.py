@@ -1,11 +1,19 @@
-"""The standing fleet: Spot and on-demand capacity that EC2 keeps at its target."""
+"""The standing fleets: on-demand and Spot capacity that EC2 keeps at its target, each in a fleet of its own.
+
+Of one mixed fleet the provider can change the total and nothing else: a change of the on-demand or of the Spot part
+would replace it, and end everything that runs in it (terraform-provider-aws, `internal/service/ec2/ec2_fleet.go`:
+`on_demand_target_capacity` and `spot_target_capacity` force a new one, and an update sends `TotalTargetCapacity`
+alone). A fleet of one market has no parts: its total is its size, and that changes in place. 0 is a size too (EC2 API,
+TargetCapacitySpecificationRequest: "If the request type is maintain, you can specify a target capacity of 0 and add
+capacity later"), so that both fleets always exist and no change of size makes or ends one.
+"""
 
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.fleet import Capacity, OnDemandAllocation, SpotAllocation, override_grid
+from everspot_core.fleet import Capacity, OnDemandAllocation, SpotAllocation, max_unit_price, override_grid
 from everspot_core.problems import Problems
-from everspot_core.records import Role
+from everspot_core.records import Market, Role
 from pulumi_aws import ec2
 
 from everspot import common
@@ -36,18 +44,22 @@ class TrainingFleetArgs(TypedDict):
 
 
 class TrainingFleet(pulumi.ComponentResource):
-    """A launch template and an EC2 Fleet of type maintain over instance types and subnets.
+    """One launch template and two EC2 Fleets of type maintain, on-demand and Spot, over instance types and subnets.
 
-    EC2 heals it without the scheduler, and only Pulumi changes it. A new launch template reaches instances as they are
-    replaced; nothing that is running is ended by a change, also not by a lower target.
+    EC2 heals them without the scheduler, and only Pulumi changes them: target, on-demand base and share change their
+    sizes in place. A new launch template reaches instances as they are replaced; nothing that is running is ended by a
+    change, also not by a lower target. Allocation strategies and capacity rebalancing are the exception: a change of
+    these replaces the fleet that they belong to, and the preview says so.
     """
 
-    fleet_id: pulumi.Output[str]
-    """Id of the EC2 Fleet."""
+    on_demand_fleet_id: pulumi.Output[str]
+    """Id of the on-demand EC2 Fleet."""
+    spot_fleet_id: pulumi.Output[str]
+    """Id of the Spot EC2 Fleet."""
     launch_template_id: pulumi.Output[str]
     """Id of the launch template."""
     launch_template_version: pulumi.Output[int]
-    """Version of the launch template that the fleet uses."""
+    """Version of the launch template that the fleets use."""
     image_id: pulumi.Output[str]
     """Id of the image in use."""
 
@@ -60,6 +72,7 @@ class TrainingFleet(pulumi.ComponentResource):
         problems.need(bool(subnets), "subnetIds", "at least one subnet is needed")
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"TrainingFleet {name}")
+        self._args, self._capacity = args, capacity_of(args["capacity"])
         template = launch_template(
             self,
             f"{name}-template",
@@ -69,21 +82,25 @@ class TrainingFleet(pulumi.ComponentResource):
             machine=machine,
             manifest=args["manifest"],
         )
-        fleet = self._fleet(f"{name}-fleet", args, template)
-        self.fleet_id, self.launch_template_id = fleet.id, template.id
+        self.on_demand_fleet_id = self._fleet(f"{name}-on-demand", Market.ON_DEMAND, template).id
+        self.spot_fleet_id = self._fleet(f"{name}-spot", Market.SPOT, template, formerly=f"{name}-fleet").id
+        self.launch_template_id = template.id
         self.launch_template_version = template.latest_version
         self.image_id = template.image_id.apply(lambda image: image or "")
         self.register_outputs(
             {
-                "fleetId": self.fleet_id,
+                "onDemandFleetId": self.on_demand_fleet_id,
+                "spotFleetId": self.spot_fleet_id,
                 "launchTemplateId": self.launch_template_id,
                 "launchTemplateVersion": self.launch_template_version,
                 "imageId": self.image_id,
             }
         )
 
-    def _fleet(self, name: str, args: TrainingFleetArgs, template: ec2.LaunchTemplate) -> ec2.Fleet:
-        capacity = capacity_of(args["capacity"])
+    def _fleet(self, name: str, market: Market, template: ec2.LaunchTemplate, formerly: str | None = None) -> ec2.Fleet:
+        """The fleet of one market. `formerly`: a name under which an earlier version knew it."""
+        args, capacity = self._args, self._capacity
+        spot = market is Market.SPOT
         return ec2.Fleet(
             name,
             type="maintain",
@@ -94,17 +111,16 @@ class TrainingFleet(pulumi.ComponentResource):
                         # The number and not $Latest, so that a pull request shows which instances come out of it.
                         "version": template.latest_version.apply(str),
                     },
-                    "overrides": _overrides(args, capacity),
+                    "overrides": _overrides(args, capacity, market),
                 }
             ],
+            # The total and the market it is filled in, and no part of it: see the module.
             target_capacity_specification={
-                "default_target_capacity_type": "spot",
-                "total_target_capacity": capacity.target,
-                # The Spot part is left to EC2: what is stated here cannot change without a new fleet.
-                "on_demand_target_capacity": capacity.on_demand_target,
+                "default_target_capacity_type": market.value,
+                "total_target_capacity": capacity.spot_target if spot else capacity.on_demand_target,
             },
-            spot_options=_spot_options(args["capacity"], capacity),
-            on_demand_options=_on_demand_options(capacity),
+            spot_options=_spot_options(args["capacity"], capacity) if spot else None,
+            on_demand_options=None if spot else _on_demand_options(capacity),
             # A lower target ends no instance: the scheduler drains, and lets go.
             excess_capacity_termination_policy="no-termination",
             terminate_instances=True,
@@ -112,22 +128,27 @@ class TrainingFleet(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 protect=args.get("protect", False) or None,
-                ignore_changes=ignored_changes(capacity.spot_allocation),
+                ignore_changes=ignored_changes(market, capacity.spot_allocation),
+                aliases=[pulumi.Alias(name=formerly)] if formerly else None,
             ),
         )
 
 
-def ignored_changes(allocation: SpotAllocation) -> list[str]:
+def ignored_changes(market: Market, allocation: SpotAllocation) -> list[str]:
     """What upstream would take for a change at every second `up`, and replace the fleet for.
 
-    The Spot part is the rest of the target; EC2 answers it though it was left unsaid. instancePoolsToUseCount is
+    A fleet's only part is all of its target; EC2 answers it though it was left unsaid. instancePoolsToUseCount is
     defaulted to 1 by upstream, and EC2 answers it for lowest-price only.
     """
+    if market is Market.ON_DEMAND:
+        return ["targetCapacitySpecification.onDemandTargetCapacity"]
     rest = ["targetCapacitySpecification.spotTargetCapacity"]
     return rest if allocation is SpotAllocation.LOWEST_PRICE else [*rest, "spotOptions.instancePoolsToUseCount"]
 
 
-def _overrides(args: TrainingFleetArgs, capacity: Capacity) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:
+def _overrides(
+    args: TrainingFleetArgs, capacity: Capacity, market: Market
+) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:
     grid = override_grid(capacity, known_types(args["capacity"]), len(args["subnet_ids"]))
     overrides: list[ec2.FleetLaunchTemplateConfigOverrideArgsDict] = []
     for pool in grid:
@@ -138,8 +159,8 @@ def _overrides(args: TrainingFleetArgs, capacity: Capacity) -> list[ec2.FleetLau
         }
         if pool.priority is not None:
             override["priority"] = pool.priority
-        if pool.max_price is not None:
-            override["max_price"] = f"{pool.max_price:g}"
+        if pool.max_price is not None and market is Market.SPOT:
+            override["max_price"] = max_unit_price(pool.max_price, pool.weight)
         overrides.append(override)
     return overrides
 

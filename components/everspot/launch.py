@@ -29,6 +29,22 @@ class MachineArgs(TypedDict):
     """Size of the encrypted root volume, a gp3, in GiB: image, code and datasets have to fit. Default: 60."""
 
 
+SHUTDOWN_BEHAVIOR = "terminate"
+"""An instance that powers itself off is given back."""
+
+METADATA_OPTIONS: ec2.LaunchTemplateMetadataOptionsArgsDict = {
+    "http_endpoint": "enabled",
+    "http_tokens": "required",
+    "http_put_response_hop_limit": 1,
+}
+"""The metadata service answers tokens only, and no farther than the instance itself."""
+
+
+def launched_with(machine: MachineArgs) -> dict[str, Any]:
+    """What a launch template gives an instance apart from the manifest and from tags: what makes a generation."""
+    return {"machine": dict(machine), "metadata": dict(METADATA_OPTIONS), "shutdown": SHUTDOWN_BEHAVIOR}
+
+
 def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
     """Add what is wrong with image and disk. `machine`: a `MachineArgs`, or other inputs that name these the same."""
     image_id, image_parameter = machine.get("image_id"), machine.get("image_parameter")
@@ -81,12 +97,8 @@ def launch_template(
         instance_type=instance_type,
         update_default_version=True,
         iam_instance_profile={"arn": machine["instance_profile_arn"]},
-        instance_initiated_shutdown_behavior="terminate",
-        metadata_options={
-            "http_endpoint": "enabled",
-            "http_tokens": "required",
-            "http_put_response_hop_limit": 1,
-        },
+        instance_initiated_shutdown_behavior=SHUTDOWN_BEHAVIOR,
+        metadata_options=METADATA_OPTIONS,
         monitoring={"enabled": True},
         block_device_mappings=[
             {

@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.manifest import Cloud, Limits, Manifest, limit_problems
+from everspot_core.manifest import Cloud, Limits, Manifest, Standing, limit_problems
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -25,7 +25,8 @@ class LimitsArgs(TypedDict):
     notice_poll: NotRequired[str]
     """How often an agent asks the metadata service for notices; AWS advises 5s or less. Default: 2s."""
     idle_limit: NotRequired[str]
-    """Burst instances shut down after this long without a job. Default: never."""
+    """Instances shut down after this long without a job. Only where the fleets' target is 0: EC2 replaces whatever
+    powers itself off in a standing fleet. Default: never."""
     orphan_limit: NotRequired[str]
     """Instances shut down when they could not reach the store for this long. Default: 15m."""
     archive_after: NotRequired[str]
@@ -34,11 +35,19 @@ class LimitsArgs(TypedDict):
     """What still runs is killed this long before the instance is taken. Default: 5s."""
 
 
-def check_limits(problems: Problems, args: LimitsArgs) -> None:
-    """Add what is wrong with the durations, one by one and together."""
+def check_limits(problems: Problems, args: LimitsArgs, target: int) -> None:
+    """Add what is wrong with the durations, one by one and together. `target`: units that the fleets shall hold."""
     limits = problems.model(Limits, args)
-    if limits is not None:
-        limit_problems(problems, limits)
+    if limits is None:
+        return
+    limit_problems(problems, limits)
+    problems.need(
+        limits.idle_limit is None or target == 0,
+        "idleLimit",
+        f"EC2 keeps the standing fleets at their target of {target}: an idle instance that powered itself off would be "
+        "replaced at once, and its replacement again, for ever. Leave idleLimit out and lower capacity.target instead: "
+        "idle instances beyond it are let go",
+    )
 
 
 def build_manifest(
@@ -47,21 +56,37 @@ def build_manifest(
     cluster: str,
     limits: LimitsArgs,
     types: list[InstanceType],
-    image_id: str,
+    machine: Mapping[str, Any],
     facts: Mapping[str, str],
+    standing: Standing | None = None,
 ) -> str:
-    """The manifest of a role as JSON. `facts`: region, control_url, data_url, and queue_url where it is to be told."""
-    manifest = Manifest(
+    """The manifest of a role as JSON.
+
+    `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
+    data_url, and queue_url where it is to be told. `standing`: for `cluster.json` only.
+    """
+    common = Manifest(
         cluster=cluster,
         cloud=Cloud.AWS,
-        role=role,
         region=facts["region"],
         control_url=facts["control_url"],
         data_url=facts["data_url"],
-        queue_url=facts.get("queue_url"),
         limits=Limits.model_validate(limits),
         instance_types=types,
     )
-    # The image belongs to the generation, although it is not in the manifest: it decides what runs there.
-    digest = hashlib.sha256(manifest.to_json() + image_id.encode()).hexdigest()[:12]
-    return json.dumps(json.loads(manifest.model_copy(update={"generation": digest}).to_json()), separators=(",", ":"))
+    own = {
+        "role": role,
+        "queue_url": facts.get("queue_url"),
+        "standing": standing,
+        "generation": generation(common, machine),
+    }
+    return json.dumps(json.loads(common.model_copy(update=own).to_json()), separators=(",", ":"))
+
+
+def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
+    """Digest of all that an agent is launched with: what the manifests of a cluster have in common, and its machine.
+
+    The same for every reader of one declaration, and for every size of the fleets.
+    """
+    made_of = json.dumps(machine, sort_keys=True, default=str).encode()
+    return hashlib.sha256(common.to_json() + made_of).hexdigest()[:12]

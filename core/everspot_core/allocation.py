@@ -38,7 +38,7 @@ class Candidate(Frozen):
     zone: str
     weight: float = Field(default=1, gt=0, description="Capacity units of one instance.")
     priority: float | None = Field(default=None, ge=0, description="Lower goes first; None goes last.")
-    max_price: float | None = Field(default=None, gt=0, description="Dollars per instance hour; Spot only.")
+    max_price: float | None = Field(default=None, gt=0, description="Dollars per unit hour, as EC2 has it; Spot only.")
 
 
 class Pool(Frozen):
@@ -200,7 +200,7 @@ class _Filler:
         if pool is None:
             return Cause.NO_POOL
         limit = self._request.candidates[index].max_price if self._market is Market.SPOT else None
-        if limit is not None and pool.usd_per_hour > limit:
+        if limit is not None and self._unit_price(index) > limit:
             return Cause.PRICE_TOO_HIGH
         return Cause.NO_CAPACITY if self._left[key] <= 0 else None
 

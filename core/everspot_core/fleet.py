@@ -15,6 +15,10 @@ TARGET_AT_MOST = 10_000
 """EC2's quota of the target capacity of one fleet."""
 
 
+LEAST_UNIT_PRICE = 0.001
+"""A MaxPrice, in USD per unit hour, has to be above this (EC2 API reference, FleetLaunchTemplateOverridesRequest)."""
+
+
 class SpotAllocation(StrEnum):
     """How EC2 picks Spot pools."""
 
@@ -63,7 +67,7 @@ class TypeChoice(Frozen):
 
 
 class Override(Frozen):
-    """One pool of the grid. `subnet`: index of the subnet."""
+    """One pool of the grid. `subnet`: index of the subnet; `max_price`: USD per hour of an instance."""
 
     instance_type: str
     subnet: int
@@ -90,6 +94,11 @@ class Capacity(Frozen):
         above = max(0, self.target - self.on_demand_base)
         # Nine digits are kept before rounding up, so that 10 % of 30 is 3 and not 4.
         return self.on_demand_base + math.ceil(round(above * self.on_demand_percentage / 100, 9))
+
+    @property
+    def spot_target(self) -> int:
+        """What is not on-demand."""
+        return self.target - self.on_demand_target
 
     @property
     def prioritized(self) -> bool:
@@ -147,6 +156,15 @@ def override_grid(capacity: Capacity, known: Mapping[str, InstanceType], subnets
     ]
 
 
+def max_unit_price(max_price: float, weight: float) -> str:
+    """What EC2 takes as MaxPrice for a limit in USD per hour of an instance: USD per unit hour, as a text.
+
+    By the API reference's FleetLaunchTemplateOverrides it is "per unit hour"; an instance of weight 4 that may cost
+    $2 an hour may cost $0.50 a unit.
+    """
+    return f"{max_price / weight:.6f}".rstrip("0").rstrip(".")
+
+
 def capacity_problems(problems: Problems, capacity: Capacity, known: Mapping[str, InstanceType], subnets: int) -> None:
     """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`."""
     _target_problems(problems, capacity)
@@ -156,7 +174,7 @@ def capacity_problems(problems: Problems, capacity: Capacity, known: Mapping[str
     for index, choice in enumerate(capacity.types):
         here = problems.at(f"instanceTypes[{index}]")
         here.need(names.index(choice.name) == index, "type", f"{choice.name} is given twice")
-        _choice_problems(here, choice)
+        _choice_problems(here, choice, capacity.max_price, weights.get(choice.name))
         if choice.name not in weights and choice.name in known:
             missing = "throughput" if capacity.weight_by is WeightBy.THROUGHPUT else "weight"
             here.add(
@@ -196,11 +214,19 @@ def _target_problems(problems: Problems, capacity: Capacity) -> None:
     _positive(problems, "maxPrice", capacity.max_price)
 
 
-def _choice_problems(here: Problems, choice: TypeChoice) -> None:
+def _choice_problems(here: Problems, choice: TypeChoice, fleets: float | None, weight: float | None) -> None:
     _positive(here, "weight", choice.weight)
     _positive(here, "throughput", choice.throughput)
     _positive(here, "maxPrice", choice.max_price)
     here.need(choice.priority is None or choice.priority >= 0, "priority", f"cannot be negative: {choice.priority}")
+    limit = choice.max_price if choice.max_price is not None else fleets
+    if limit is not None and limit > 0 and weight is not None and weight > 0:
+        here.need(
+            limit / weight > LEAST_UNIT_PRICE,
+            "maxPrice",
+            f"{limit:g} for an instance of weight {weight:g} is {limit / weight:g} per unit hour; EC2 takes more than "
+            f"{LEAST_UNIT_PRICE:g}",
+        )
 
 
 def _positive(problems: Problems, name: str, value: float | None) -> None:

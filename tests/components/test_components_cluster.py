@@ -52,7 +52,7 @@ EXPECTED = {
     **{f"train-identity-{r}-permissions": "aws:iam/rolePolicy:RolePolicy" for r in ("agent", "scheduler")},
     **{f"train-identity-{r}-profile": "aws:iam/instanceProfile:InstanceProfile" for r in ("agent", "scheduler")},
     **{f"train-{c}-template": "aws:ec2/launchTemplate:LaunchTemplate" for c in ("fleet", "scheduler")},
-    "train-fleet-fleet": "aws:ec2/fleet:Fleet",
+    **{f"train-fleet-{market}": "aws:ec2/fleet:Fleet" for market in ("on-demand", "spot")},
     "train-scheduler-group": "aws:autoscaling/group:Group",
 }  # fmt: skip
 
@@ -86,7 +86,10 @@ def test_outputs_lead_to_the_parts(declare: Declare, spec: TrainingClusterArgs) 
     assert outputs["control_url"] == "s3://train-store-control-id?region=eu-west-1"
     assert outputs["data_url"] == "s3://train-store-data-id?region=eu-west-1"
     assert outputs["queue_url"] == "https://queue/train-events-queue"
-    assert outputs["fleet_id"] == "train-fleet-fleet-id"
+    assert (outputs["on_demand_fleet_id"], outputs["spot_fleet_id"]) == (
+        "train-fleet-on-demand-id",
+        "train-fleet-spot-id",
+    )
     assert outputs["subnet_ids"] == [f"train-network-subnet-eu-west-1{z}-id" for z in "ab"]
     assert outputs["region"] == "eu-west-1"
     assert None not in outputs.values()
@@ -103,15 +106,40 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert agent["limits"]["lease_ttl"] == 15
     assert agent["control_url"] == published["control_url"] == "s3://train-store-control-id?region=eu-west-1"
     assert recorder.inputs("train-manifest")["key"] == "cluster.json"
-    assert agent["generation"]
+    assert agent["generation"] and agent["generation"] == scheduler["generation"] == published["generation"]
+    assert published["standing"] == {
+        "on_demand_units": 1, "spot_units": 4, "weights": {"m6i.large": 1, "c6i.large": 1, "m7i.large": 1},
+    }  # fmt: skip
+    assert "standing" not in {*agent, *scheduler}  # a change of size must not change what instances get
 
 
-def test_the_generation_follows_the_image_and_not_the_target(cluster: Cluster, spec: TrainingClusterArgs) -> None:
-    def generation(**changes: Any) -> str:
-        return str(user_data(cluster(**changes).inputs("train-fleet-template"))["generation"])
+def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster, spec: TrainingClusterArgs) -> None:
+    before = cluster()
+    after = cluster(capacity={**spec["capacity"], "target": 9, "on_demand_base": 3, "on_demand_percentage": 20})
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert before.inputs(template) == after.inputs(template)
+    published = json.loads(after.inputs("train-manifest")["content"])
+    assert (published["standing"]["on_demand_units"], published["standing"]["spot_units"]) == (5, 4)
 
-    assert generation() == generation(capacity={**spec["capacity"], "target": 9})
-    assert generation() != generation(image_id="ami-2")
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"image_id": "ami-2"},
+        {"volume_gib": 200},
+        {"limits": {"stop_margin": "9s"}},
+        {"capacity": {"target": 5, "instance_types": [{"type": "own.large", "vcpus": 2, "memory_gib": 8}]}},
+    ],
+    ids=["image", "machine", "limits", "declared type"],
+)
+def test_what_an_instance_is_launched_with_makes_a_generation(cluster: Cluster, changes: dict[str, Any]) -> None:
+    def generation(recorder: Any) -> set[str]:
+        published = json.loads(recorder.inputs("train-manifest")["content"])
+        return {published["generation"], user_data(recorder.inputs("train-fleet-template"))["generation"]}
+
+    before, after = generation(cluster()), generation(cluster(**changes))
+    assert len(before) == len(after) == 1
+    assert before != after
 
 
 def test_instances_are_closed(cluster: Cluster) -> None:
@@ -215,7 +243,7 @@ def test_an_existing_network_is_taken_by_its_ids(cluster: Cluster) -> None:
     made = {name for name in recorder.named() if name.startswith("train-network-")}
     assert made == {"train-network-instances", "train-network-out-vpc", "train-network-out-s3"}
     assert recorder.inputs("train-network-out-vpc")["cidrIpv4"] == "10.9.0.0/16"
-    subnets = {o["subnetId"] for o in recorder.inputs("train-fleet-fleet")["launchTemplateConfigs"][0]["overrides"]}
+    subnets = {o["subnetId"] for o in recorder.inputs("train-fleet-spot")["launchTemplateConfigs"][0]["overrides"]}
     assert subnets == {"eu-west-1a", "eu-west-1b"}
 
 

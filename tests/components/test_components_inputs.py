@@ -13,7 +13,7 @@ Declare = Callable[..., tuple[Any, dict[str, Any]]]
 
 def refusal(declare: Declare, args: Any, name: str = "train") -> pulumi.InputPropertiesError:
     with pytest.raises(pulumi.InputPropertiesError) as refused:
-        declare(lambda: {"fleet": TrainingCluster(name, args).fleet_id})
+        declare(lambda: {"fleet": TrainingCluster(name, args).spot_fleet_id})
     return refused.value
 
 
@@ -92,8 +92,8 @@ def test_types_of_two_architectures_are_refused(declare: Declare, spec: Any) -> 
 
 def test_a_type_declared_in_place_reaches_fleet_and_manifest(declare: Declare, spec: Any) -> None:
     spec["capacity"]["instance_types"].append({"type": "new1.large", "vcpus": 8, "memory_gib": 32, "gpus": 1})
-    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", spec).fleet_id})
-    overrides = recorder.inputs("train-fleet-fleet")["launchTemplateConfigs"][0]["overrides"]
+    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", spec).spot_fleet_id})
+    overrides = recorder.inputs("train-fleet-spot")["launchTemplateConfigs"][0]["overrides"]
     assert "new1.large" in {o["instanceType"] for o in overrides}
     assert '"name":"new1.large"' in recorder.inputs("train-manifest")["content"]
 
@@ -109,27 +109,41 @@ def test_an_existing_network_and_a_new_one_are_not_mixed(declare: Declare, spec:
     assert "zones: is for a new network" in text
 
 
-def fleet_of(declare: Declare, spec: Any, **capacity: Any) -> Any:
+def fleet_of(declare: Declare, spec: Any, market: str = "spot", **capacity: Any) -> Any:
     args = {**spec, "capacity": {**spec["capacity"], **capacity}}
-    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", args).fleet_id})
-    return recorder.inputs("train-fleet-fleet")
+    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", args).spot_fleet_id})
+    return recorder.inputs(f"train-fleet-{market}")
 
 
-def test_the_fleet_asks_for_what_the_design_says(declare: Declare, spec: Any) -> None:
-    fleet = fleet_of(declare, spec)
+@pytest.mark.parametrize(("market", "size"), [("on-demand", 1), ("spot", 4)])
+def test_each_fleet_asks_for_what_the_design_says(declare: Declare, spec: Any, market: str, size: int) -> None:
+    fleet = fleet_of(declare, spec, market)
     assert fleet["type"] == "maintain"
     assert fleet["terminateInstances"] is True
     assert fleet["excessCapacityTerminationPolicy"] == "no-termination"
-    assert fleet["targetCapacitySpecification"] == {
-        "defaultTargetCapacityType": "spot", "totalTargetCapacity": 5, "onDemandTargetCapacity": 1,
-    }  # fmt: skip
-    assert fleet["spotOptions"] == {
-        "allocationStrategy": "price-capacity-optimized", "instanceInterruptionBehavior": "terminate",
-    }  # fmt: skip
+    # No part of the total is stated: those would replace the fleet when they change.
+    assert fleet["targetCapacitySpecification"] == {"defaultTargetCapacityType": market, "totalTargetCapacity": size}
+    assert (
+        fleet.get("spotOptions")
+        == {
+            "on-demand": None,
+            "spot": {"allocationStrategy": "price-capacity-optimized", "instanceInterruptionBehavior": "terminate"},
+        }[market]
+    )
     (config,) = fleet["launchTemplateConfigs"]
     assert config["launchTemplateSpecification"] == {"launchTemplateId": "train-fleet-template-id", "version": "3"}
     assert len(config["overrides"]) == 3 * 2
     assert all(o["weightedCapacity"] == 1 for o in config["overrides"])
+
+
+def test_both_fleets_exist_at_every_size(declare: Declare, spec: Any) -> None:
+    sizes = [
+        fleet_of(declare, spec, market, on_demand_base=0, target=0)["targetCapacitySpecification"][
+            "totalTargetCapacity"
+        ]
+        for market in ("on-demand", "spot")
+    ]
+    assert sizes == [0, 0]
 
 
 @pytest.mark.parametrize("strategy", list(everspot.SpotAllocation))
@@ -138,16 +152,49 @@ def test_every_spot_strategy_is_passed_through(declare: Declare, spec: Any, stra
     assert options["allocationStrategy"] == {"lowest-price": "lowestPrice"}.get(str(strategy), strategy)
 
 
-def test_options_of_a_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
+def test_options_of_the_spot_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
     fleet = fleet_of(
-        declare, spec, on_demand_percentage=50, max_price=0.25, on_demand_allocation="prioritized",
-        capacity_rebalance={"termination_delay": 300},
-    )  # fmt: skip
-    assert fleet["targetCapacitySpecification"]["onDemandTargetCapacity"] == 1 + 2
-    assert fleet["onDemandOptions"] == {"allocationStrategy": "prioritized"}
+        declare, spec, max_price=0.25, on_demand_allocation="prioritized", capacity_rebalance={"termination_delay": 300}
+    )
     assert fleet["spotOptions"]["maintenanceStrategies"]["capacityRebalance"] == {
         "replacementStrategy": "launch-before-terminate", "terminationDelay": 300,
     }  # fmt: skip
+    assert "onDemandOptions" not in fleet
     overrides = fleet["launchTemplateConfigs"][0]["overrides"]
     assert {o["maxPrice"] for o in overrides} == {"0.25"}
     assert [o["priority"] for o in overrides] == [0, 0, 1, 1, 2, 2]
+
+
+def test_options_of_the_on_demand_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
+    changes = {"on_demand_percentage": 50, "max_price": 0.25, "on_demand_allocation": "prioritized"}
+    fleet = fleet_of(declare, spec, "on-demand", **changes)
+    assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 1 + 2
+    assert fleet["onDemandOptions"] == {"allocationStrategy": "prioritized"}
+    assert not any("maxPrice" in o for o in fleet["launchTemplateConfigs"][0]["overrides"])
+
+
+def test_a_limit_for_an_instance_is_told_to_ec2_per_unit(declare: Declare, spec: Any) -> None:
+    types = [
+        {"type": "c6i.large", "weight": 1},
+        {"type": "c6i.2xlarge", "weight": 4},
+        {"type": "m6i.large", "weight": 3},
+    ]
+    overrides = fleet_of(declare, spec, max_price=0.2, instance_types=types)["launchTemplateConfigs"][0]["overrides"]
+    found = {o["instanceType"]: o["maxPrice"] for o in overrides}
+    assert found == {"c6i.large": "0.2", "c6i.2xlarge": "0.05", "m6i.large": "0.066667"}
+
+
+def test_a_limit_that_ec2_would_not_take_is_refused_with_both_figures(declare: Declare, spec: Any) -> None:
+    spec["capacity"].update(
+        max_price=0.01, instance_types=[{"type": "c6i.large"}, {"type": "c6i.2xlarge", "weight": 10}]
+    )
+    error = refusal(declare, spec)
+    assert "capacity.instanceTypes[1].maxPrice: 0.01 for an instance of weight 10 is 0.001 per unit hour" in str(error)
+
+
+def test_an_idle_limit_is_refused_where_the_fleet_would_replace_what_it_ends(declare: Declare, spec: Any) -> None:
+    spec["limits"] = {"idle_limit": "10m"}
+    text = str(refusal(declare, spec))
+    assert "limits.idleLimit: EC2 keeps the standing fleets at their target of 5" in text
+    assert "lower capacity.target instead" in text
+    assert fleet_of(declare, spec, on_demand_base=0, target=0)

@@ -69,9 +69,9 @@ def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> 
 
     recorder, outputs = declare(program)
     assert outputs["urn"].endswith("everspot:index:TrainingCluster::far")
-    assert {"controlUrl", "queueUrl", "fleetId", "subnetIds"} <= states[0].keys()
-    fleet = recorder.inputs("far-fleet-fleet")
-    assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 4
+    assert {"controlUrl", "queueUrl", "onDemandFleetId", "spotFleetId", "subnetIds"} <= states[0].keys()
+    fleet = recorder.inputs("far-fleet-spot")
+    assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 3
     assert fleet["spotOptions"]["allocationStrategy"] == "capacity-optimized"
     assert [o["weightedCapacity"] for o in fleet["launchTemplateConfigs"][0]["overrides"]] == [1, 2]
     assert recorder.inputs("far-store-data")["forceDestroy"] is True

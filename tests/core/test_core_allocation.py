@@ -106,7 +106,8 @@ def test_no_pool_gives_more_than_it_has_and_no_spot_costs_more_than_allowed(
         assert all(p.usd_per_hour == one.usd_per_hour for p in taken)
     for placed in result.placements:
         limit = request.candidates[placed.candidate].max_price
-        assert placed.market is Market.ON_DEMAND or limit is None or placed.usd_per_hour <= limit
+        # A limit is for a unit, as EC2's MaxPrice is.
+        assert placed.market is Market.ON_DEMAND or limit is None or placed.usd_per_hour / placed.weight <= limit
 
 
 @given(situations())

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,10 +56,28 @@ class Rig:
             aws_secret_access_key="test",
         )
 
-    def fleet(self) -> dict[str, Any]:
-        """The fleet as EC2 describes it."""
-        (found,) = self.client("ec2").describe_fleets(FleetIds=[self.outputs["fleetId"]])["Fleets"]
+    def fleet(self, market: str = "spot") -> dict[str, Any]:
+        """The fleet of one market, `spot` or `onDemand`, as EC2 describes it."""
+        (found,) = self.client("ec2").describe_fleets(FleetIds=[self.outputs[f"{market}FleetId"]])["Fleets"]
         return dict(found)
+
+    def total(self, market: str) -> int:
+        """The target of one market's fleet, in units."""
+        return int(self.fleet(market)["TargetCapacitySpecification"]["TotalTargetCapacity"])
+
+    def agents(self) -> dict[str, str]:
+        """State by instance id of every agent that was ever launched."""
+        mine = [{"Name": "tag:everspot:role", "Values": ["agent"]}]
+        reservations = self.client("ec2").describe_instances(Filters=mine)["Reservations"]
+        return {i["InstanceId"]: i["State"]["Name"] for r in reservations for i in r["Instances"]}
+
+    def wait(self, check: Callable[[], bool]) -> None:
+        """Until the market, which runs in its own time, has come as far. Bounded."""
+        for _ in range(240):
+            if check():
+                return
+            time.sleep(0.25)
+        raise AssertionError("the local cloud did not come that far")
 
 
 @pytest.fixture(scope="session")

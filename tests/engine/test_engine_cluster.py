@@ -12,24 +12,27 @@ from pulumi import automation
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-FLEET = "everspot-local-fleet-fleet"
+SPOT, ON_DEMAND = "everspot-local-fleet-spot", "everspot-local-fleet-on-demand"
+REPLACED = {"replace", "create-replacement", "delete-replaced", "delete"}
 
 
 def test_up_declares_what_the_settings_say(rig: Any) -> None:
-    fleet = rig.fleet()
-    assert fleet["FleetState"] == "active"
-    assert fleet["Type"] == "maintain"
-    assert fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] == 5
-    assert fleet["TargetCapacitySpecification"]["OnDemandTargetCapacity"] == 1
-    overrides = fleet["LaunchTemplateConfigs"][0]["Overrides"]
-    assert len({o["InstanceType"] for o in overrides}) >= 4
-    assert len({o["SubnetId"] for o in overrides}) == 3
+    for market, on_demand, spot in (("onDemand", 1, 0), ("spot", 0, 4)):
+        fleet = rig.fleet(market)
+        assert fleet["FleetState"] == "active"
+        assert fleet["Type"] == "maintain"
+        assert fleet["TargetCapacitySpecification"]["OnDemandTargetCapacity"] == on_demand
+        assert fleet["TargetCapacitySpecification"]["SpotTargetCapacity"] == spot
+        overrides = fleet["LaunchTemplateConfigs"][0]["Overrides"]
+        assert len({o["InstanceType"] for o in overrides}) >= 4
+        assert len({o["SubnetId"] for o in overrides}) == 3
     published = rig.client("s3").get_object(
         Bucket=rig.outputs["controlUrl"].removeprefix("s3://").removesuffix("?region=eu-west-1"), Key="cluster.json"
     )
     manifest = json.loads(published["Body"].read())
     assert manifest["queue_url"] == rig.outputs["queueUrl"]
     assert manifest["data_url"] == rig.outputs["dataUrl"]
+    assert (manifest["standing"]["on_demand_units"], manifest["standing"]["spot_units"]) == (1, 4)
 
 
 def test_instances_carry_the_tags_by_which_they_are_found(rig: Any) -> None:
@@ -49,24 +52,54 @@ def test_a_second_up_changes_nothing(rig: Any) -> None:
 def test_without_the_workaround_a_second_up_would_replace_the_fleet(rig: Any) -> None:
     program = rig.project / "stacks" / "__main__.py"
     kept = program.read_text()
-    program.write_text("import everspot.fleet\neverspot.fleet.ignored_changes = lambda allocation: []\n" + kept)
+    program.write_text("import everspot.fleet\neverspot.fleet.ignored_changes = lambda *_: []\n" + kept)
     try:
         changes = rig.changes()
     finally:
         program.write_text(kept)
-    assert changes[FLEET] in ("replace", "create-replacement", "delete-replaced")
+    assert changes[SPOT] in REPLACED
 
 
-def test_target_types_and_tags_change_in_place(rig: Any, restored: Callable[[], None]) -> None:
-    before = rig.outputs["fleetId"]
-    rig.settings("capacity.target", "6")
+SIZES = [
+    # target, base, percentage, and the two sizes that they come to
+    (8, 3, 40, 5, 3),
+    (8, 8, 0, 8, 0),
+    (6, 0, 0, 0, 6),
+]
+
+
+def test_target_base_and_percentage_change_in_place_and_end_nothing(rig: Any, restored: Callable[[], None]) -> None:
+    ids = rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]
+    rig.wait(lambda: len(rig.agents()) >= 5)
+    template = rig.client("ec2").describe_launch_templates(LaunchTemplateIds=[rig.outputs["launchTemplateId"]])
+    for target, base, percentage, on_demand, spot in SIZES:
+        rig.settings("capacity.target", str(target))
+        rig.settings("capacity.onDemandBase", str(base))
+        rig.settings("capacity.onDemandPercentage", str(percentage))
+        steps = rig.up().summary.resource_changes or {}
+        assert set(steps) <= {"same", "update"}
+        assert (rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]) == ids
+        assert (rig.total("onDemand"), rig.total("spot")) == (on_demand, spot)
+    # EC2 has launched what each size added, and every agent that ever ran is running still.
+    rig.wait(lambda: len(rig.agents()) >= 8 + 6)
+    assert set(rig.agents().values()) <= {"pending", "running"}
+    assert (
+        rig.client("ec2").describe_launch_templates(LaunchTemplateIds=[rig.outputs["launchTemplateId"]])[
+            "LaunchTemplates"
+        ]
+        == template["LaunchTemplates"]
+    )  # no new version: a size is nothing that an instance is launched with
+
+
+def test_types_and_tags_change_in_place(rig: Any, restored: Callable[[], None]) -> None:
+    before = rig.outputs["spotFleetId"]
     rig.settings("capacity.instanceTypes[5]", "c7i.xlarge")
     rig.settings("tags.Team", "vision")
-    assert rig.changes()[FLEET] == "update"
+    changes = rig.changes()
+    assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update")
     rig.up()
     fleet = rig.fleet()
-    assert rig.outputs["fleetId"] == before
-    assert fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] == 6
+    assert rig.outputs["spotFleetId"] == before
     assert "c7i.xlarge" in {o["InstanceType"] for o in fleet["LaunchTemplateConfigs"][0]["Overrides"]}
     assert {t["Key"]: t["Value"] for t in fleet["Tags"]}["Team"] == "vision"
     vpc = rig.client("ec2").describe_vpcs(VpcIds=[rig.outputs["vpcId"]])["Vpcs"][0]
@@ -75,8 +108,8 @@ def test_target_types_and_tags_change_in_place(rig: Any, restored: Callable[[], 
 
 def test_protect_refuses_to_replace_the_fleet(rig: Any, restored: Callable[[], None]) -> None:
     rig.settings("protect", "true")
-    rig.up(target=["**everspot-local-fleet-fleet"], target_dependents=True)
-    rig.settings("capacity.onDemandBase", "2")
+    rig.up(target=["**everspot-local-fleet-spot"], target_dependents=True)
+    rig.settings("capacity.spotAllocation", "capacity-optimized")
     with pytest.raises(automation.CommandError, match="protect"):
         rig.changes()
 

@@ -1,6 +1,6 @@
 """Stands in for EC2 Auto Scaling: moto's groups, launching by the right template version and healing in their time.
 
-It does not scale by itself, nor launch Spot or mixed instances.
+It does not scale by itself, nor launch Spot or mixed instances. `refresh` replaces a group's instances one by one.
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ from moto.core.exceptions import ServiceException
 from moto.core.responses import TYPE_RESPONSE
 
 from everspot_local import world
+from everspot_local.refresh import Refresh
 from everspot_local.world import ACCOUNT, World
 
 _call_action = AutoScalingResponse.call_action
@@ -19,6 +20,11 @@ _call_action = AutoScalingResponse.call_action
 
 class LocalGroup(FakeAutoScalingGroup):
     """A group of on-demand instances from a launch template, spread over its subnets in turn."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.refreshes: list[Refresh] = []
+        self._made_from: dict[str, tuple[str, int]] = {}
+        super().__init__(*args, **kwargs)
 
     def _set_launch_configuration(
         self, launch_config_name: str, launch_template: dict[str, Any], mixed_instances_policy: dict[str, Any] | None
@@ -31,19 +37,35 @@ class LocalGroup(FakeAutoScalingGroup):
         """Launch; when there is no capacity, try again later, as the real service does."""
         for _ in range(count_needed):
             try:
-                self._launch_one(propagated_tags)
+                self.launch_one(propagated_tags)
             except ServiceException:
                 here = world.current()
                 here.timeline.after(here.delays.retry, self.heal)
                 return
 
     def heal(self) -> None:
-        """Bring the group back to its desired capacity, if it still exists."""
+        """Bring the group back to its desired capacity, if it still exists and no refresh is about to."""
         if self.autoscaling_backend.autoscaling_groups.get(self.name) is self:
             self.instance_states = [s for s in self.instance_states if s.instance.alive]
-            self.set_desired_capacity(self.desired_capacity)
+            extra = any(refresh.active for refresh in self.refreshes)
+            if not extra or len(self.instance_states) < (self.desired_capacity or 0):
+                self.set_desired_capacity(self.desired_capacity)
 
-    def _launch_one(self, propagated_tags: dict[str, str]) -> None:
+    def matches(self, instance: Any) -> bool:
+        """Whether an instance was launched from what the group launches from now."""
+        template = self.ec2_launch_template
+        if template is None:
+            return False
+        version = template.get_version(self.launch_template_version)
+        return self._made_from.get(instance.id) == (template.id, version.number)
+
+    def let_go(self, instance: Any) -> None:
+        """End a member without having it replaced."""
+        self.instance_states = [s for s in self.instance_states if s.instance is not instance]
+        instance.terminate()
+
+    def launch_one(self, propagated_tags: dict[str, str]) -> Any:
+        """One more member, from the template that the group uses now."""
         subnets = self.vpc_zone_identifier.split(",") if self.vpc_zone_identifier else []
         turn = len(self.instance_states)
         template = self.ec2_launch_template
@@ -66,6 +88,8 @@ class LocalGroup(FakeAutoScalingGroup):
         instance.autoscaling_group = self
         protected = self.new_instances_protected_from_scale_in
         self.instance_states.append(InstanceState(instance, protected_from_scale_in=protected))
+        self._made_from[instance.id] = (template.id, version.number)
+        return instance
 
 
 def member_ended(here: World, instance_id: str) -> None:

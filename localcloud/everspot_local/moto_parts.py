@@ -16,7 +16,7 @@ from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
 from moto.sqs.models import Queue
 
-from everspot_local import autoscaling, iam, refusals, s3, s3_door, sqs
+from everspot_local import autoscaling, iam, refresh, refusals, s3, s3_door, sqs
 from everspot_local.ec2 import roles
 from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.models import LocalEC2Backend
@@ -26,6 +26,9 @@ _REPLACED: list[tuple[object, str, object]] = [
     (moto_instances, "Instance", LocalInstance),
     (autoscaling_models, "FakeAutoScalingGroup", autoscaling.LocalGroup),
     (AutoScalingResponse, "call_action", autoscaling.call_action),
+    (AutoScalingResponse, "start_instance_refresh", refresh.start_instance_refresh),
+    (AutoScalingResponse, "describe_instance_refreshes", refresh.describe_instance_refreshes),
+    (AutoScalingResponse, "cancel_instance_refresh", refresh.cancel_instance_refresh),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
     (BaseResponse, "call_action", refusals.call_action),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),

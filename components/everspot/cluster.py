@@ -261,7 +261,7 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
         )
     limits = args.get("limits", {})
     before = len(problems.found)
-    check_limits(problems.at("limits"), limits, int(args["capacity"]["target"]))
+    check_limits(problems.at("limits"), limits, args["capacity"]["target"])
     if len(problems.found) == before:
         longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
         types = declared_types(args["capacity"])

@@ -35,7 +35,7 @@ class LimitsArgs(TypedDict):
     """What still runs is killed this long before the instance is taken. Default: 5s."""
 
 
-def check_limits(problems: Problems, args: LimitsArgs, target: int) -> None:
+def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
     """Add what is wrong with the durations, one by one and together. `target`: units that the fleets shall hold."""
     limits = problems.model(Limits, args)
     if limits is None:
@@ -44,9 +44,9 @@ def check_limits(problems: Problems, args: LimitsArgs, target: int) -> None:
     problems.need(
         limits.idle_limit is None or target == 0,
         "idleLimit",
-        f"EC2 keeps the standing fleets at their target of {target}: an idle instance that powered itself off would be "
-        "replaced at once, and its replacement again, for ever. Leave idleLimit out and lower capacity.target instead: "
-        "idle instances beyond it are let go",
+        f"EC2 keeps the standing fleets at their target of {target:g}: an idle instance that powered itself off would "
+        "be replaced at once, and its replacement again, for ever. Leave idleLimit out and lower capacity.target "
+        "instead: idle instances beyond it are let go",
     )
 
 

@@ -196,5 +196,5 @@ def test_an_idle_limit_is_refused_where_the_fleet_would_replace_what_it_ends(dec
     spec["limits"] = {"idle_limit": "10m"}
     text = str(refusal(declare, spec))
     assert "limits.idleLimit: EC2 keeps the standing fleets at their target of 5" in text
-    assert "lower capacity.target instead" in text
+    assert "lower capacity.target instead: idle instances beyond it are let go" in text
     assert fleet_of(declare, spec, on_demand_base=0, target=0)

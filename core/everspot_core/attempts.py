@@ -131,6 +131,12 @@ def _first(events: Sequence[Event], *kinds: EventKind) -> Event | None:
     return next((e for e in events if e.kind in kinds), None)
 
 
+def _first_training(events: Sequence[Event]) -> Event | None:
+    """The trainer's own word if there is one: the agent speaks for programs that are silent, or take long to speak."""
+    spoken = [e for e in events if e.kind is EventKind.TRAINING]
+    return next((e for e in spoken if e.data.get("by") != "agent"), spoken[0] if spoken else None)
+
+
 def _attempt(events: list[Event], successor: Event | None, final: Event | None, reported: int) -> Attempt:
     first = _first(events, EventKind.ASSIGNED) or events[0]
     start = _first(events, EventKind.ASSIGNED, EventKind.STARTED) or first
@@ -142,7 +148,7 @@ def _attempt(events: list[Event], successor: Event | None, final: Event | None, 
     elif release is None and final is not None:
         end, reason = final.at, _reason(final)
     inside = [e for e in events if end is None or e.at <= end]
-    training = _first(inside, EventKind.TRAINING)
+    training = _first_training(inside)
     # Told without waiting, so perhaps after the release; a fenced owner cannot publish, so all of them are good.
     durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
     notice = _first(inside, EventKind.NOTICE)

@@ -100,6 +100,17 @@ class Retries(Frozen):
     """How often the user's own errors are tried again. Preemptions are not errors and are not counted here."""
 
     errors: Whole = Field(default=2, ge=0, le=1000)
+    from_zero: Whole = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        description="How often a job that has no checkpoint may be started over after interruptions.",
+    )
+    stalled: bool = Field(
+        default=False,
+        description="Restart a program that has made no step for ten times its usual, and a minute at least. Each time "
+        "counts as one of `errors`. It is told of in any case.",
+    )
     backoff: Duration = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")
 
 

@@ -65,11 +65,13 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
     )
 
 
-def start(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """The assigned instance takes the job up. None if it was not, or is no longer, assigned this epoch."""
+def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
+    """The assigned instance takes the job up; `from_zero`: over, for want of any checkpoint of what ran before. None
+    if it was not, or is no longer, assigned this epoch."""
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
         return None
-    return record.model_copy(update={"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now})
+    update: dict[str, object] = {"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now}
+    return record.model_copy(update=update | {"from_zero": record.from_zero + from_zero})
 
 
 def owns(record: JobRecord, epoch: int, owner: str) -> bool:
@@ -96,13 +98,15 @@ def release(
     exit_code: int | None = None,
     detail: str = "",
     unstarted: bool = False,
+    hopeless: bool = False,
 ) -> JobRecord:
     """The owner gives the job back, or has finished it.
 
-    FINISHED, CANCEL and BUDGET are final. MOVE puts the job back, a preemption too, and counts as one. ERROR puts it
-    back with a back-off that doubles each time, until there were more errors than the spec's retries. `unstarted`: a
-    preemption because the owner's machine could not start the program. It puts the job back with a back-off of its
-    own, until too many instances in a row could not.
+    FINISHED, CANCEL and BUDGET are final. MOVE puts the job back, a preemption too, and counts as one. An error of the
+    job's own (`Reason.failure`) puts it back with a back-off that doubles each time, until there were more errors than
+    the spec's retries; `hopeless`: at once, whatever is left of them. `unstarted`: a preemption because the owner's
+    machine, or the store, could not start the program or failed it. It puts the job back with a back-off of its own,
+    until too many instances in a row could not; a store that denies is waited for without end.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -112,21 +116,26 @@ def release(
     update = {**_left(record, reason, now, detail), "exit_code": exit_code}
     if reason in _FINAL:
         update["state"] = _FINAL[reason]
-    elif reason is Reason.ERROR:
+    elif reason.failure:
         update["errors"] = record.errors + 1
-        if record.errors + 1 > spec.retries.errors:
+        if hopeless or record.errors + 1 > spec.retries.errors:
             update["state"] = JobState.FAILED
         else:
             update["not_before"] = now + spec.retries.backoff * 2**record.errors
     elif reason is not Reason.MOVE:
         update["preemptions"] = record.preemptions + 1
         if unstarted:
-            update |= _unstarted(record, now, detail)
+            update |= _unstarted(record, reason, now, detail)
     return record.model_copy(update=update)
 
 
-def gives_up(record: JobRecord) -> bool:
-    """Whether the job ends if its owner could not start it either."""
+def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
+    """Whether the job ends if its owner could not start it either, for this reason.
+
+    A permission that is missing is missing for every job of the cluster until somebody grants it: none fails for that.
+    """
+    if reason is Reason.DENIED:
+        return False
     row = [*record.unstarted, record.owner]
     return len(set(row)) >= START_INSTANCES or len(row) >= START_ATTEMPTS
 
@@ -159,10 +168,11 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     )
 
 
-def _unstarted(record: JobRecord, now: datetime, detail: str) -> dict[str, object]:
-    row = [*record.unstarted, record.owner]
-    if gives_up(record):
-        words = f"could not be started {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
+def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+    row = [*record.unstarted, record.owner][-START_ATTEMPTS:]
+    if gives_up(record, reason):
+        verb = "was failed by its machine" if reason is Reason.MACHINE else "could not be started"
+        words = f"{verb} {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
         return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: _DETAIL_LIMIT - len(words)]}
     wait = min(START_BACKOFF * 2 ** len(record.unstarted), START_BACKOFF_MAX)
     return {"unstarted": row, "not_before": now + wait}

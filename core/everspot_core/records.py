@@ -48,10 +48,17 @@ class Reason(StrEnum):
     ROLL = "roll"  # the instance is replaced by one of the current image and settings
     RELEASE = "release"  # the fleet holds more than its target: this instance goes
     CORDON = "cordon"  # the machine is found to be broken: jobs leave it, and it goes
+    MACHINE = "machine"  # the machine failed the program: a full disk, a broken GPU
+    DENIED = "denied"  # the store refused what the job needs: a permission is missing
+    DAMAGED = "damaged"  # there are checkpoints, and none of them is whole
+    MISSING = "missing"  # what was submitted is not there: the job's code
+    STALLED = "stalled"  # the program made no step for many times its usual, and was to be restarted then
 
     @property
     def preemption(self) -> bool:
         """Whether the job lost its instance through no fault of its own."""
+        if self.troubled:
+            return True
         return self in (
             Reason.NOTICE,
             Reason.DRILL,
@@ -64,6 +71,16 @@ class Reason(StrEnum):
             Reason.CORDON,
         )
 
+    @property
+    def troubled(self) -> bool:
+        """Whether machine or store failed the job. Another instance may do better, after a back-off that grows."""
+        return self in (Reason.MACHINE, Reason.DENIED, Reason.DAMAGED)
+
+    @property
+    def failure(self) -> bool:
+        """Whether it counts against the job's `retries.errors`."""
+        return self in (Reason.ERROR, Reason.MISSING, Reason.STALLED)
+
 
 class Progress(Frozen):
     """How far the training process has come, as it last reported."""
@@ -72,6 +89,9 @@ class Progress(Frozen):
     total_steps: int | None = None
     steps_per_second: float | None = Field(default=None, description="Steps per real second, recent mean.")
     metrics: dict[str, float] = Field(default_factory=dict)
+    stalled_seconds: float | None = Field(
+        default=None, description="Real time without a step, once it is many times the usual; None while it goes on."
+    )
 
 
 class JobRecord(Document):
@@ -90,8 +110,10 @@ class JobRecord(Document):
     preemptions: int = 0
     errors: int = 0
     unstarted: list[str] = Field(
-        default_factory=list, description="The instances, in a row, that had it last and could not start its program."
+        default_factory=list,
+        description="The instances, in a row, that had it last and could not start its program, or failed it.",
     )
+    from_zero: int = Field(default=0, description="How often it was started over for want of any checkpoint.")
     not_before: Utc | None = Field(default=None, description="No assignment before this (back-off after an error).")
     last_owner: str | None = None
     last_reason: Reason | None = None
@@ -249,14 +271,20 @@ class EventKind(StrEnum):
 
     SUBMITTED = "submitted"  # by the submitter
     ASSIGNED = "assigned"  # scheduler: instance_type, zone, market
-    STARTED = "started"  # agent: the training process is being launched
-    TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready)
-    CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final)
+    STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is
+    TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready);
+    # agent, for a program that does not use the trainer: from_step 0, restored, by "agent"
+    CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
+    # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
+    STALLED = "stalled"  # agent: step, seconds (real, without a step), restarted (bool)
     NOTICE = "notice"  # agent: source (imds|queue|drill|drain|cancel|budget), action_at
     REBALANCE = "rebalance"  # agent: source
-    INTERRUPTED = "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market)
+    INTERRUPTED = (
+        "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market);
+    )
+    # message, where the reason is machine, denied or damaged
     LOST = "lost"  # scheduler: cause (expired|terminated), step (last reported)
-    ERROR = "error"  # agent: exit_code, message, attempt
+    ERROR = "error"  # agent: exit_code, signal (name), message, traceback, attempt, reason (error|missing|stalled)
     FINISHED = "finished"  # agent: step, metrics
     FAILED = "failed"  # whoever decided it: reason, message
     CANCELLED = "cancelled"  # whoever carried it out

@@ -88,11 +88,17 @@ class Checkpoints:
         raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be fenced")
 
     def publish(
-        self, step: int, files: Mapping[str, Path], info: Mapping[str, JsonValue] | None = None, keep: int = 2
+        self,
+        step: int,
+        files: Mapping[str, Path],
+        info: Mapping[str, JsonValue] | None = None,
+        keep: int = 2,
+        unchanged: Mapping[str, Part] | None = None,
     ) -> Checkpoint:
         """Upload the files and publish them as the newest checkpoint; returns when it is durable. `step`: optimizer
-        steps done. The head names the newest `keep` afterwards. Publishing a step again under the same epoch does
-        nothing and returns what was published.
+        steps done. The head names the newest `keep` afterwards. `unchanged`: parts of the newest checkpoint that belong
+        to this one as they are. Publishing a step again under the same epoch does nothing and returns what was
+        published.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
@@ -107,6 +113,7 @@ class Checkpoints:
             return done
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-upload") as pool:
             parts = list(pool.map(lambda item: self._upload(step, *item), sorted(files.items())))
+        parts = sorted([*parts, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
             step=step, epoch=self.epoch, created_at=self._clock.now(), parts=parts, info=dict(info or {})
         )

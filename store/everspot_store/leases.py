@@ -78,11 +78,17 @@ class Lease:
             return written is not None
 
     def release(
-        self, reason: Reason, *, exit_code: int | None = None, detail: str = "", unstarted: bool = False
+        self,
+        reason: Reason,
+        *,
+        exit_code: int | None = None,
+        detail: str = "",
+        unstarted: bool = False,
+        hopeless: bool = False,
     ) -> JobRecord | None:
         """Give the job back, or end it; the record that resulted. None: the lease had been lost already.
 
-        `unstarted`: this machine could not start the program.
+        `unstarted`: this machine could not start the program, or failed it. `hopeless`: no retry can help.
 
         From the first call on the lease is not valid any more, also when the store cannot be reached.
 
@@ -95,7 +101,7 @@ class Lease:
             self._released = True
             written = self._write(
                 lambda record: transitions.release(
-                    record, reason, self._clock.now(), self._spec, exit_code, detail, unstarted
+                    record, reason, self._clock.now(), self._spec, exit_code, detail, unstarted, hopeless
                 )
             )
             self._lost = True

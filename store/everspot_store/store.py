@@ -168,12 +168,20 @@ class Store:
             code.unpack(archive, folder)
 
     def acquire(
-        self, job_id: str, epoch: int, owner: str, *, ttl: timedelta | None = None, adopt: bool = False
+        self,
+        job_id: str,
+        epoch: int,
+        owner: str,
+        *,
+        ttl: timedelta | None = None,
+        adopt: bool = False,
+        from_zero: bool = False,
     ) -> Lease | None:
         """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. None: it is not, or no longer.
 
         `adopt` also takes over a job that is RUNNING under the same epoch and owner: for an agent that was restarted
-        and has made sure that nothing of its earlier life runs any more. `ttl` is by default the manifest's.
+        and has made sure that nothing of its earlier life runs any more. `from_zero`: of what ran before there
+        is no checkpoint, which the record counts. `ttl` is by default the manifest's.
 
         Raises:
             StoreError: if the job was never submitted.
@@ -187,7 +195,7 @@ class Store:
             old = self.records.get(job_id)
             if old is None or not transitions.owns(old.value, epoch, owner):
                 return None
-            new = transitions.start(old.value, epoch, owner, self.clock.now())
+            new = transitions.start(old.value, epoch, owner, self.clock.now(), from_zero)
             if new is None and adopt and old.value.state is JobState.RUNNING:
                 new = transitions.renew(old.value, old.value.progress, self.clock.now())
             if new is None:

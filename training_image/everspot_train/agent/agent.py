@@ -1,8 +1,9 @@
 """The agent: looks, lets `decide` decide, and does it.
 
 The main thread alone starts, signals and ends training processes, and it waits for the store only while none runs;
-so a store that hangs cannot keep it from stopping a process whose lease is over. Three helper threads keep in touch:
-`beats` (lease and heartbeat), `feeds` (assignment, events, logs), `notices` (metadata service).
+so a store that hangs cannot keep it from stopping a process whose lease is over. Four helper threads keep in touch:
+`beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders` (checkpoints of programs that do not use
+the trainer library), `notices` (metadata service).
 """
 
 import logging
@@ -16,6 +17,7 @@ from everspot_store import StoreError
 from everspot_train.agent import decide as d
 from everspot_train.agent.desk import Desk
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.session import Session
 from everspot_train.agent.threads import Repeating, Schedule
@@ -42,12 +44,15 @@ class Agent:
         desk: Desk,
         watch: Watch,
         heartbeat: Heartbeat,
+        fitness: Fitness,
         clock: Clock,
     ) -> None:
         self._manifest = manifest
         self._desk = desk
         self._watch = watch
         self._heartbeat = heartbeat
+        self._fitness = fitness
+        self._unfit = fitness.look()
         self._clock = clock
         self._memory = d.Memory(idle_since=clock.monotonic())
         self._session: Session | None = None
@@ -71,6 +76,7 @@ class Agent:
         helpers = [
             Repeating("beats", HELPER_EVERY, self.beats, self._clock),
             Repeating("feeds", HELPER_EVERY, self.feeds, self._clock),
+            Repeating("folders", HELPER_EVERY, self.folders, self._clock),
             Repeating("notices", limits.notice_poll, self._watch.poll_notices, self._clock),
         ]
         for helper in helpers:
@@ -106,7 +112,8 @@ class Agent:
             except StoreError as error:
                 self._watch.store_contact.failed(error)
         memory = self._memory
-        self._heartbeat.beat(_state_of(memory), memory.job, self._watch.notice)
+        unfit = self._unfit if memory.job is None else None
+        self._heartbeat.beat(_state_of(memory, unfit), memory.job, self._watch.notice, unfit or "")
 
     def feeds(self) -> None:
         """Poll the assignment, write waiting events and logs."""
@@ -119,9 +126,20 @@ class Agent:
             except StoreError as error:
                 self._watch.store_contact.failed(error)
 
+    def folders(self) -> None:
+        """Keep the folder of a program that does not use the trainer library, which may take long."""
+        session = self._session
+        if session is not None:
+            try:
+                session.keep_folder()
+            except StoreError as error:
+                self._watch.store_contact.failed(error)
+
     def _look(self) -> d.World:
         sighting = self._watch.sighting()
         session = self._session
+        if session is None:
+            self._unfit = self._fitness.look()
         exit_code = session.exit_code() if session else None
         return d.World(
             now=self._clock.monotonic(),
@@ -136,6 +154,10 @@ class Agent:
             exit_code=exit_code,
             status=session.status() if session else None,
             store_seen=self._watch.store_contact.seen,
+            failure=session.failure() if session and exit_code is not None else None,
+            unfit=self._unfit if session is None else None,
+            upload=session.upload() if session else timedelta(),
+            restart_stalled=session is not None and session.submission.spec.retries.stalled,
         )
 
     def _act(self, action: d.Action) -> None:
@@ -168,6 +190,9 @@ class Agent:
             case d.AskForCheckpoint(seq, notice):
                 session.ask_for_checkpoint(seq)
                 session.say(EventKind.REBALANCE, source=notice.source)
+            case d.Stalled(step, seconds, restart):
+                _log.warning("job %s: no step for %.0f s after step %d", session.key.job_id, seconds, step)
+                session.stalled(step, seconds, restart=restart)
             case d.Terminate():
                 session.process.terminate()
             case d.Kill():
@@ -219,8 +244,12 @@ class Agent:
         session = self._session
         assert session is not None  # noqa: S101  a conclusion is about a session
         session.kill()
+        ending = session.unstarted or ending
+        self._fitness.blame(ending.fault, ending.message)
+        if ending.reason.failure or ending.unstarted:
+            self._fitness.remeasure()
         try:
-            if not session.conclude(session.unstarted or ending, stop):
+            if not session.conclude(ending, stop):
                 _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
         except StoreError as error:
             self._watch.store_contact.failed(error)
@@ -239,6 +268,8 @@ class Agent:
         session, self._session = self._session, None
         if session is not None:
             session.clean()
+            self._fitness.tidy()
+            self._unfit = self._fitness.look_again()
 
     @staticmethod
     def _check(helpers: list[Repeating]) -> None:
@@ -247,7 +278,9 @@ class Agent:
                 raise HelperDied(f"a helper thread ended: {helper.failure!r}") from helper.failure
 
 
-def _state_of(memory: d.Memory) -> InstanceState:
+def _state_of(memory: d.Memory, unfit: str | None) -> InstanceState:
+    if unfit is not None:
+        return InstanceState.CORDONED
     if memory.doomed is not None:
         return InstanceState.DRAINING
     return InstanceState.BUSY if memory.job is not None else InstanceState.READY

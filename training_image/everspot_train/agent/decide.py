@@ -7,13 +7,44 @@ else. All moments called `timedelta` are of CLOCK_MONOTONIC.
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import NamedTuple
 
 from everspot_core.manifest import Limits
 from everspot_core.records import Assignment, Notice, Order, Reason
 
-from everspot_train.agent.endings import Ending, ending_of
-from everspot_train.rundir import Status
+from everspot_train.agent.actions import (
+    Abandon,
+    Action,
+    AskForCheckpoint,
+    AskToStop,
+    Conclude,
+    Decline,
+    JobKey,
+    Kill,
+    Leave,
+    Stalled,
+    Stop,
+    Take,
+    Terminate,
+)
+from everspot_train.agent.endings import ending_of
+from everspot_train.agent.failures import Failure
+from everspot_train.rundir import Phase, Status
+
+__all__ = [
+    "Abandon",
+    "Action",
+    "AskForCheckpoint",
+    "AskToStop",
+    "Conclude",
+    "Decline",
+    "JobKey",
+    "Kill",
+    "Leave",
+    "Stalled",
+    "Stop",
+    "Take",
+    "Terminate",
+]
 
 PATIENCE = timedelta(minutes=10)
 """A stop without a deadline (drill, drain, budget) waits this long for the checkpoint."""
@@ -22,13 +53,12 @@ CANCEL_PATIENCE = timedelta(seconds=30)
 KILL_GRACE = timedelta(seconds=10)
 """Between SIGTERM and SIGKILL where no deadline says otherwise."""
 REMEMBERED = 64
-
-
-class JobKey(NamedTuple):
-    """One ownership of a job."""
-
-    job_id: str
-    epoch: int
+STALL_FACTOR = 10
+"""A program that makes no step for so many times its usual has stalled."""
+STALL_LEAST = timedelta(minutes=1)
+"""But not before this: an evaluation between two short steps is none."""
+_FORGETS = 0.95
+"""What is left of the longest step, as the usual one, with each step that is shorter."""
 
 
 class LeaseView(Enum):
@@ -41,7 +71,12 @@ class LeaseView(Enum):
 
 @dataclass(frozen=True)
 class World:
-    """What the agent sees at one moment. `real_per_market`: real seconds that a second of market time takes."""
+    """What the agent sees at one moment.
+
+    `real_per_market`: real seconds that a second of market time takes. `failure`: what a program that is over told of
+    its end. `unfit`: why this machine should have no job. `upload`: how long the program's folder took last to be
+    kept, which is done once it is over. `restart_stalled`: the job wants it.
+    """
 
     now: timedelta
     market: datetime
@@ -55,23 +90,21 @@ class World:
     exit_code: int | None = None
     status: Status | None = None
     store_seen: timedelta = timedelta()
+    failure: Failure | None = None
+    unfit: str | None = None
+    upload: timedelta = timedelta()
+    restart_stalled: bool = False
 
     def when(self, moment: datetime) -> timedelta:
         """The monotonic moment at which the market's clock will show `moment`."""
         return self.now + (moment - self.market) * self.real_per_market
 
-
-@dataclass(frozen=True)
-class Stop:
-    """A demand that the training process ends, with what is known of who made it."""
-
-    reason: Reason
-    source: str
-    seen_at: datetime
-    action_at: datetime | None
-    deadline: timedelta | None
-    term_at: timedelta
-    kill_at: timedelta
+    @property
+    def leaves(self) -> Reason | None:
+        """Why the scheduler lets this instance go; None while it does not."""
+        if self.assignment is None or self.assignment.order is not Order.LEAVE:
+            return None
+        return self.assignment.reason or Reason.RELEASE
 
 
 @dataclass(frozen=True)
@@ -89,6 +122,10 @@ class Memory:
     doomed: Reason | None = None
     rebalance_seen: datetime | None = None
     checkpoint_wishes: int = 0
+    step: int | None = None
+    step_at: timedelta = timedelta()
+    usual: timedelta | None = None
+    stalled: Stalled | None = None
     handled: tuple[JobKey, ...] = ()
     idle_since: timedelta = field(default_factory=timedelta)
 
@@ -99,72 +136,9 @@ class Memory:
         handled = (*self.handled, self.job)[-REMEMBERED:]
         return replace(self, job=None, stop=None, terminated=False, killed=False, handled=handled, idle_since=now)
 
-
-@dataclass(frozen=True)
-class Take:
-    """Acquire the lease and start the job."""
-
-    job: JobKey
-
-
-@dataclass(frozen=True)
-class Decline:
-    """Give a job back that was put here too late."""
-
-    job: JobKey
-    reason: Reason
-
-
-@dataclass(frozen=True)
-class AskToStop:
-    """Write stop.json. `first`: the demand is new, so it is also an event of the job."""
-
-    stop: Stop
-    first: bool
-
-
-@dataclass(frozen=True)
-class AskForCheckpoint:
-    """Write checkpoint.json, because the cloud recommended to be ready."""
-
-    seq: int
-    notice: Notice
-
-
-@dataclass(frozen=True)
-class Terminate:
-    """SIGTERM to the training process."""
-
-
-@dataclass(frozen=True)
-class Kill:
-    """SIGKILL to whatever is left of the training process."""
-
-
-@dataclass(frozen=True)
-class Conclude:
-    """The training process is over and the lease is still ours: tell how it ended and give the lease back."""
-
-    ending: Ending
-    stop: Stop | None
-
-
-@dataclass(frozen=True)
-class Abandon:
-    """The lease is not ours any more: kill what runs and write nothing."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Leave:
-    """Say GONE and end the agent. `poweroff`: switch the instance off too."""
-
-    why: str
-    poweroff: bool
-
-
-Action = Take | Decline | AskToStop | AskForCheckpoint | Terminate | Kill | Conclude | Abandon | Leave
+    def without_steps(self) -> "Memory":
+        """A job begins: nothing is known of its pace."""
+        return replace(self, step=None, usual=None, stalled=None)
 
 
 def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
@@ -178,7 +152,9 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
         return memory.without_job(world.now), [Abandon("no time is left to give the job back")]
     if world.running:
         return _while_running(memory, world, limits)
-    ending = ending_of(memory.stop.reason if memory.stop else None, world.exit_code, world.status)
+    ending = ending_of(_asked(memory), world.exit_code, world.status, world.failure)
+    if ending.reason is Reason.STALLED and memory.stalled is not None:
+        ending = replace(ending, message=f"no step for {memory.stalled.seconds:.0f} s after step {memory.stalled.step}")
     if ending.reason is Reason.FENCED:
         return memory.without_job(world.now), [Abandon("the trainer found another owner")]
     # The job stays in memory until the release is known to be done: `concluded` forgets it.
@@ -209,10 +185,13 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
         refusal = (world.assignment.reason or Reason.DRAIN) if world.assignment.order is Order.STOP else memory.doomed
         if refusal is not None:
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
-        return replace(memory, job=offer), [Take(offer)]
+        return replace(memory.without_steps(), job=offer), [Take(offer)]
+    if world.leaves is not None:
+        return memory, [Leave(f"the scheduler lets this instance go: {world.leaves.value}", poweroff=True)]
     if world.now - world.store_seen >= limits.orphan_limit:
         return memory, [Leave("the store could not be reached for the orphan limit", poweroff=True)]
-    if limits.idle_limit is not None and memory.doomed is None and world.now - memory.idle_since >= limits.idle_limit:
+    idle = world.now - memory.idle_since
+    if limits.idle_limit is not None and memory.doomed in (None, Reason.CORDON) and idle >= limits.idle_limit:
         return memory, [Leave("no job for the idle limit", poweroff=True)]
     return memory, []
 
@@ -241,7 +220,35 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
             return replace(memory, terminated=True, killed=True), [*actions, Kill()]
         if world.now >= memory.stop.term_at and not memory.terminated:
             return replace(memory, terminated=True), [*actions, Terminate()]
-    return memory, actions
+        return memory, actions
+    memory, stalled = _pace(memory, world)
+    return memory, [*actions, *stalled]
+
+
+def _asked(memory: Memory) -> Reason | None:
+    if memory.stop is not None:
+        return memory.stop.reason
+    return Reason.STALLED if memory.stalled is not None and memory.stalled.restart else None
+
+
+def _pace(memory: Memory, world: World) -> tuple[Memory, list[Action]]:
+    """How long steps take, as this agent sees them, and whether the present one has taken far longer."""
+    status = world.status
+    if status is None or status.phase is not Phase.TRAINING:
+        return replace(memory, step_at=world.now), []
+    if memory.step is None or status.step != memory.step:
+        usual = memory.usual
+        if memory.step is not None and status.step > memory.step:
+            each = (world.now - memory.step_at) / (status.step - memory.step)
+            usual = each if usual is None else max(each, usual * _FORGETS)
+        return replace(memory, step=status.step, step_at=world.now, usual=usual, stalled=None), []
+    silence = world.now - memory.step_at
+    if memory.stalled is not None or memory.usual is None:
+        return memory, []
+    if silence < max(memory.usual * STALL_FACTOR, STALL_LEAST):
+        return memory, []
+    stalled = Stalled(memory.step, silence.total_seconds(), world.restart_stalled)
+    return replace(memory, stalled=stalled), [stalled, Kill()] if stalled.restart else [stalled]
 
 
 def _doom(world: World) -> Reason | None:
@@ -251,7 +258,7 @@ def _doom(world: World) -> Reason | None:
         return Reason.NOTICE
     if world.assignment is not None and world.assignment.doomed:
         return world.assignment.reason or Reason.NOTICE
-    return None
+    return world.leaves or (Reason.CORDON if world.unfit is not None else None)
 
 
 def _demand(memory: Memory, world: World, limits: Limits) -> Stop | None:
@@ -284,9 +291,11 @@ def _by_cloud(world: World) -> _Candidate | None:
 
 def _by_order(memory: Memory, world: World) -> _Candidate | None:
     order = world.assignment
-    if order is None or order.order is not Order.STOP or memory.job != (order.job_id, order.epoch):
+    if order is None or (order.order is not Order.LEAVE and memory.job != (order.job_id, order.epoch)):
         return None
-    reason = order.reason or Reason.DRAIN
+    if order.order is Order.RUN:
+        return None
+    reason = order.reason or (Reason.RELEASE if order.order is Order.LEAVE else Reason.DRAIN)
     source = "queue" if reason is Reason.NOTICE else reason.value
     return (reason, source, order.deadline, world.when(order.deadline) if order.deadline else None)
 
@@ -313,5 +322,11 @@ def _stop(
     if world.status is None:
         # The program never said where it is: it does not use the trainer library (or has not begun), so nothing
         # would answer stop.json. It gets its SIGTERM now and the whole time to heed it.
-        term_at, kill_at = world.now, kill_at if deadline is not None else world.now + KILL_GRACE
+        # Its folder is kept once it is over, for which it leaves as much time as that took last, or half of what is
+        # left; without a deadline it may take as long as a checkpoint may.
+        if deadline is not None:
+            kill_at -= min(world.upload, (kill_at - world.now) / 2)
+        elif reason is Reason.CANCEL:
+            kill_at = world.now + KILL_GRACE
+        term_at = world.now
     return Stop(reason, source, world.market, action_at, deadline, term_at, kill_at)

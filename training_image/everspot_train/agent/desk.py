@@ -10,17 +10,28 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
-from everspot_core.records import EventKind, Reason
-from everspot_store import DigestMismatch, Store, StoreError, UnsafeArchive
+from everspot_core.records import JobState, Reason
+from everspot_store import (
+    CheckpointCorrupt,
+    DigestMismatch,
+    Store,
+    StoreDenied,
+    StoreError,
+    StoreMissing,
+    UnsafeArchive,
+)
 
-from everspot_train.agent.decide import JobKey
+from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.metadata import Identity
-from everspot_train.agent.process import Launcher, command_for, environment_for, kill_all_of
+from everspot_train.agent.process import Launcher
+from everspot_train.agent.program import CHECKPOINTS, command_for, environment_for
 from everspot_train.agent.session import Session
 from everspot_train.rundir import RunContext
 
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
 
 _log = logging.getLogger(__name__)
@@ -68,7 +79,7 @@ class Desk:
 
         Only after this may a job be adopted that this instance was running already.
         """
-        left = kill_all_of(self._surroundings.runs)
+        left = self._processes.clear()
         if left:
             _log.warning("killed %d processes of an earlier agent", left)
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
@@ -76,8 +87,9 @@ class Desk:
 
     def take(self, job: JobKey) -> Session | None:
         """Acquire the job's lease. None: it is not, or no longer, this instance's. Raises `StoreError`."""
-        ttl = self._manifest.limits.lease_ttl
-        lease = self._store.acquire(job.job_id, job.epoch, self._identity.instance_id, ttl=ttl, adopt=True)
+        ttl, owner = self._manifest.limits.lease_ttl, self._identity.instance_id
+        zero = self._starts_over(job)
+        lease = self._store.acquire(job.job_id, job.epoch, owner, ttl=ttl, adopt=True, from_zero=zero)
         if lease is None:
             return None
         found = self._store.jobs.get(job.job_id)
@@ -91,17 +103,29 @@ class Desk:
         their code, a preemption where it is the store or this machine. The machine's is followed by a back-off, and
         counted: a code that no machine can unpack (a path too long, more than a disk) looks the same."""
         try:
-            session.prepare(self._context(session))
-            self._launch(session)
-        except (FileNotFoundError, DigestMismatch, UnsafeArchive, ValueError) as error:
+            session.unstarted = _too_often(session)
+            if session.unstarted is None:
+                session.prepare(self._context(session))
+                self._launch(session)
+        except (FileNotFoundError, DigestMismatch) as error:
+            session.unstarted = _could_not_start(error, Reason.MISSING)
+        except (UnsafeArchive, ValueError) as error:
             # A ValueError tells of an environment that no process can have.
-            session.unstarted = _could_not_start(error)
+            session.unstarted = _could_not_start(error, Reason.ERROR)
+        except CheckpointCorrupt as error:
+            told = f"none of the job's checkpoints is whole: {error}"
+            session.unstarted = Ending(Reason.DAMAGED, None, None, None, told, unstarted=True)
+        except (StoreDenied, StoreMissing) as error:
+            told = f"the store refuses what the job needs: {error}"
+            session.unstarted = Ending(Reason.DENIED, None, None, None, told, unstarted=True)
         except StoreError as error:
             session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
         except OSError as error:
             told = f"{self._identity.instance_id} could not start the job: {str(error)[:TOLD]}"
-            machines = Ending(Reason.SHUTDOWN, None, None, None, told, unstarted=True)
-            session.unstarted = _could_not_start(error) if error.errno == errno.E2BIG else machines
+            reason = Reason.MACHINE if error.errno in _DISK_TROUBLE else Reason.SHUTDOWN
+            machines = Ending(reason, None, None, None, told, unstarted=True)
+            users = error.errno == errno.E2BIG
+            session.unstarted = _could_not_start(error, Reason.ERROR) if users else machines
         if session.unstarted is not None:
             _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
 
@@ -125,11 +149,32 @@ class Desk:
         if (code := self._code_dir(session.submission, folder)) is not None:
             assert session.submission.code_digest is not None  # noqa: S101  there is no code without it
             self._store.fetch_code(session.submission.code_digest, code)
-        workers = max(1, self._hardware.gpus)
-        command = command_for(spec, workers, self._surroundings.launcher)
-        environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, workers)
-        session.say(EventKind.STARTED)
-        session.process = self._processes.launch(command, folder, code or folder, environment)
+        cwd = code or folder
+        command = command_for(spec, self._surroundings.launcher)
+        environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd)
+        if spec.entrypoint is not None:
+            session.folder = self._folder(session, cwd / CHECKPOINTS)
+            session.restored = session.folder.restore()
+        zero = session.record.from_zero
+        process = self._processes.launch(command, folder, cwd, environment)
+        session.started(process, **({"from_zero": zero} if zero else {}))
+
+    def _folder(self, session: Session, folder: Path) -> FolderKeeper:
+        policy, scratch = session.submission.spec.checkpoint, session.run_dir.path / "scratch"
+        job_id, epoch = session.key
+        checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns)
+        return FolderKeeper(checkpoints, folder, scratch, policy.every, policy.keep, session.say, self._clock)
+
+    def _starts_over(self, job: JobKey) -> bool:
+        """Whether the job has run before and nothing of that is durable. Raises `StoreError`."""
+        found = self._store.records.get(job.job_id)
+        if found is None or found.value.epoch != job.epoch or found.value.state is not JobState.ASSIGNED:
+            return False
+        last = found.value.last_reason
+        if last is None or not last.preemption or found.value.unstarted:
+            return False
+        head = self._store.heads.get(job.job_id)
+        return head is None or not head.value.checkpoints
 
     def _context(self, session: Session) -> RunContext:
         folder = session.run_dir.path
@@ -151,5 +196,17 @@ class Desk:
         return run_dir / "code" if submission.code_digest is not None else None
 
 
-def _could_not_start(error: Exception) -> Ending:
-    return Ending(Reason.ERROR, None, None, None, f"the job could not be started: {error}")
+def _could_not_start(error: Exception, reason: Reason) -> Ending:
+    return Ending(reason, None, None, None, f"the job could not be started: {error}")
+
+
+def _too_often(session: Session) -> Ending | None:
+    """The end of a job that keeps nothing and has been started over more often than it may."""
+    times, most = session.record.from_zero, session.submission.spec.retries.from_zero
+    if times <= most:
+        return None
+    told = (
+        f"it was interrupted {times} times and began from nothing each time, which retries.from_zero allows {most} "
+        f"times: write checkpoints into the folder {CHECKPOINTS}, or use the trainer library"
+    )
+    return Ending(Reason.ERROR, None, None, None, told, hopeless=True)

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
-from everspot_core.records import Reason
+from everspot_core.records import FaultKind, Reason
 
+from everspot_train.agent.failures import Failure, words_of
 from everspot_train.rundir import Phase, Status
 
 
 @dataclass(frozen=True)
 class Ending:
-    """`step`: optimizer steps executed; `durable_step`: those of the newest checkpoint. None where never told.
-    `unstarted`: this machine could not start the program, for which the program may or may not be to blame."""
+    """`exit_code`: the program's own. `step`: optimizer steps executed; `durable_step`: those of the newest checkpoint.
+    None where never told. `unstarted`: this machine, or the store, could not start the program or failed it, for which
+    the program may or may not be to blame. `fault`: what of the machine's it was. `hopeless`: no retry can help."""
 
     reason: Reason
     exit_code: int | None
@@ -18,35 +20,54 @@ class Ending:
     durable_step: int | None
     message: str = ""
     unstarted: bool = False
+    traceback: str = ""
+    fault: FaultKind | None = None
+    hopeless: bool = False
 
 
-def ending_of(asked: Reason | None, exit_code: int | None, status: Status | None) -> Ending:
+def ending_of(
+    asked: Reason | None, exit_code: int | None, status: Status | None, failure: Failure | None = None
+) -> Ending:
     """The ending of a process that is over.
 
-    The trainer's last phase decides where it is `fenced` or `finished`. Otherwise a program that was told to stop has
-    been stopped, however it ended: it may have been killed at the deadline, or have failed because the store did. If
-    the failure was its own, the next attempt will show it. Where nobody told it to stop, the exit code decides.
+    The trainer's last phase decides where it is `fenced`, or `finished` with an exit that says so too. Otherwise a
+    program that was told to stop has been stopped, however it ended: it may have been killed at the deadline, or have
+    failed because the store did. If the failure was its own, the next attempt will show it. Where nobody told it to
+    stop, the exit code decides, and what it said whether that was the program's doing.
     """
-    phase = status.phase if status else None
-    if phase is Phase.FENCED:
-        reason = Reason.FENCED
-    elif phase is Phase.FINISHED:
-        reason = Reason.FINISHED
-    elif asked is not None:
-        # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
-        reason = asked
-    elif phase is Phase.STOPPED:
-        reason = Reason.SHUTDOWN  # somebody else than this agent stopped it, and it saved its work
-    elif phase is Phase.FAILED and status is not None and status.cut_off:
-        reason = Reason.SHUTDOWN  # the store's trouble or this machine's: the user's retries are not spent on it
-    elif phase is Phase.FAILED:
-        reason = Reason.ERROR
-    else:
-        reason = Reason.FINISHED if exit_code == 0 else Reason.ERROR
+    failure = failure or Failure()
+    code = failure.exit_code if failure.exit_code is not None else exit_code
+    reason, message = _judged(asked, code, status, failure)
     return Ending(
         reason=reason,
-        exit_code=exit_code,
+        exit_code=code,
         step=status.step if status else None,
         durable_step=status.durable_step if status else None,
-        message=status.message if status else "",
+        message=message,
+        unstarted=reason.troubled,
+        traceback=failure.traceback if reason.failure else "",
+        fault=failure.fault() if reason is Reason.MACHINE else None,
     )
+
+
+def _judged(asked: Reason | None, code: int | None, status: Status | None, failure: Failure) -> tuple[Reason, str]:
+    phase, word = (status.phase, status.message) if status else (None, "")
+    if phase is Phase.FENCED:
+        return Reason.FENCED, word
+    if phase is Phase.FINISHED and not code:
+        return Reason.FINISHED, word
+    if asked is not None:
+        # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
+        return asked, word
+    if phase is Phase.FINISHED:
+        return Reason.ERROR, f"the program {words_of(code)} after its last checkpoint: {failure.message}".rstrip(": ")
+    if phase is Phase.STOPPED:
+        return Reason.SHUTDOWN, word  # somebody else than this agent stopped it, and it saved its work
+    if phase is not Phase.FAILED and not code:
+        return Reason.FINISHED, word
+    trouble = failure.trouble(word)
+    if trouble is not None:
+        return trouble
+    if status is not None and status.cut_off:
+        return Reason.SHUTDOWN, word  # the store's trouble: the user's retries are not spent on it
+    return Reason.ERROR, word or failure.message or f"the program {words_of(code)}"

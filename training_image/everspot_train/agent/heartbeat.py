@@ -8,7 +8,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import InstanceRecord, InstanceState, Notice
 from everspot_store import Store, StoreError
 
-from everspot_train.agent.decide import JobKey
+from everspot_train.agent.actions import JobKey
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.metadata import Identity
 from everspot_train.agent.watch import Contact
@@ -47,10 +47,13 @@ class Heartbeat:
         self._beat = 0
         self._last_at: timedelta | None = None
         self._last_said: tuple[object, ...] = ()
+        self._detail = ""
+        self.reported = False
 
-    def beat(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> None:
+    def beat(self, state: InstanceState, job: JobKey | None, notice: Notice | None, detail: str = "") -> None:
         """Put the record if it is time. A failing store is noted and tried again at the next beat."""
-        said = (state, job, notice)
+        self._detail = detail
+        said = (state, job, notice, detail)
         now = self._clock.monotonic()
         wait = MIN_SPACING if said != self._last_said else self._manifest.limits.beat_every
         if self._last_at is not None and now - self._last_at < wait:
@@ -73,6 +76,7 @@ class Heartbeat:
             self._contact.failed(error)
         else:
             self._contact.reached()
+            self.reported = True
 
     def _record(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> InstanceRecord:
         return InstanceRecord(
@@ -88,6 +92,8 @@ class Heartbeat:
             epoch=job.epoch if job else None,
             notice=notice,
             agent_version=self._agent_version,
+            generation=self._manifest.generation,
+            detail=self._detail,
             booted_at=self._booted_at,
             beat=self._beat,
             updated_at=self._clock.now(),

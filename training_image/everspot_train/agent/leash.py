@@ -1,4 +1,5 @@
-"""Runs a command that dies with the agent: `python -I leash.py AGENT_PID command …`, executed as a file.
+"""Runs a command that dies with the agent: `python -I leash.py AGENT_PID GROUP command …`, executed as a file. GROUP:
+the control group that it shall be in, or `-`.
 
 The kernel sends SIGTERM to this process when the thread that started it ends, and keeps that across exec. It is done
 here and not between fork and exec of the agent, because the agent has threads.
@@ -8,13 +9,19 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
     """Tie this process to its parent, then become the command."""
-    parent, command = int(arguments[0]), arguments[1:]
+    parent, group, command = int(arguments[0]), arguments[1], arguments[2:]
+    if group != "-":
+        try:
+            Path(group, "cgroup.procs").write_text("0")  # the writer
+        except OSError as error:  # what it leaves behind is found in other ways
+            sys.stderr.write(f"everspot: not in its control group: {error}\n")
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:

@@ -6,7 +6,7 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_store import KeyTaken, Store, StoreError
 
-from everspot_train.agent.decide import JobKey
+from everspot_train.agent.actions import JobKey
 from everspot_train.agent.threads import Schedule
 
 SPACING = timedelta(seconds=5)

@@ -19,11 +19,13 @@ from everspot_store import Store, StoreError, SystemClock
 
 from everspot_train.agent.agent import Agent, HelperDied
 from everspot_train.agent.desk import Desk, Surroundings
+from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.imds import ImdsClient, ImdsMetadata, endpoint_from
 from everspot_train.agent.metadata import FolderMetadata, Identity, Metadata, MetadataError, MetadataUnavailable
-from everspot_train.agent.process import LAUNCHER_VARIABLE, LocalLauncher
+from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
 
 HOME_VARIABLE = "EVERSPOT_HOME"
@@ -88,17 +90,20 @@ def _agent(metadata: Metadata, manifest: Manifest, identity: Identity, home: Pat
     watch = Watch(store, metadata, identity.instance_id, clock, sources=sources)
     version = importlib.metadata.version("everspot")
     heartbeat = Heartbeat(store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version)
+    surroundings = Surroundings(home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE))
     desk = Desk(
         store=store,
         manifest=manifest,
         identity=identity,
         hardware=hardware,
-        processes=LocalLauncher(),
-        surroundings=Surroundings(home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE)),
+        processes=LocalLauncher(surroundings.runs, adopt=True),
+        surroundings=surroundings,
         clock=clock,
     )
     desk.clear_remains()
-    return Agent(manifest=manifest, desk=desk, watch=watch, heartbeat=heartbeat, clock=clock)
+    gpus = expected_gpus(manifest, identity.instance_type)
+    fitness = Fitness(gpus, hardware, home, os.environ, clock)
+    return Agent(manifest=manifest, desk=desk, watch=watch, heartbeat=heartbeat, fitness=fitness, clock=clock)
 
 
 def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:

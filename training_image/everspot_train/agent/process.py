@@ -3,19 +3,21 @@
 import logging
 import os
 import shlex
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from everspot_core.job import JobSpec
-
+from everspot_train.agent.containment import (
+    ControlGroup,
+    ControlGroups,
+    become_subreaper,
+    kill_all_of,
+    kill_descendants,
+    own_group,
+)
 from everspot_train.rundir import RUN_DIR_VARIABLE
-
-LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
-"""Replaces `python -m torch.distributed.run …`, for programs that need no process group: debugging, tests."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,14 +45,23 @@ class Launcher(Protocol):
         """Start `command`; what it prints goes to `output.log` of the run directory."""
         ...
 
+    def clear(self) -> int:
+        """Kill what an earlier agent of this machine left running; how many were found by their environment."""
+        ...
+
 
 class LocalProcess:
     """A process tree of this machine. torchrun puts its workers into sessions of their own, so a process group does not
-    hold all of it; the run directory in the environment does."""
+    hold all of it. The control group does, if there is one; the run directory in the environment, and descent from
+    this agent where it adopts orphans, do for what is not in one."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", run_dir: Path) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", run_dir: Path, group: ControlGroup | None, *, adopts: bool
+    ) -> None:
         self._process = process
         self._run_dir = run_dir
+        self._group = group
+        self._adopts = adopts
 
     def exit_code(self) -> int | None:
         """Of the first process; its children are made an end of once it is over."""
@@ -62,22 +73,39 @@ class LocalProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL to all that runs with this run directory in its environment."""
+        """SIGKILL to all of it."""
         if self._process.poll() is None:
             self._process.kill()
+        if self._group is not None:
+            self._group.end()
         kill_all_of(self._run_dir)
+        if self._adopts:
+            kill_descendants(self._process.pid)
         self._process.wait()
 
 
 class LocalLauncher:
-    """Launches on this machine, leashed to the agent: it must be called by a thread that lives as long as the agent."""
+    """Launches on this machine, leashed to the agent: it must be called by a thread that lives as long as the agent.
+
+    Args:
+        runs: the folder of the run directories.
+        adopt: become the parent of what the jobs orphan. All that descends from this process is a job's then.
+        groups: use control groups where the machine gives them.
+    """
+
+    def __init__(self, runs: Path, *, adopt: bool, groups: bool = True) -> None:
+        self._runs = runs
+        self._adopts = adopt and become_subreaper()
+        self._groups = ControlGroups(own_group() if groups else None, runs)
 
     def launch(self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> TrainingProcess:
         """Start `command` in a session of its own."""
         leash = Path(__file__).with_name("leash.py")
+        group = self._groups.make(run_dir.name)
+        tied = [str(leash), str(os.getpid()), str(group.path) if group is not None else "-"]
         with (run_dir / "output.log").open("ab") as output:
             process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", str(leash), str(os.getpid()), *command],
+                [sys.executable, "-I", *tied, *command],
                 cwd=cwd,
                 env={**env, RUN_DIR_VARIABLE: str(run_dir)},
                 stdin=subprocess.DEVNULL,
@@ -86,58 +114,9 @@ class LocalLauncher:
                 start_new_session=True,
             )
         _log.info("training process %d: %s", process.pid, shlex.join(command))
-        return LocalProcess(process, run_dir)
+        return LocalProcess(process, run_dir, group, adopts=self._adopts)
 
-
-def command_for(spec: JobSpec, processes: int, launcher: str | None) -> list[str]:
-    """The command line of a job on one machine with `processes` workers (one per GPU, or one)."""
-    if launcher:
-        head = shlex.split(launcher)
-    else:
-        head = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    if spec.recipe is not None:
-        return [*head, "-m", f"everspot_train.recipes.{spec.recipe.replace('-', '_')}"]
-    assert spec.entrypoint is not None  # noqa: S101  JobSpec demands one of the two
-    return [*head, *spec.entrypoint]
-
-
-def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, processes: int) -> dict[str, str]:
-    """The agent's own environment, the job's over it, and ours over both where the two sides rely on it."""
-    threads = {"OMP_NUM_THREADS": str(max(1, vcpus // processes)), "PYTHONUNBUFFERED": "1"}
-    ours = {name: value for name, value in base.items() if name.startswith(("EVERSPOT_", "AWS_"))}
-    return {**base, **threads, **spec.env, **ours}
-
-
-def kill_all_of(path: Path) -> int:
-    """SIGKILL every process of this user whose run directory is `path` or lies under it, until none is left.
-
-    Returns how many were found. A process that the kernel does not let go of (in an uninterruptible wait) is left.
-    """
-    found: set[int] = set()
-    for _ in range(50):
-        alive = [pid for pid in _processes_of(path) if pid != os.getpid()]
-        if not alive:
-            break
-        for pid in alive:
-            found.add(pid)
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-    return len(found)
-
-
-def _processes_of(path: Path) -> Iterator[int]:
-    own = f"{RUN_DIR_VARIABLE}={path}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if state not in "ZX" and any(
-            value == own or value.startswith(own + b"/") for value in environment.split(b"\0")
-        ):
-            yield int(entry.name)
+    def clear(self) -> int:
+        """Kill what an earlier agent of this machine left running, in its groups or with its run directories."""
+        self._groups.end_all()
+        return kill_all_of(self._runs)

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +12,19 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Limits
-from everspot_core.records import EventKind, JobRecord, Progress
-from everspot_store import Lease, Store, StoreError
+from everspot_core.records import EventKind, JobRecord, Progress, Reason
+from everspot_store import Fenced, Lease, Store, StoreError
 from pydantic import JsonValue
 
-from everspot_train.agent.decide import JobKey, LeaseView, Stop
+from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.failures import Failure, read_failure
+from everspot_train.agent.fitness import FULL_MIB, free_mib
+from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.logs import LogShipper
 from everspot_train.agent.process import TrainingProcess
+from everspot_train.agent.program import HOME, TEMPORARY
 from everspot_train.agent.telling import detail_of, tell_ending
 from everspot_train.agent.threads import Schedule
 from everspot_train.rundir import (
@@ -35,6 +41,10 @@ from everspot_train.rundir import (
 _log = logging.getLogger(__name__)
 
 TAIL_BYTES = 8000
+RELEASE_TIME = timedelta(seconds=2)
+"""Before a deadline: for the ending's events and the release itself."""
+SILENCE = timedelta(minutes=1)
+"""A program that has not spoken for so long is taken for one that does not use the trainer library."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,8 @@ class Session:
         self.run_dir = RunDir(run_dir)
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
+        self.folder: FolderKeeper | None = None
+        self.restored = False
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -78,11 +90,27 @@ class Session:
         self._over = False
         self._status: Status | None = None
         self._status_stamp: tuple[int, int, int] | None = None
+        self._failure: Failure | None = None
+        self._started: tuple[datetime, timedelta] | None = None
+        self._training_told = False
+        self._stopping = False
+        self._stalled: tuple[int, timedelta] | None = None
+
+    @property
+    def record(self) -> JobRecord:
+        """The job's record as this owner last wrote or read it."""
+        return self._lease.record
+
+    def owns(self) -> bool:
+        """Whether this instance may still write as the owner."""
+        return not self._over and not self._releasing and self.lease_view() is LeaseView.VALID
 
     def prepare(self, context: RunContext) -> None:
         """Lay out a fresh run directory."""
         shutil.rmtree(self.run_dir.path, ignore_errors=True)
         Path(context.scratch_dir).mkdir(parents=True)
+        for name in (HOME, TEMPORARY):
+            (self.run_dir.path / name).mkdir(mode=0o700)
         self.run_dir.write(context)
         self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
 
@@ -117,10 +145,41 @@ class Session:
         with self._lease_lock:
             if self._over or self._releasing or self.lease_view() is LeaseView.LOST or not self._renewal.due():
                 return False
-            held = self._lease.renew(_progress(self.status()))
+            held = self._lease.renew(self._progress())
             self._valid_until = self._lease.valid_until if held else timedelta()
             self._hand_over(LeaseFile(valid_until=self._valid_until.total_seconds()))
             return held
+
+    def started(self, process: TrainingProcess, **data: JsonValue) -> None:
+        """The program has been launched."""
+        self.process = process
+        self._started = (self._events.now(), self._clock.monotonic())
+        self.say(EventKind.STARTED, **data)
+
+    def failure(self) -> Failure:
+        """What the program, which is over, told of its end. Read once: what is asked later has been cleaned away."""
+        if self._failure is None:
+            folder = self.run_dir.path
+            self._failure = read_failure(folder, self._tail(), disk_full=_full(folder))
+        return self._failure
+
+    def stalled(self, step: int, seconds: float, *, restart: bool) -> None:
+        """The program has made no step for `seconds` after `step`."""
+        self._stalled = (step, self._clock.monotonic() - timedelta(seconds=seconds))
+        self.say(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
+
+    def keep_folder(self) -> None:
+        """Keep the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
+        if self.folder is None or self._over or self._concluding or not self._silent():
+            return
+        try:
+            self.folder.keep_if_due(urgent=self._stopping)
+        except Fenced as error:
+            _log.warning("job %s, epoch %d: %s", *self.key, error)
+
+    def upload(self) -> timedelta:
+        """How long the folder took last to be kept."""
+        return self.folder.took if self.folder is not None else timedelta()
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""
@@ -132,11 +191,14 @@ class Session:
         with self._ship_lock:
             if self._over or self._concluding or self.lease_view() is LeaseView.LOST:
                 return
+            if self._started is not None and self._clock.monotonic() - self._started[1] >= SILENCE:
+                self._tell_training()
             self._write_events()
             self._logs.ship_if_due()
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Tell the trainer to checkpoint and end."""
+        self._stopping = True
         deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
         self._hand_over(StopRequest(reason=stop.reason, deadline=deadline))
 
@@ -158,6 +220,7 @@ class Session:
             return False
         self._concluding = True
         urgent = stop is not None and stop.deadline is not None
+        self._keep_last(ending, stop)
         with self._ship_lock:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
@@ -186,8 +249,54 @@ class Session:
         """Remove the run directory."""
         shutil.rmtree(self.run_dir.path, ignore_errors=True)
 
+    def _keep_last(self, ending: Ending, stop: Stop | None) -> None:
+        """Keep the folder that the program left, for as long as the notice leaves time. A store that fails then loses
+        what is new in it, and nothing else."""
+        folder = self.folder
+        if folder is None or self.process is None or self._ending_told or not self._silent():
+            return
+        if ending.reason is Reason.CANCEL:
+            return
+        sound = self.process.exit_code() == 0 or (stop is not None and (ending.exit_code or 0) != -signal.SIGKILL)
+        keeping = threading.Thread(
+            target=lambda: self._quietly("folder", lambda: folder.keep_last(sound=sound)), name="keep", daemon=True
+        )
+        keeping.start()
+        left = stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
+        keeping.join(max(0.0, left.total_seconds()) if left is not None else None)
+        if keeping.is_alive():
+            _log.warning("job %s, epoch %d: no time is left to keep its folder", *self.key)
+
+    def _silent(self) -> bool:
+        """Whether the program has never said where it is, as programs do that use the trainer library."""
+        return self.status() is None
+
+    def _tell_training(self) -> None:
+        """Speak for a program that does not: it has been training since it was launched."""
+        if self._started is None or self._training_told or not self._silent():
+            return
+        self._training_told = True
+        data: dict[str, JsonValue] = {"from_step": 0, "restored": self.restored, "by": "agent"}
+        with self._outbox_lock:
+            self._outbox.append(_Pending(EventKind.TRAINING, self._started[0], data))
+
+    def _progress(self) -> Progress | None:
+        status = self.status()
+        if status is None:
+            return None
+        stalled = self._stalled
+        silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
+        return Progress(
+            step=status.step,
+            total_steps=status.total_steps,
+            steps_per_second=status.steps_per_second,
+            metrics=status.metrics,
+            stalled_seconds=round(silence.total_seconds(), 1) if silence is not None else None,
+        )
+
     def _tell(self, ending: Ending, stop: Stop | None) -> None:
         if not self._ending_told:
+            self._tell_training()
             record, spec = self._lease.record, self.submission.spec
             started = self.process is not None
             tell_ending(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)
@@ -198,7 +307,11 @@ class Session:
         with self._lease_lock:
             self._releasing = True
             record = self._lease.release(
-                ending.reason, exit_code=ending.exit_code, detail=detail, unstarted=ending.unstarted
+                ending.reason,
+                exit_code=ending.exit_code,
+                detail=detail,
+                unstarted=ending.unstarted,
+                hopeless=ending.hopeless,
             )
             self._over = True
         return record
@@ -235,12 +348,8 @@ class Session:
             _log.warning("job %s, epoch %d: %s not written: %s", *self.key, what, error)
 
 
-def _progress(status: Status | None) -> Progress | None:
-    if status is None:
-        return None
-    return Progress(
-        step=status.step,
-        total_steps=status.total_steps,
-        steps_per_second=status.steps_per_second,
-        metrics=status.metrics,
-    )
+def _full(folder: Path) -> bool:
+    try:
+        return free_mib(folder) < FULL_MIB
+    except OSError:  # the program has removed it
+        return False

@@ -1,5 +1,6 @@
 """How an ending is told: the events of it, and the few lines for people in the job's record."""
 
+import re
 from typing import Protocol
 
 from everspot_core import lease as transitions
@@ -7,12 +8,15 @@ from everspot_core.job import JobSpec
 from everspot_core.records import EventKind, JobRecord, Reason
 from pydantic import JsonValue
 
-from everspot_train.agent.decide import Stop
+from everspot_train.agent.actions import Stop
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.failures import signal_name
 from everspot_train.rundir import Status
 
 MESSAGE_CHARACTERS = 1000
 DETAIL_CHARACTERS = 4000
+_TORCHRUN = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?", re.MULTILINE)
+"""What torchrun logs of itself between the lines of the program."""
 
 
 class Say(Protocol):
@@ -38,29 +42,47 @@ def tell_ending(
 
     A job that was given back unstarted has not been interrupted.
     """
-    match ending.reason:
-        case Reason.FINISHED:
-            say(EventKind.FINISHED, step=ending.step, metrics=dict(status.metrics) if status else {})
-        case Reason.CANCEL:
-            say(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step)
-        case Reason.BUDGET:
-            say(EventKind.FAILED, reason=Reason.BUDGET.value, message="a limit of the job's budget was reached")
-        case Reason.ERROR:
-            attempt = record.errors + 1
-            message = message_of(ending, tail)
-            say(EventKind.ERROR, exit_code=ending.exit_code, message=message, attempt=attempt)
-            if attempt > spec.retries.errors:
-                say(EventKind.FAILED, reason=Reason.ERROR.value, message=message)
-        case _ if ending.unstarted and transitions.gives_up(record):
-            say(EventKind.FAILED, reason=Reason.ERROR.value, message=message_of(ending, tail))
-        case _ if started:
-            say(
-                EventKind.INTERRUPTED,
-                reason=ending.reason.value,
-                step=ending.step,
-                durable_step=ending.durable_step,
-                notice_to_durable_seconds=notice_to_durable(ending, stop, status),
-            )
+    reason = ending.reason
+    if reason is Reason.FINISHED:
+        say(EventKind.FINISHED, step=ending.step, metrics=dict(status.metrics) if status else {})
+    elif reason is Reason.CANCEL:
+        say(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step)
+    elif reason is Reason.BUDGET:
+        say(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached")
+    elif reason.failure:
+        _tell_failure(say, ending, record, spec, tail)
+    elif ending.unstarted and transitions.gives_up(record, reason):
+        say(EventKind.FAILED, reason=_failed_as(reason).value, message=message_of(ending, tail))
+    elif started:
+        say(
+            EventKind.INTERRUPTED,
+            reason=reason.value,
+            step=ending.step,
+            durable_step=ending.durable_step,
+            notice_to_durable_seconds=notice_to_durable(ending, stop, status),
+            **({"message": message_of(ending, tail)} if ending.unstarted else {}),
+        )
+
+
+def _tell_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
+    attempt = record.errors + 1
+    message = message_of(ending, tail)
+    say(
+        EventKind.ERROR,
+        exit_code=ending.exit_code,
+        signal=signal_name(ending.exit_code),
+        message=message,
+        traceback=ending.traceback[-(DETAIL_CHARACTERS - MESSAGE_CHARACTERS) :],
+        attempt=attempt,
+        reason=ending.reason.value,
+    )
+    if ending.hopeless or attempt > spec.retries.errors:
+        say(EventKind.FAILED, reason=ending.reason.value, message=message)
+
+
+def _failed_as(reason: Reason) -> Reason:
+    """A job that no machine could start ends as an error, whose words say what hindered it."""
+    return reason if reason.troubled else Reason.ERROR
 
 
 def notice_to_durable(ending: Ending, stop: Stop | None, status: Status | None) -> float | None:
@@ -76,14 +98,19 @@ def notice_to_durable(ending: Ending, stop: Stop | None, status: Status | None) 
 
 
 def message_of(ending: Ending, tail: str) -> str:
-    """One short text for the error event: the trainer's own words, else the end of what the program printed."""
-    return (ending.message or tail.strip() or "the program ended without a word")[-MESSAGE_CHARACTERS:]
+    """One short text for the error event: the program's own words, else the end of what it printed."""
+    return (ending.message or _own(tail) or "the program ended without a word")[-MESSAGE_CHARACTERS:]
 
 
 def detail_of(ending: Ending, tail: str) -> str:
-    """For the job's record: empty unless the program failed, or could not be started."""
-    if ending.reason is not Reason.ERROR and not ending.unstarted:
+    """For the job's record: empty unless the program failed, or could not be started. First what ended it, then the
+    traceback of it, or else the end of what was printed."""
+    if not ending.reason.failure and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]
-    rest = tail.strip()[-(DETAIL_CHARACTERS - MESSAGE_CHARACTERS - 1) :]
+    rest = (ending.traceback.strip() or _own(tail))[-(DETAIL_CHARACTERS - MESSAGE_CHARACTERS - 1) :]
     return f"{message}\n{rest}".strip()
+
+
+def _own(tail: str) -> str:
+    return _TORCHRUN.sub("", tail).strip()

@@ -148,6 +148,7 @@ def main() -> None:
             print(f"step {toy.step - 1}", flush=True)
     except Fenced:
         sys.exit(3)
+    sys.exit(int(os.environ.get("TOY_EXIT", "0")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,265 @@
+"""Programs that know nothing of Everspot: they are told apart, saved, put back, and their endings are their own."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_kit import Cluster, eventually, market_in
+from everspot_core.attempts import attempts, interruptions
+from everspot_core.records import EventKind, InstanceState, JobState, Order, Reason
+
+PLAIN = Path(__file__).parent / "programs" / "plain"
+
+
+def submit(cluster: Cluster, job_id: str, what: str, env: dict[str, str] | None = None, **spec: Any) -> None:
+    env = {"PLAIN": what, **(env or {})}
+    cluster.submit(job_id, PLAIN, name="plain", entrypoint=["plain.py"], env=env, **spec)
+
+
+def printed(cluster: Cluster, job_id: str, epoch: int) -> str:
+    chunks = cluster.store.read_logs(job_id)
+    return b"".join(chunk.data for chunk in chunks if chunk.epoch == epoch).decode()
+
+
+def started(cluster: Cluster, job_id: str, epoch: int, line: str = "at 1") -> None:
+    """The program has printed something: read where it is written, which is sooner than it is shipped."""
+
+    def look() -> bool:
+        files = cluster.root.glob(f"instances/*/runs/{job_id}-{epoch:06d}/output.log")
+        return any(f"{line}\n" in file.read_text() for file in files)
+
+    eventually(f"{job_id} prints {line}", look)
+
+
+def test_what_a_plain_program_saves_at_a_notice_is_put_back_on_the_next_instance(cluster: Cluster) -> None:
+    server = cluster.metadata_server("i-1")
+    submit(cluster, "job-1", "count", {"PLAIN_UNTIL": "100000", "PLAIN_SAVE_SECONDS": "1"})
+    cluster.assign("job-1", "i-1")
+    cluster.start_with_metadata(server, "i-1")
+    started(cluster, "job-1", 1, "at 3")
+
+    server.announce_interruption(market_in(20))
+    record = cluster.wait_state("job-1", JobState.PENDING)
+
+    assert (record.last_reason, record.preemptions, record.errors) == (Reason.NOTICE, 1, 0)
+    (kept,) = cluster.events("job-1", EventKind.CHECKPOINTED)
+    assert (kept.data["files"], kept.data["trigger"]) == (1, "final")
+
+    cluster.assign("job-1", "i-2")
+    cluster.start_agent("i-2")
+    started(cluster, "job-1", 2, "at 50")
+    cluster.stop("i-2", Reason.CANCEL)
+    cluster.wait_state("job-1", JobState.CANCELLED)
+    began = int(printed(cluster, "job-1", 2).split()[2])
+    assert began >= 3
+    (first, second) = cluster.events("job-1", EventKind.TRAINING)
+    assert (first.data["restored"], second.data["restored"]) == (False, True)
+    (interruption,) = interruptions(attempts(cluster.events("job-1")))
+    assert interruption.resumed_on == "i-2"
+    assert interruption.attempt.training_at is not None
+
+
+def test_a_program_that_keeps_nothing_is_started_over_as_often_as_it_may(cluster: Cluster) -> None:
+    submit(cluster, "job-1", "idle", retries={"from_zero": 1})
+    cluster.start_agent("i-1")
+    for epoch in (1, 2):
+        cluster.assign("job-1", "i-1")
+        started(cluster, "job-1", epoch)
+        cluster.stop("i-1", Reason.DRILL)
+        record = cluster.wait_state("job-1", JobState.PENDING)
+        assert record.from_zero == epoch - 1
+    assert [e.data.get("from_zero") for e in cluster.events("job-1", EventKind.STARTED)] == [None, 1]
+
+    cluster.assign("job-1", "i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+
+    assert record.detail.startswith("it was interrupted 2 times and began from nothing each time")
+    assert cluster.kinds("job-1")[-1] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "signal_name", "message"),
+    [
+        ("fail", 1, None, "ValueError: the learning rate is negative"),
+        ("exits", 3, None, "the program exited with 3"),
+        ("killed", -9, "SIGKILL", "the program was killed by SIGKILL"),
+    ],
+)
+def test_an_ending_is_told_in_the_programs_own_words(
+    cluster: Cluster, what: str, code: int, signal_name: str | None, message: str
+) -> None:
+    submit(cluster, "job-1", what, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+
+    record = cluster.wait_state("job-1", JobState.FAILED)
+
+    (error,) = cluster.events("job-1", EventKind.ERROR)
+    assert (error.data["exit_code"], error.data["signal"], error.data["message"]) == (code, signal_name, message)
+    assert (record.exit_code, record.detail.splitlines()[0]) == (code, message)
+    files = [line for line in str(error.data["traceback"]).splitlines() if "File " in line]
+    assert [Path(line.split('"')[1]).name for line in files] == (["plain.py"] * 2 if what == "fail" else [])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("what", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
+def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: int, first: str) -> None:
+    from everspot_core.job import JobSpec
+    from everspot_train.agent.endings import ending_of
+    from everspot_train.agent.failures import read_failure
+    from everspot_train.agent.program import command_for, environment_for
+
+    spec = JobSpec(name="plain", entrypoint=["plain.py"], code=".", env={"PLAIN": what})
+    for name in ("home", "tmp"):
+        (tmp_path / name).mkdir()
+    env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, PLAIN)
+    done = subprocess.run(command_for(spec, None), cwd=PLAIN, env=env, capture_output=True, text=True)
+
+    ending = ending_of(None, done.returncode, None, read_failure(tmp_path, done.stderr))
+    assert (ending.reason, ending.exit_code) == (Reason.ERROR, code)
+    assert ending.message.startswith(first)
+    assert "ChildFailedError" not in done.stderr
+    assert "Root Cause" not in done.stderr
+
+
+@pytest.mark.parametrize(("what", "says"), [("full", ""), ("say", "CUDA error: uncorrectable ECC error encountered")])
+def test_a_fault_of_the_machine_moves_the_job_and_spends_none_of_its_retries(
+    cluster: Cluster, what: str, says: str
+) -> None:
+    submit(cluster, "job-1", what, {"PLAIN_SAYS": says}, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+
+    record = cluster.wait_state("job-1", JobState.PENDING)
+
+    assert (record.last_reason, record.errors, record.unstarted) == (Reason.MACHINE, 0, ["i-1"])
+    assert record.not_before is not None
+    (interrupted,) = cluster.events("job-1", EventKind.INTERRUPTED)
+    assert interrupted.data["reason"] == "machine"
+    if says:
+        assert record.detail.splitlines()[0] == f"a GPU of the machine failed: {says}"
+        found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.CORDONED)
+        assert says in found.detail
+    else:
+        assert record.detail.splitlines()[0] == "the machine's disk is full"
+
+
+def test_what_a_job_leaves_is_gone_files_and_processes(cluster: Cluster) -> None:
+    mark = f"left-by-{cluster.root.name}"
+    submit(cluster, "job-1", "litter", {"PLAIN_MARK": mark})
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_agent("i-1")
+    started(cluster, "job-1", 1)
+    assert hidden(mark)
+
+    cluster.stop("i-1", Reason.CANCEL)
+    cluster.wait_state("job-1", JobState.CANCELLED)
+
+    assert hidden(mark) == []
+    eventually("the files are gone", lambda: not list(agent.home.rglob("litter")))
+
+
+def hidden(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_without_control_groups_orphans_are_adopted_and_found(tmp_path: Path) -> None:
+    mark = f"orphan-{tmp_path.name}"
+    code = f"""
+import sys, time
+from pathlib import Path
+from everspot_train.agent.process import LocalLauncher
+run = Path({str(tmp_path)!r}); (run / "tmp").mkdir()
+env = dict(PLAIN="litter", PLAIN_MARK={mark!r}, HOME=str(run), TMPDIR=str(run / "tmp"), EVERSPOT_HOME=str(run))
+command = [sys.executable, {str(PLAIN / "plain.py")!r}]
+process = LocalLauncher(run, adopt=True, groups=False).launch(command, run, run, env)
+while "at 1" not in (run / "output.log").read_text():
+    time.sleep(0.05)
+print("started", flush=True)
+sys.stdin.readline()
+process.kill()
+"""
+    agent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert agent.stdin is not None and agent.stdout is not None
+    assert agent.stdout.readline() == b"started\n"
+    assert len(hidden(mark)) >= 1
+    agent.communicate(b"\n", timeout=60)
+    assert hidden(mark) == []
+
+
+def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: Cluster) -> None:
+    cluster.submit("job-1", env={"TOY_STEPS": "1000", "TOY_EVERY": "500"})
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_agent("i-1")
+    cluster.wait_steps(5)
+
+    cluster.order("i-1", job_id="job-1", epoch=1, order=Order.LEAVE, reason=Reason.ROLL)
+    assert agent.wait() == 0
+
+    record = cluster.record("job-1")
+    assert record is not None
+    assert (record.state, record.last_reason, record.preemptions) == (JobState.PENDING, Reason.ROLL, 1)
+    assert cluster.final_state("job-1")["step"] == max(fact["step"] for fact in cluster.trace()) + 1
+    assert (agent.home / "powered-off").exists()
+    found = cluster.store.instances.get("i-1")
+    assert found is not None
+    assert found.value.state is InstanceState.GONE
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "env", "words"),
+    [
+        ("m5.large", {"EVERSPOT_MIN_FREE_MIB": "1000000000"}, "1000000000 are needed"),
+        ("g4dn.12xlarge", {}, "0 of the 4 GPUs that its type has are seen"),
+    ],
+)
+def test_an_unfit_machine_says_why_and_takes_nothing(
+    cluster: Cluster, instance_type: str, env: dict[str, str], words: str
+) -> None:
+    server = cluster.metadata_server("i-1")
+    server.pages["latest/meta-data/instance-type"] = instance_type
+    cluster.start_with_metadata(server, "i-1", PATH="/usr/bin:/bin", **env)
+    found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.CORDONED)
+    assert words in found.detail
+
+    cluster.submit("job-1")
+    cluster.assign("job-1", "i-1")
+    record = cluster.wait_state("job-1", JobState.PENDING)
+    assert (record.last_reason, record.errors) == (Reason.CORDON, 0)
+    assert cluster.trace() == []
+
+
+def test_a_program_that_fails_after_its_last_checkpoint_has_not_succeeded(cluster: Cluster) -> None:
+    cluster.submit("job-1", env={"TOY_STEPS": "3", "TOY_EXIT": "3"}, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert (record.exit_code, record.last_reason) == (3, Reason.ERROR)
+    assert record.detail.startswith("the program exited with 3 after its last checkpoint")
+
+
+def test_checkpoints_that_are_all_damaged_are_a_reason_of_their_own(cluster: Cluster) -> None:
+    cluster.submit("job-1", env={"TOY_STEPS": "1000", "TOY_EVERY": "2"}, retries={"errors": 0})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    cluster.wait_steps(5)
+    cluster.stop("i-1", Reason.DRILL)
+    cluster.wait_state("job-1", JobState.PENDING)
+    for entry in cluster.store.data.list("jobs/job-1/checkpoints/"):
+        cluster.store.data.delete(entry.key)
+
+    cluster.assign("job-1", "i-1")
+    cluster.wait_state("job-1", JobState.RUNNING, JobState.PENDING)
+    record = cluster.wait_state("job-1", JobState.PENDING)
+
+    assert (record.last_reason, record.errors) == (Reason.DAMAGED, 0)
+    assert record.detail.startswith("none of the job's checkpoints is whole: ")

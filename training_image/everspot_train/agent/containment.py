@@ -1,0 +1,183 @@
+"""Making an end of all that a job started, whatever it did to hide: a control group per job where the machine gives
+one, and adoption of orphans where it does not.
+
+A control group (version 2) is known to the kernel: a child that changed its session, its environment and its parent
+is still in it, and `cgroup.kill` ends all of it at once (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's
+unit delegates one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
+descendants become its own children, so that whatever descends from it is the job's.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from everspot_train.rundir import RUN_DIR_VARIABLE
+
+PR_SET_CHILD_SUBREAPER = 36
+PROC = Path("/proc")
+ROUNDS = 50
+PATIENCE_SECONDS = 10.0
+"""For the kernel to end a killed group. A process in an uninterruptible wait may outlast it."""
+
+_log = logging.getLogger(__name__)
+
+
+def become_subreaper() -> bool:
+    """Adopt the orphans of this process's descendants from now on. False where the kernel refuses."""
+    return ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+class ControlGroup:
+    """One job's group. Made by `ControlGroups.make`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def end(self) -> None:
+        """SIGKILL to every process in it, wait until they are gone, and remove it."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while self.path.is_dir():
+            self._kill()
+            try:
+                _remove(self.path)
+            except OSError as error:  # busy as long as a process is in it
+                if time.monotonic() >= end:
+                    _log.error("%s outlasts its end: %s", self.path, error)
+                    return
+                time.sleep(0.01)
+
+    def _kill(self) -> None:
+        try:
+            (self.path / "cgroup.kill").write_text("1")
+        except OSError:  # Linux before 5.14 has none
+            for line in _read(self.path / "cgroup.procs").split():
+                _kill(int(line))
+
+
+class ControlGroups:
+    """The groups that one agent makes below its own. `runs` tells its groups from those of other agents."""
+
+    def __init__(self, own: Path | None, runs: Path) -> None:
+        self._own = own
+        self._prefix = f"everspot-{hashlib.sha256(str(runs).encode()).hexdigest()[:12]}-"
+
+    def make(self, name: str) -> ControlGroup | None:
+        """A group for a job; None where this machine gives none."""
+        if self._own is None:
+            return None
+        path = self._own / f"{self._prefix}{name}"
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            _log.info("no control groups (%s): orphans are adopted instead", error)
+            self._own = None
+            return None
+        return ControlGroup(path)
+
+    def end_all(self) -> None:
+        """End the groups that an earlier agent of this machine left."""
+        for path in self._own.glob(f"{self._prefix}*") if self._own is not None else ():
+            ControlGroup(path).end()
+
+
+def own_group() -> Path | None:
+    """The folder of the control group that this process is in; None without version 2."""
+    place = next((line[3:] for line in _read(PROC / "self/cgroup").splitlines() if line.startswith("0::")), None)
+    for line in _read(PROC / "self/mountinfo").splitlines():
+        fields, _, kind = line.partition(" - ")
+        if place is not None and kind.startswith("cgroup2 "):
+            root, mounted = fields.split()[3:5]
+            inside = place.removeprefix(root if root != "/" else "")
+            return Path(mounted) / inside.lstrip("/")
+    return None
+
+
+def kill_all_of(path: Path) -> int:
+    """SIGKILL every process of this user whose run directory is `path` or lies under it, until none is left.
+
+    Returns how many were found. A process that the kernel does not let go of (in an uninterruptible wait) is left.
+    """
+    return _kill_until_gone(lambda: _processes_of(path))
+
+
+def kill_descendants(spared: int) -> int:
+    """The same for every process that descends from this one, orphans included; then reap those that are dead.
+    `spared`: the child whose exit code somebody else waits for; it is killed, but not reaped."""
+    count = _kill_until_gone(lambda: _descendants(os.getpid()))
+    for pid, (parent, state) in _table().items():
+        if parent == os.getpid() and state == "Z" and pid != spared:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+    return count
+
+
+def _kill_until_gone(alive_now: Callable[[], Iterator[int]]) -> int:
+    found: set[int] = set()
+    for _ in range(ROUNDS):
+        alive = [pid for pid in alive_now() if pid != os.getpid()]
+        if not alive:
+            break
+        for pid in alive:
+            found.add(pid)
+            _kill(pid)
+    return len(found)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _processes_of(path: Path) -> Iterator[int]:
+    own = f"{RUN_DIR_VARIABLE}={path}".encode()
+    for pid, (_, state) in _table().items():
+        try:
+            environment = (PROC / str(pid) / "environ").read_bytes()
+        except OSError:
+            continue
+        if state not in "ZX" and any(
+            value == own or value.startswith(own + b"/") for value in environment.split(b"\0")
+        ):
+            yield pid
+
+
+def _descendants(ancestor: int) -> Iterator[int]:
+    table = _table()
+    family = {ancestor}
+    while grown := {pid for pid, (parent, _) in table.items() if parent in family} - family:
+        family |= grown
+    return (pid for pid in family - {ancestor} if table[pid][1] not in "ZX")
+
+
+def _table() -> dict[int, tuple[int, str]]:
+    """Parent and state of every process."""
+    found = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            fields = _read(entry / "stat").rpartition(")")[2].split()
+            if fields:
+                found[int(entry.name)] = (int(fields[1]), fields[0])
+    return found
+
+
+def _remove(group: Path) -> None:
+    """A group with the groups inside it."""
+    for inside in [path for path in group.iterdir() if path.is_dir()]:
+        _remove(inside)
+    group.rmdir()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

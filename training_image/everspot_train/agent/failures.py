@@ -1,0 +1,110 @@
+"""What is known of a program that failed, and whether it was the program's doing.
+
+The first exception comes from the file that torch's elastic agents write; torch is not imported. Where there is none
+the end of what the program printed stands for it.
+"""
+
+import json
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from everspot_core.records import FaultKind, Reason
+
+ERROR_FILE = "error.json"
+_LONGEST = 1 << 20  # bytes of an error file: a program may write anything into it
+
+_DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]")
+# The device's own troubles, in the words of the CUDA runtime (CUDA Runtime API, cudaError_t) and of the driver's tools.
+# Not among them: illegal addresses, asserts and launch failures, which kernels cause, and too little memory.
+_GPU = re.compile(
+    r"uncorrectable (ECC|NVLink) error|hardware stack error|CUDA-capable device\(s\) is/are busy or unavailable"
+    r"|no CUDA-capable device is detected|system not yet initialized|GPU is lost|has fallen off the bus"
+    r"|Unable to determine the device handle|CUDA driver initialization failed|\bXid\b",
+    re.IGNORECASE,
+)
+_BY_EXCEPTION = {
+    "CheckpointCorrupt": Reason.DAMAGED,
+    "StoreDenied": Reason.DENIED,
+    "StoreMissing": Reason.DENIED,
+    "StoreUnavailable": Reason.SHUTDOWN,
+}
+_SENTENCES = {
+    Reason.DAMAGED: "none of the job's checkpoints is whole",
+    Reason.DENIED: "the store refuses what the job needs",
+    Reason.SHUTDOWN: "the store could not be reached",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a program failed. `exit_code`: the program's own, negative for a signal; None where only the first process
+    knows. `message`: the exception in one line. `tail`: the end of what was printed."""
+
+    exit_code: int | None = None
+    message: str = ""
+    traceback: str = ""
+    tail: str = ""
+    disk_full: bool = False
+
+    def fault(self) -> FaultKind | None:
+        """What of the machine's failed the program, if anything did."""
+        said = "\n".join((self.message, self.traceback, self.tail))
+        if self.disk_full or _DISK.search(said):
+            return FaultKind.DISK
+        return FaultKind.GPUS if _GPU.search(said) else None
+
+    def trouble(self, message: str) -> tuple[Reason, str] | None:
+        """What failed the program that was not its own doing, with one sentence about it; None if it was. `message`:
+        its own last word, where it had one."""
+        fault = self.fault()
+        if fault is FaultKind.DISK:
+            return Reason.MACHINE, "the machine's disk is full"
+        if fault is FaultKind.GPUS:
+            return Reason.MACHINE, f"a GPU of the machine failed: {_line(_GPU, self)}"
+        name = (message or self.message).split(":", 1)[0].rpartition(".")[2]
+        reason = _BY_EXCEPTION.get(name)
+        if reason is None:
+            return None
+        return reason, f"{_SENTENCES[reason]}: {(message or self.message).partition(': ')[2]}"
+
+
+def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
+    """What the run directory tells of a failure. A file that is none is taken for silence."""
+    try:
+        with (folder / ERROR_FILE).open("rb") as file:
+            told = json.loads(file.read(_LONGEST))["message"]
+        extra = told.get("extraInfo") or {}
+        code = told.get("errorCode")
+        return Failure(
+            exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+            message=str(told.get("message") or ""),
+            traceback=str(extra.get("py_callstack") or ""),
+            tail=tail,
+            disk_full=disk_full,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Failure(tail=tail, disk_full=disk_full)
+
+
+def words_of(exit_code: int | None) -> str:
+    """An exit code in words: `exited with 3`, `was killed by SIGKILL`."""
+    if exit_code is None:
+        return "ended"
+    return f"was killed by {signal_name(exit_code)}" if exit_code < 0 else f"exited with {exit_code}"
+
+
+def signal_name(exit_code: int | None) -> str | None:
+    """The signal's name behind a negative exit code; None for any other."""
+    if exit_code is None or exit_code >= 0:
+        return None
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def _line(pattern: re.Pattern[str], failure: Failure) -> str:
+    said = "\n".join((failure.message, failure.traceback, failure.tail))
+    return next((line.strip() for line in said.splitlines() if pattern.search(line)), "")[:300]

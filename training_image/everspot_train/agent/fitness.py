@@ -1,0 +1,131 @@
+"""Whether this machine is fit for a job: enough GPUs, enough room. And tidying up what a job leaves."""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.catalogue import UnknownInstanceType, builtin
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
+from everspot_core.records import FaultKind
+
+from everspot_train.agent.hardware import Hardware, measure
+from everspot_train.agent.threads import Schedule
+
+MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
+MIN_FREE_MIB = 512
+"""A machine with less room on its disk takes no job: code, a checkpoint or a log would not fit."""
+SWEEP_VARIABLE = "EVERSPOT_SWEEP"
+"""Folders, separated by colons, that belong to the agent's user alone: emptied when a job is over. The image's unit
+names them. Unset, nothing outside the state folder is touched: on a laptop /tmp is everybody's."""
+FULL_MIB = 16
+"""With less than this a disk counts as full."""
+LOOK_EVERY = timedelta(seconds=10)
+
+_log = logging.getLogger(__name__)
+
+
+class Fitness:
+    """Looks after one machine. Used by the agent's main thread only.
+
+    Args:
+        gpus: how many the machine should have; None where nobody knows.
+        hardware: as measured at the start.
+        home: the agent's state folder; what appears in it later than this object is a job's, and removed.
+        environ: the agent's environment.
+    """
+
+    def __init__(
+        self, gpus: int | None, hardware: Hardware, home: Path, environ: Mapping[str, str], clock: Clock
+    ) -> None:
+        self._gpus = gpus
+        self._hardware = hardware
+        self._home = home
+        self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
+        self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
+        self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json"}
+        self._broken = ""
+        self._said: str | None = None
+        self._schedule = Schedule(LOOK_EVERY, clock)
+
+    def look(self) -> str | None:
+        """Why no job should be put here; None while there is no reason. Cheap: looks anew only now and then."""
+        if self._schedule.due():
+            self._look()
+        return self._said
+
+    def look_again(self) -> str | None:
+        """The same, looking now: after a job."""
+        self._look()
+        return self._said
+
+    def blame(self, fault: FaultKind | None, words: str) -> None:
+        """A job was failed by this machine. A GPU that failed once is not trusted again until the next start."""
+        if fault is FaultKind.GPUS:
+            self._broken = words[:300]
+
+    def remeasure(self) -> None:
+        """Count the GPUs anew: after a job that failed on them."""
+        if self._gpus:
+            self._hardware = measure()
+
+    def tidy(self) -> None:
+        """Remove what a job left beside its run directory: in the state folder, and in folders that are ours alone."""
+        left = [entry for entry in self._home.iterdir() if entry.name not in self._own]
+        for folder in self._swept:
+            left.extend(_owned(folder))
+        for entry in left:
+            _log.info("removing %s, which a job left", entry)
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                _unlink(entry)
+
+    def _look(self) -> None:
+        self._said = self._trouble()
+        if self._said is not None and self._gpus and self._hardware.gpus < self._gpus:
+            self._hardware = measure()  # a driver may be late at boot
+            self._said = self._trouble()
+
+    def _trouble(self) -> str | None:
+        if self._broken:
+            return self._broken
+        if self._gpus and self._hardware.gpus < self._gpus:
+            return f"{self._hardware.gpus} of the {self._gpus} GPUs that its type has are seen"
+        for folder in {self._home, Path(tempfile.gettempdir())}:
+            free = free_mib(folder)
+            if free < self._least:
+                return f"{free} MiB are free on the disk of {folder}, and {self._least} are needed"
+        return None
+
+
+def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
+    """How many GPUs an instance of this type has by the catalogue; None for a type that it lacks."""
+    try:
+        return builtin().with_types(manifest.instance_types).get(instance_type).gpus
+    except UnknownInstanceType:
+        return None
+
+
+def free_mib(folder: Path) -> int:
+    """Room for this user on the disk of `folder`, in MiB."""
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize >> 20
+
+
+def _owned(folder: Path) -> list[Path]:
+    try:
+        return [entry for entry in folder.iterdir() if entry.lstat().st_uid == os.getuid()]
+    except OSError:
+        return []
+
+
+def _unlink(entry: Path) -> None:
+    try:
+        entry.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("%s stays: %s", entry, error)

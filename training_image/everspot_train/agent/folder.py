@@ -1,0 +1,188 @@
+"""Keeping the folder `checkpoints` of a program that does not use the trainer library.
+
+It is published as a checkpoint like any other, under the same fence: what the program writes there is put back before
+it is started again. A file that has not changed since it was kept last is not uploaded again.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.records import Checkpoint, EventKind, Part
+from everspot_store import Checkpoints, Fenced, StoreError
+
+from everspot_train.agent.telling import Say
+from everspot_train.agent.threads import Schedule
+
+KIND, FOLDER = "kind", "folder"
+SPACING = timedelta(minutes=1)
+"""At most so often while the program runs, unless the job's checkpoint interval is shorter."""
+URGENT_SPACING = timedelta(seconds=5)
+"""While it is being stopped. No object of the store is rewritten more often."""
+QUIET_SECONDS = 2.0
+"""A file that was written to more recently may not be whole yet."""
+_LOOK_EVERY = timedelta(seconds=1)
+_UNFINISHED = ".tmp"
+
+_log = logging.getLogger(__name__)
+
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the newest checkpoint holds of the folder."""
+
+    stamps: dict[str, Stamp]
+    parts: dict[str, Part]
+
+
+class FolderKeeper:
+    """One ownership's folder. `restore` and `keep_last` are the main thread's, `keep_if_due` a helper's.
+
+    Args:
+        checkpoints: opened under the owner's epoch, guarded by its lease.
+        folder: the program's own, which need not exist.
+        scratch: for copies, so that a file that changes while it is uploaded does no harm.
+        every: the job's checkpoint interval.
+        keep: how many checkpoints stay.
+        say: takes the events.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        folder: Path,
+        scratch: Path,
+        every: timedelta | None,
+        keep: int,
+        say: Say,
+        clock: Clock,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self.folder = folder
+        self._copies = scratch / "folder"
+        self._spacing = min(every, SPACING) if every is not None else SPACING
+        self._keep = keep
+        self._say = say
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._look = Schedule(_LOOK_EVERY, clock)
+        self._kept = _Kept({}, {})
+        self._next = 1
+        self._began: timedelta | None = None
+        self.took = timedelta()
+        self.durable = False
+
+    def restore(self) -> bool:
+        """Put back what was kept last. False: nothing was, or another kind of checkpoint, which is the trainer's.
+
+        Raises:
+            CheckpointCorrupt: if there are checkpoints and none is whole.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        head = self._checkpoints.head()
+        if head is None or not head.checkpoints:
+            return False
+        self._next = head.checkpoints[0].step + 1
+        self.durable = True
+        if head.checkpoints[0].info.get(KIND) != FOLDER:
+            return False
+        shutil.rmtree(self._copies, ignore_errors=True)
+        found = self._checkpoints.restore(self._copies)
+        if found is None:
+            return False
+        self._put_back(found)
+        return True
+
+    def keep_if_due(self, *, urgent: bool) -> None:
+        """Keep the folder if something in it is new and has come to rest. Raises `StoreError`."""
+        if not self._look.due():
+            return
+        spacing = URGENT_SPACING if urgent else self._spacing
+        if self._began is not None and self._clock.monotonic() - self._began < spacing:
+            return
+        with self._lock:
+            stamps = _stamps(self.folder)
+            if stamps and stamps != self._kept.stamps and _at_rest(stamps):
+                self._publish(stamps, "interval", copy=True)
+
+    def keep_last(self, *, sound: bool) -> None:
+        """Keep what the program left, now that it is over. `sound`: it ended by itself, so that no file is half
+        written; otherwise only a folder that had come to rest is kept. Raises `StoreError`."""
+        with self._lock:
+            stamps = _stamps(self.folder)
+            if stamps and stamps != self._kept.stamps and (sound or _at_rest(stamps)):
+                self._publish(stamps, "final", copy=False)
+
+    def _publish(self, stamps: dict[str, Stamp], trigger: str, *, copy: bool) -> None:
+        self._began = self._clock.monotonic()
+        same = {name for name, stamp in stamps.items() if self._kept.stamps.get(name) == stamp}
+        files = {name: self.folder / name for name in stamps if name not in same}
+        if copy:
+            copied = self._copy(files)
+            if copied is None or _stamps(self.folder) != stamps:
+                return  # it changes just now: the next look finds it at rest
+            files = copied
+        unchanged = {name: self._kept.parts[name] for name in same}
+        done = self._checkpoints.publish(self._next, files, {KIND: FOLDER}, self._keep, unchanged)
+        self._next = done.step + 1
+        self._kept = _Kept(stamps, {part.name: part for part in done.parts})
+        self.durable = True
+        self.took = self._clock.monotonic() - self._began
+        size = sum(part.size for part in done.parts)
+        seconds = round(self.took.total_seconds(), 3)
+        self._say(EventKind.CHECKPOINTED, files=len(stamps), bytes=size, seconds=seconds, trigger=trigger)
+        shutil.rmtree(self._copies, ignore_errors=True)
+        try:
+            self._checkpoints.retire()
+        except Fenced:
+            raise
+        except StoreError as error:
+            _log.warning("old checkpoint parts stay for now: %s", error)
+
+    def _copy(self, files: dict[str, Path]) -> dict[str, Path] | None:
+        shutil.rmtree(self._copies, ignore_errors=True)
+        try:
+            for name, path in files.items():
+                target = self._copies / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+        except OSError as error:
+            _log.warning("the folder of checkpoints was not copied: %s", error)
+            return None
+        return {name: self._copies / name for name in files}
+
+    def _put_back(self, found: Checkpoint) -> None:
+        names = {part.name: part for part in found.parts}
+        for name in names:
+            source, target = self._copies / name, self.folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(target)
+        shutil.rmtree(self._copies, ignore_errors=True)
+        stamps = _stamps(self.folder)
+        self._kept = _Kept({name: stamps[name] for name in names if name in stamps}, names)
+        self._next = max(self._next, found.step + 1)
+
+
+def _stamps(folder: Path) -> dict[str, Stamp]:
+    """The folder's files, by their path in it. Links are not followed, and what is named as unfinished is left out."""
+    found: dict[str, Stamp] = {}
+    for path in sorted(folder.rglob("*")):
+        try:
+            status = path.lstat()
+            if path.is_file() and not path.is_symlink() and not path.name.endswith(_UNFINISHED):
+                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns, status.st_ino)
+        except OSError:  # gone meanwhile
+            continue
+    return found
+
+
+def _at_rest(stamps: dict[str, Stamp]) -> bool:
+    newest = max(modified for _, modified, _ in stamps.values())
+    return time.time_ns() - newest >= QUIET_SECONDS * 1e9

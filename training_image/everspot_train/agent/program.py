@@ -1,0 +1,60 @@
+"""A job's program as a command line and an environment: as many processes as it asked for GPUs, and room of its own."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from everspot_core.job import JobSpec
+
+from everspot_train.agent.failures import ERROR_FILE
+from everspot_train.worker import ERROR_FILE_VARIABLE
+
+LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
+"""Replaces torchrun, for programs that need no process group: debugging, tests."""
+CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
+SHUTDOWN_SECONDS = 3600
+"""torchrun kills what does not heed its SIGTERM within 30 s by default. How long a program may take is the agent's to
+say, by the notice; this is beyond what it ever grants."""
+CHECKPOINTS = "checkpoints"
+HOME, TEMPORARY = "home", "tmp"
+
+
+def processes_of(spec: JobSpec) -> int:
+    """One process for each GPU that the job asked for, whatever the machine has; one without GPUs."""
+    return max(1, spec.resources.gpus)
+
+
+def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
+    """The command line of a job on one machine."""
+    if launcher:
+        head = [*shlex.split(launcher), "-m", "everspot_train.worker"]
+    else:
+        torchrun = ["--standalone", f"--nproc-per-node={processes_of(spec)}", f"--shutdown-timeout={SHUTDOWN_SECONDS}"]
+        head = [sys.executable, "-m", "everspot_train.launcher", *torchrun, "-m", "everspot_train.worker"]
+    if spec.recipe is not None:
+        return [*head, "-m", f"everspot_train.recipes.{spec.recipe.replace('-', '_')}"]
+    assert spec.entrypoint is not None  # noqa: S101  JobSpec demands one of the two
+    return [*head, *spec.entrypoint]
+
+
+def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path) -> dict[str, str]:
+    """The agent's own environment, then what the job asked for in `resources`, then its `env`, and ours over all of
+    them where the two sides rely on it. `folder`: the run directory.
+
+    Threads are the job's share and not the machine's: what it asked for is the same wherever it runs, so that a resume
+    computes the same numbers, and two jobs that share a machine do not spin against each other.
+    """
+    share = min(spec.resources.vcpus, vcpus) // processes_of(spec)
+    asked = {
+        "OMP_NUM_THREADS": str(max(1, share)),
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which the GPUs were counted
+        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in range(spec.resources.gpus)),
+        "HOME": str(folder / HOME),
+        "TMPDIR": str(folder / TEMPORARY),
+    }
+    ours = {name: value for name, value in base.items() if name.startswith(("EVERSPOT_", "AWS_"))}
+    ours[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
+    ours[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
+    return {**base, **asked, **spec.env, **ours}

@@ -1,0 +1,47 @@
+"""torchrun, and a word about which of its processes failed first and how: `python -m everspot_train.launcher` takes
+torchrun's arguments.
+
+torchrun passes an exception of a process on to its own TORCHELASTIC_ERROR_FILE, and ends with 1 and a page of text of
+its own. It does not pass on how a process ended that wrote no exception, such as one that was killed. Here the file is
+always written, with the process's exit code (negative: the signal), and the page is left out.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.run import parse_args, run
+
+from everspot_train.worker import ERROR_FILE_VARIABLE
+
+_SIGNALLED = 128
+
+
+def main(arguments: list[str]) -> int:
+    """Run torchrun; the exit code of the process that failed first, 128 and the signal where it was killed."""
+    try:
+        run(parse_args(arguments))
+    except SignalException as error:
+        return _SIGNALLED + int(error.sigval)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        _tell(rank, failure)
+        return failure.exitcode if failure.exitcode > 0 else _SIGNALLED - failure.exitcode
+    return 0
+
+
+def _tell(rank: int, failure: ProcessFailure) -> None:
+    told = failure.message if isinstance(failure.message, dict) else {"message": ""}
+    extra = {"timestamp": str(int(time.time())), **told.get("extraInfo", {})}
+    path = os.environ.get(ERROR_FILE_VARIABLE)
+    if path:
+        whole = {**told, "errorCode": failure.exitcode, "extraInfo": {**extra, "rank": rank}}
+        Path(path).write_text(json.dumps({"message": whole}))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

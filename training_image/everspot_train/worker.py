@@ -1,0 +1,62 @@
+"""Runs a program as python would, and writes down the exception that ends it: `python -m everspot_train.worker
+[-m MODULE | SCRIPT] ARGUMENTS…`.
+
+The exception goes to the file that TORCHELASTIC_ERROR_FILE names, in the form that torch's elastic agents read and
+write (torch.distributed.elastic.multiprocessing.errors, ErrorHandler.record_exception); torch itself is not imported.
+What is printed is what python would have printed.
+"""
+
+import contextlib
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
+_OWN = (__file__, runpy.__file__, "<frozen runpy>")
+
+
+def main(arguments: list[str]) -> None:
+    """Run the program; ends with 1 where an exception ended it, else as the program does."""
+    try:
+        if arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            sys.path[0] = str(Path(arguments[0]).resolve().parent)
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            _record(error.code, error.code)
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        trace = _without_own(error.__traceback__)
+        text = "".join(traceback.format_exception(type(error), error, trace))
+        _record("".join(traceback.format_exception_only(type(error), error)).strip(), text)
+        sys.excepthook(type(error), error, trace)
+        sys.exit(1)
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
+        trace = trace.tb_next
+    return trace
+
+
+def _record(message: str, callstack: str) -> None:
+    path = os.environ.get(ERROR_FILE_VARIABLE)
+    if path:
+        extra = {"py_callstack": callstack, "timestamp": str(int(time.time()))}
+        with contextlib.suppress(OSError):  # the disk may be what is full
+            Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

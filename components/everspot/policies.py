@@ -56,6 +56,8 @@ def agent_policy(
             ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
             _under(data_arn, ("jobs/",)),
         ),
+        # The agents' own logs, which whoever looks after the cluster reads.
+        _allow("KeepOwnLogs", ["s3:GetObject", "s3:PutObject"], _under(data_arn, ("agents/",))),
         _list("ListData", data_arn, ("jobs/", "code/", "datasets/")),
     ]
     return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])

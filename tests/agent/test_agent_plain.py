@@ -199,8 +199,11 @@ process.kill()
 def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: Cluster) -> None:
     cluster.submit("job-1", env={"TOY_STEPS": "1000", "TOY_EVERY": "500"})
     cluster.assign("job-1", "i-1")
-    agent = cluster.start_agent("i-1")
+    (cluster.root / "run").mkdir()
+    agent = cluster.start_agent("i-1", EVERSPOT_RUNTIME=str(cluster.root / "run"))
     cluster.wait_steps(5)
+    assert (cluster.root / "run" / "reported").exists()
+    assert (cluster.root / "run" / "boot-deadline").read_text() == "600\n"
 
     cluster.order("i-1", job_id="job-1", epoch=1, order=Order.LEAVE, reason=Reason.ROLL)
     assert agent.wait() == 0
@@ -213,6 +216,9 @@ def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: C
     found = cluster.store.instances.get("i-1")
     assert found is not None
     assert found.value.state is InstanceState.GONE
+    pieces = [cluster.store.data.get(entry.key) for entry in cluster.store.data.list("agents/i-1/")]
+    log = b"".join(piece.value for piece in pieces if piece is not None)
+    assert b"leaving: the scheduler lets this instance go: roll" in log
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@
 set -euo pipefail
 
 readonly prefix=/opt/everspot
-readonly units=(everspot-agent.service everspot-poweroff.path everspot-poweroff.service)
+readonly units=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-poweroff.service
+    everspot-boot-deadline.timer everspot-boot-deadline.service)
+readonly enabled=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-boot-deadline.timer)
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 readonly here
 
@@ -41,12 +43,13 @@ install_units() {
     for unit in "${units[@]}"; do
         install -m 0644 "$here/$unit" "/etc/systemd/system/$unit"
     done
+    install -D -m 0755 "$here/boot-deadline.sh" "$prefix/sbin/boot-deadline.sh"
     systemctl daemon-reload
-    systemctl enable everspot-agent.service everspot-poweroff.path
+    systemctl enable "${enabled[@]}"
 }
 
 seal() {
-    systemctl stop everspot-agent.service everspot-poweroff.path || true
+    systemctl stop "${enabled[@]}" || true
     rm -rf /var/lib/everspot /run/everspot
     rm -f /etc/ssh/ssh_host_*
     find /root /home -maxdepth 3 -name authorized_keys -delete

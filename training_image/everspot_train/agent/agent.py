@@ -19,6 +19,7 @@ from everspot_train.agent.desk import Desk
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
+from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.session import Session
 from everspot_train.agent.threads import Repeating, Schedule
 from everspot_train.agent.watch import Watch
@@ -45,6 +46,7 @@ class Agent:
         watch: Watch,
         heartbeat: Heartbeat,
         fitness: Fitness,
+        own_log: OwnLog,
         clock: Clock,
     ) -> None:
         self._manifest = manifest
@@ -52,6 +54,7 @@ class Agent:
         self._watch = watch
         self._heartbeat = heartbeat
         self._fitness = fitness
+        self._own_log = own_log
         self._unfit = fitness.look()
         self._clock = clock
         self._memory = d.Memory(idle_since=clock.monotonic())
@@ -119,6 +122,7 @@ class Agent:
         """Poll the assignment, write waiting events and logs."""
         if self._poll.due():
             self._watch.poll_assignment()
+        self._own_log.ship_if_due()
         session = self._session
         if session is not None:
             try:

@@ -2,6 +2,7 @@
 
 import logging
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
@@ -35,6 +36,7 @@ class Heartbeat:
         clock: Clock,
         *,
         agent_version: str,
+        reported: Path | None = None,
     ) -> None:
         self._store = store
         self._manifest = manifest
@@ -48,7 +50,7 @@ class Heartbeat:
         self._last_at: timedelta | None = None
         self._last_said: tuple[object, ...] = ()
         self._detail = ""
-        self.reported = False
+        self._reported = reported
 
     def beat(self, state: InstanceState, job: JobKey | None, notice: Notice | None, detail: str = "") -> None:
         """Put the record if it is time. A failing store is noted and tried again at the next beat."""
@@ -76,7 +78,9 @@ class Heartbeat:
             self._contact.failed(error)
         else:
             self._contact.reached()
-            self.reported = True
+            if self._reported is not None:  # the image's boot deadline is kept
+                self._reported.touch()
+                self._reported = None
 
     def _record(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> InstanceRecord:
         return InstanceRecord(

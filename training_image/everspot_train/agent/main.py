@@ -24,6 +24,7 @@ from everspot_train.agent.hardware import measure
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.imds import ImdsClient, ImdsMetadata, endpoint_from
 from everspot_train.agent.metadata import FolderMetadata, Identity, Metadata, MetadataError, MetadataUnavailable
+from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
@@ -31,6 +32,8 @@ from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
 HOME_VARIABLE = "EVERSPOT_HOME"
 DEFAULT_HOME = "/var/lib/everspot"
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
+RUNTIME_VARIABLE = "EVERSPOT_RUNTIME"
+"""A folder in which the image's boot deadline looks for the file `reported`, and for `boot-deadline` (seconds)."""
 POWEROFF_TIMEOUT = timedelta(seconds=30)
 STOP_VARIABLE = "EVERSPOT_STOP_SECONDS"
 DEFAULT_STOP = 80
@@ -49,23 +52,33 @@ def main(arguments: list[str] | None = None) -> None:
     """Run until the instance is to end; exits with 0 then, and with 1 if it cannot join its cluster."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    own_log = OwnLog()
+    logging.getLogger().addHandler(own_log)
     try:
-        sys.exit(_run(options))
+        sys.exit(_run(options, own_log))
     except (BootError, HelperDied, StoreError) as error:
         _log.error("%s", error)
         sys.exit(1)
+    finally:
+        own_log.ship()
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
     clock = SystemClock.from_environment()
     home = Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
     home.mkdir(parents=True, exist_ok=True)
     metadata = _metadata(options, clock)
     manifest, identity = _introduce(metadata, clock)
     _log.info("cluster %s, %s %s (%s)", manifest.cluster, manifest.role.value, identity.instance_id, identity.zone)
+    runtime = os.environ.get(RUNTIME_VARIABLE)
+    if runtime:
+        (Path(runtime) / "boot-deadline").write_text(f"{manifest.limits.boot_deadline.total_seconds():.0f}\n")
+    reported = Path(runtime) / "reported" if runtime else None
     if manifest.role is Role.SCHEDULER:
+        if reported is not None:
+            reported.touch()
         _become_scheduler(manifest, home)
-    agent = _agent(metadata, manifest, identity, home, clock)
+    agent = _agent(metadata, manifest, identity, home, clock, reported, own_log)
     within = timedelta(seconds=float(os.environ.get(STOP_VARIABLE) or DEFAULT_STOP))
 
     def shut_down(_number: int, _frame: FrameType | None) -> None:
@@ -80,16 +93,27 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _agent(metadata: Metadata, manifest: Manifest, identity: Identity, home: Path, clock: Clock) -> Agent:
+def _agent(
+    metadata: Metadata,
+    manifest: Manifest,
+    identity: Identity,
+    home: Path,
+    clock: Clock,
+    reported: Path | None,
+    own_log: OwnLog,
+) -> Agent:
     try:
         sources = sources_from(os.environ.get(SOURCES_VARIABLE))
     except ValueError as error:
         raise BootError(str(error)) from error
     store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
+    own_log.to(store, identity.instance_id, clock)
     hardware = measure()
     watch = Watch(store, metadata, identity.instance_id, clock, sources=sources)
     version = importlib.metadata.version("everspot")
-    heartbeat = Heartbeat(store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version)
+    heartbeat = Heartbeat(
+        store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version, reported=reported
+    )
     surroundings = Surroundings(home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE))
     desk = Desk(
         store=store,
@@ -103,7 +127,9 @@ def _agent(metadata: Metadata, manifest: Manifest, identity: Identity, home: Pat
     desk.clear_remains()
     gpus = expected_gpus(manifest, identity.instance_type)
     fitness = Fitness(gpus, hardware, home, os.environ, clock)
-    return Agent(manifest=manifest, desk=desk, watch=watch, heartbeat=heartbeat, fitness=fitness, clock=clock)
+    return Agent(
+        manifest=manifest, desk=desk, watch=watch, heartbeat=heartbeat, fitness=fitness, own_log=own_log, clock=clock
+    )
 
 
 def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:

@@ -1,0 +1,76 @@
+"""The agent's own log, on its way to the store: what an instance that is gone has to say for itself."""
+
+import logging
+import threading
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+from everspot_store import KeyTaken, Store, StoreError
+
+from everspot_train.agent.threads import Schedule
+
+SPACING = timedelta(seconds=60)
+MOST_BYTES = 256 * 1024
+"""Kept while the store is out of reach; what is older is dropped, and the piece says so."""
+MOST_PIECES = 10_000
+_DROPPED = b"[older lines were dropped]\n"
+
+
+class OwnLog(logging.Handler):
+    """Keeps lines until there is a store, then writes them as `agents/{instance}/{seq:06d}.log` of the data bucket:
+    at most a piece a minute, and the rest at the end. Pieces are written once; a later agent goes on behind them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._lines = bytearray()
+        self._lines_lock = threading.Lock()
+        self._ship_lock = threading.Lock()
+        self._store: Store | None = None
+        self._schedule: Schedule | None = None
+        self._instance_id = ""
+        self._seq = 0
+
+    def to(self, store: Store, instance_id: str, clock: Clock) -> None:
+        """From now on there is a store."""
+        self._store, self._instance_id = store, instance_id
+        self._schedule = Schedule(SPACING, clock)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        line = f"{self.format(record)}\n".encode(errors="replace")
+        with self._lines_lock:
+            self._lines += line
+            if len(self._lines) > MOST_BYTES:
+                self._lines[: -MOST_BYTES // 2] = _DROPPED
+
+    def ship_if_due(self) -> None:
+        """A piece, if the last one is long enough ago and there is something new."""
+        if self._schedule is not None and self._lines and self._schedule.due():
+            self.ship()
+
+    def ship(self) -> None:
+        """All that there is, as one piece. A store that fails is tried again with the next one."""
+        store = self._store
+        if store is None:
+            return
+        with self._ship_lock:
+            with self._lines_lock:
+                piece = bytes(self._lines)
+                self._lines.clear()
+            try:
+                if piece:
+                    self._write(store, piece)
+            except StoreError:
+                with self._lines_lock:
+                    self._lines[:0] = piece
+
+    def _write(self, store: Store, piece: bytes) -> None:
+        for _ in range(MOST_PIECES):
+            try:
+                store.data.ensure(f"agents/{self._instance_id}/{self._seq:06d}.log", piece)
+            except KeyTaken:
+                self._seq += 1
+                continue
+            self._seq += 1
+            return

@@ -94,7 +94,14 @@ def allowed(document: Any) -> dict[str, set[str]]:
 
 def test_an_agent_writes_its_prefixes_and_nothing_else() -> None:
     found = allowed(policies.agent_policy(control_arn="C", data_arn="D"))
-    assert found["s3:PutObject"] == {"C/records/*", "C/instances/*", "C/heads/*", "C/events/*", "D/jobs/*"}
+    assert found["s3:PutObject"] == {
+        "C/records/*",
+        "C/instances/*",
+        "C/heads/*",
+        "C/events/*",
+        "D/jobs/*",
+        "D/agents/*",
+    }
     assert found["s3:DeleteObject"] == {"D/jobs/*"}
     assert not any("*" in action for action in found)
     assert {action.split(":")[0] for action in found} == {"s3"}

@@ -6,13 +6,17 @@ from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk
 from everspot_store.clock import ManualClock, SystemClock
+from everspot_store.dataset_cache import DatasetCache, DatasetInUse
+from everspot_store.datasets import Dataset, DatasetFile, Datasets
 from everspot_store.errors import (
     BadDocument,
     CheckpointCorrupt,
+    DatasetMissing,
     DigestMismatch,
     Fenced,
     JobExists,
     KeyTaken,
+    NoRoom,
     StoreDenied,
     StoreError,
     StoreMissing,
@@ -32,6 +36,12 @@ __all__ = [
     "CheckpointCorrupt",
     "Checkpoints",
     "Chunk",
+    "Dataset",
+    "DatasetCache",
+    "DatasetFile",
+    "DatasetInUse",
+    "DatasetMissing",
+    "Datasets",
     "DigestMismatch",
     "Entry",
     "EventWriter",
@@ -40,6 +50,7 @@ __all__ = [
     "KeyTaken",
     "Lease",
     "ManualClock",
+    "NoRoom",
     "SchedulerBeat",
     "Store",
     "StoreDenied",

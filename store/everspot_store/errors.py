@@ -10,6 +10,8 @@ StoreError
 ├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
 ├── DigestMismatch      bytes are not those that were published
 ├── CheckpointCorrupt   there are checkpoints, and none of them is whole
+├── DatasetMissing      there is no such dataset, or no such version of it
+├── NoRoom              the disk cannot hold a dataset
 └── UnsafeArchive       packed code that would write outside its folder
 """
 
@@ -80,6 +82,25 @@ class CheckpointCorrupt(StoreError):
         super().__init__(f"job {job_id}: no checkpoint is whole: " + "; ".join(reasons))
         self.job_id = job_id
         self.reasons = reasons
+
+
+class DatasetMissing(StoreError):
+    """There is no such version of a dataset."""
+
+    def __init__(self, name: str, digest: str | None, reason: str) -> None:
+        version = f", version {digest}," if digest else ""
+        super().__init__(f"dataset {name}{version} {reason}; put it with `everspot data put DIR {name}`")
+        self.name = name
+        self.digest = digest
+
+
+class NoRoom(StoreError):
+    """The disk cannot hold a dataset. Sizes in bytes."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(f"the dataset needs {needed} bytes more on this disk, which has {free} to spare")
+        self.needed = needed
+        self.free = free
 
 
 class UnsafeArchive(StoreError):

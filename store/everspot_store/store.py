@@ -31,6 +31,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
+from everspot_store.datasets import Datasets
 from everspot_store.errors import BadDocument, JobExists, KeyTaken, StoreError
 from everspot_store.events import EventWriter, ordered
 from everspot_store.heartbeat import SchedulerBeat
@@ -69,6 +70,7 @@ class Store:
         self._events = Table(control, "events", Event)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills))
         self._prices = Table(control, "ledger/prices", PricePoint)
+        self.datasets = Datasets(data, clock)
         self._logs = Stream(data, "logs", ".log")
         self._metrics = Stream(data, "metrics", ".jsonl")
         self._manifest: Manifest | None = None

@@ -1,0 +1,146 @@
+"""Datasets on one machine: a single copy of each version, shared by all that use it, thrown away when room is short."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.clock import Clock
+
+from everspot_store.datasets import Dataset, Datasets
+from everspot_store.errors import NoRoom, StoreUnavailable
+
+PATIENCE = timedelta(hours=1)
+"""How long a process waits for another one of this machine that fetches the same version."""
+RESERVE = 1024**3
+"""Bytes that stay free on the disk: checkpoints and logs are written there too."""
+_LOOK_EVERY = timedelta(seconds=1)
+_ROUNDS = 5
+
+
+class DatasetInUse:
+    """A version on this disk that is not thrown away until `close`, or the end of this process."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock: int | None = lock
+
+    def close(self) -> None:
+        """It may go. Closing again does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def __enter__(self) -> "DatasetInUse":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DatasetCache:
+    """Versions under `folder/{digest}/`, each with a lock file beside it: whoever uses a version holds the lock
+    shared, whoever fetches or removes it holds it alone. A killed process holds nothing.
+
+    Args:
+        free: bytes that are free on the disk now; by default asked of the file system.
+    """
+
+    def __init__(self, folder: Path, datasets: Datasets, clock: Clock, free: Callable[[], int] | None = None) -> None:
+        self._folder = folder
+        self._datasets = datasets
+        self._clock = clock
+        self._free = free or (lambda: shutil.disk_usage(folder).free)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def use(self, dataset: Dataset) -> DatasetInUse:
+        """The version on this disk, fetched if it is not there, with every digest checked as it comes.
+
+        Raises:
+            NoRoom: if the disk cannot hold it, even without every version that nobody uses. Nothing was fetched.
+            DigestMismatch, FileNotFoundError: if the bucket does not hold what was put; see `Datasets.fetch`.
+            StoreUnavailable: if the bucket does not answer, or another process fetches for longer than `PATIENCE`.
+        """
+        path = self._folder / dataset.digest
+        for _ in range(_ROUNDS):
+            lock = os.open(self._folder / f"{dataset.digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._wait(lock, fcntl.LOCK_SH)
+                if not path.is_dir():
+                    self._wait(lock, fcntl.LOCK_EX)
+                    self._fetch(dataset, path)
+                    self._wait(lock, fcntl.LOCK_SH)
+                if path.is_dir():  # between the two locks it may have been thrown away
+                    os.utime(path)
+                    return DatasetInUse(path, lock)
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+        raise StoreUnavailable(f"dataset {dataset.id} is thrown away as fast as it is fetched")
+
+    def kept(self) -> list[Path]:
+        """The versions that are here, whole, the longest unused first."""
+        whole = [path for path in self._folder.iterdir() if path.is_dir() and "." not in path.name]
+        return sorted(whole, key=lambda path: path.stat().st_mtime)
+
+    def make_room(self, size: int) -> None:
+        """Throw away versions that nobody uses, the longest unused first, until `size` bytes more find room.
+
+        Raises:
+            NoRoom: if they do not.
+        """
+        for path in self.kept():
+            if self._free() >= size + RESERVE:
+                return
+            self._throw_away(path)
+        free = self._free()
+        if free < size + RESERVE:
+            raise NoRoom(size, max(0, free - RESERVE))
+
+    def _fetch(self, dataset: Dataset, path: Path) -> None:
+        if path.is_dir():
+            return
+        part = path.with_name(f"{path.name}.part")
+        done = sum(file.stat().st_size for file in part.rglob("*") if file.is_file()) if part.is_dir() else 0
+        self.make_room(max(0, dataset.size - done))
+        self._datasets.fetch(dataset, part)
+        part.rename(path)
+
+    def _throw_away(self, path: Path) -> None:
+        with _lock_alone(path.with_name(f"{path.name}.lock")) as alone:
+            if alone:
+                gone = path.with_name(f"{path.name}.gone")
+                shutil.rmtree(gone, ignore_errors=True)
+                path.rename(gone)  # first the name: what is half removed must not look whole
+                shutil.rmtree(gone, ignore_errors=True)
+
+    def _wait(self, lock: int, kind: int) -> None:
+        deadline = self._clock.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._clock.monotonic() >= deadline:
+                    raise StoreUnavailable(f"another process fetches the same dataset for {PATIENCE}") from None
+                self._clock.sleep(_LOOK_EVERY)
+            else:
+                return
+
+
+@contextmanager
+def _lock_alone(path: Path) -> Iterator[bool]:
+    """Whether this process alone has the lock, while the block runs; never waits."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)

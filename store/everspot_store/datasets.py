@@ -1,0 +1,179 @@
+"""Datasets: folders of files in the data bucket, each file kept once under the digest of its content.
+
+`datasets/{name}/{digest}.json` lists one version of a dataset: path, size and SHA-256 of each file. Its own digest is
+that of the list, so the same files are the same version, whoever puts them and whenever. The files themselves lie under
+`datasets/_files/{sha256}` and are shared by all versions of all datasets: a new version costs what has changed.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.documents import Document, Frozen, Utc
+from pydantic import Field
+
+from everspot_store.bucket import Bucket
+from everspot_store.code import digest_of
+from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, UnsafeArchive
+from everspot_store.table import Table
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_FILES = "datasets/_files/"
+_PARALLEL = 4
+
+
+class DatasetFile(Frozen):
+    """One file of a dataset. `path`: below the dataset's folder, with `/`; `size` in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+
+    @property
+    def key(self) -> str:
+        """Where its content is, in the data bucket."""
+        return f"{_FILES}{self.sha256}"
+
+
+class Dataset(Document):
+    """One version of a dataset."""
+
+    name: str
+    digest: str = Field(description="SHA-256 of the list of its files.")
+    created_at: Utc
+    files: list[DatasetFile]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def id(self) -> str:
+        """How a job names exactly this version: `name@digest`."""
+        return f"{self.name}@{self.digest}"
+
+
+class Datasets:
+    """The datasets of a cluster. Thread-safe.
+
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(self, data: Bucket, clock: Clock) -> None:
+        self._data = data
+        self._clock = clock
+        self._table = Table(data, "datasets", Dataset)
+
+    def put(self, name: str, folder: Path, *, told: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
+        """Upload a folder as a version of the dataset `name`. Files that are there already are not sent again; the
+        version exists once its list is written, which is last.
+
+        `told` hears of each file, and whether it was sent, from several threads.
+
+        Raises:
+            ValueError: if the name is none: lower-case letters, digits, `.`, `_` and `-`, at most 63.
+            NotADirectoryError: if `folder` is none, or has no file.
+            UnsafeArchive: if a link leads to a folder or out of the folder, or an entry is neither file nor folder.
+            DigestMismatch: if a file changed while it was read.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a dataset: 1 to 63 of a-z, 0-9, '.', '_' and '-', no sign first")
+        root = folder.resolve()
+        files = [_described(root, path) for path in sorted(_files_of(root))] if root.is_dir() else []
+        if not files:
+            raise NotADirectoryError(f"{folder} is no folder with files in it")
+        there = {entry.key for entry in self._data.list(_FILES)}
+
+        def send(file: DatasetFile) -> None:
+            if file.key not in there:
+                self._send(file, root / file.path)
+            if told is not None:
+                told(file, file.key not in there)
+
+        unique = {file.sha256: file for file in files}
+        with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="everspot-dataset") as pool:
+            list(pool.map(send, unique.values()))
+        made = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
+        if self._table.create(f"{name}/{made.digest}", made) is None:
+            return self.find(name, made.digest)
+        return made
+
+    def versions(self, name: str = "") -> list[Dataset]:
+        """All versions of the dataset `name`, or of all datasets; the newest of each name first."""
+        under = f"{name}/" if name else ""
+        found = self._table.scan(under, lambda id: not id.startswith("_"))
+        return sorted((doc.value for doc in found.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
+
+    def find(self, name: str, digest: str | None = None) -> Dataset:
+        """A version by its digest, of which the beginning is enough; the newest one without.
+
+        Raises:
+            DatasetMissing: if there is none, or the beginning is that of several.
+        """
+        if digest is not None and len(digest) == hashlib.sha256().digest_size * 2:
+            exact = self._table.get(f"{name}/{digest}")
+            versions = [exact.value] if exact is not None else []
+        else:
+            versions = [made for made in self.versions(name) if digest is None or made.digest.startswith(digest)]
+        if not versions:
+            raise DatasetMissing(name, digest, "does not exist")
+        if digest is not None and len(versions) > 1:
+            raise DatasetMissing(name, digest, f"is the beginning of {len(versions)} versions")
+        return versions[0]
+
+    def fetch(self, dataset: Dataset, folder: Path) -> None:
+        """Fetch what is not there yet into `folder`, which is created, and check every digest. A fetch that was cut
+        off is gone on with. `DatasetCache` keeps one copy per machine.
+
+        Raises:
+            FileNotFoundError: if a file's content is gone from the bucket.
+            DigestMismatch: if the bytes of a file are others.
+            UnsafeArchive: if a path would lead out of `folder`.
+        """
+        root = folder.resolve()
+        for file in dataset.files:
+            if not (root / file.path).resolve().is_relative_to(root):
+                raise UnsafeArchive(f"dataset {dataset.id}: {file.path!r} must not be written")
+        with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="everspot-dataset") as pool:
+            list(pool.map(lambda file: self._receive(file, root / file.path), dataset.files))
+
+    def _send(self, file: DatasetFile, path: Path) -> None:
+        try:
+            stored = self._data.upload(file.key, path)
+        except KeyTaken:  # somebody else has sent it meanwhile, or an answer was lost: the name is the content
+            return
+        if stored.sha256 != file.sha256:
+            self._data.delete(file.key)
+            raise DigestMismatch(str(path), file.sha256, stored.sha256)
+
+    def _receive(self, file: DatasetFile, path: Path) -> None:
+        if path.is_file() and path.stat().st_size == file.size and digest_of(path) == file.sha256:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._data.download(file.key, path, file.sha256)
+
+
+def _described(root: Path, path: Path) -> DatasetFile:
+    return DatasetFile(path=path.relative_to(root).as_posix(), size=path.stat().st_size, sha256=digest_of(path))
+
+
+def _digest(files: list[DatasetFile]) -> str:
+    listed = [[file.path, file.size, file.sha256] for file in files]
+    return hashlib.sha256(json.dumps(listed, separators=(",", ":")).encode()).hexdigest()
+
+
+def _files_of(root: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(root):
+        for path in (Path(parent, name) for name in (*folders, *names)):
+            inside = path.relative_to(root)
+            if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(root)):
+                raise UnsafeArchive(f"{inside} is a link to a folder, to nothing, or out of the dataset")
+            if not path.is_dir() and not path.is_file():
+                raise UnsafeArchive(f"{inside} is neither a file nor a folder")
+        yield from (Path(parent, name) for name in names)

@@ -1,0 +1,158 @@
+"""Datasets: put once, found by name, fetched whole, one copy per machine."""
+
+import hashlib
+import json
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from everspot_store import (
+    DatasetCache,
+    DatasetMissing,
+    DigestMismatch,
+    ManualClock,
+    NoRoom,
+    Store,
+    UnsafeArchive,
+)
+from everspot_store.dataset_cache import RESERVE
+from everspot_store.testing import Fault, Faults, MemoryBackend, faulty_store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three files, two of them the same."""
+    made = tmp_path / "digits"
+    (made / "deep").mkdir(parents=True)
+    (made / "a.bin").write_bytes(b"a" * 1000)
+    (made / "deep/b.bin").write_bytes(b"b" * 10)
+    (made / "deep/.again").write_bytes(b"a" * 1000)
+    return made
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_put_is_fetched_and_the_same_content_is_sent_once(store: Store, folder: Path, tmp_path: Path) -> None:
+    sent: list[str] = []
+    first = store.datasets.put("digits", folder, told=lambda file, new: sent.append(file.path) if new else None)
+    assert (len(sent), first.size, len(first.files)) == (2, 2010, 3)
+    assert store.datasets.put("digits", folder, told=lambda file, new: sent.append(file.path) if new else None) == first
+    store.clock.sleep(timedelta(seconds=1))
+    (folder / "c.bin").write_bytes(b"c")
+    second = store.datasets.put("digits", folder, told=lambda file, new: sent.append(file.path) if new else None)
+    assert sent[2:] == ["c.bin"]
+    assert [made.id for made in store.datasets.versions("digits")] == [second.id, first.id]
+    assert store.datasets.find("digits") == second
+    assert store.datasets.find("digits", first.digest[:9]) == store.datasets.find("digits", first.digest) == first
+    store.datasets.fetch(second, tmp_path / "there")
+    assert contents(tmp_path / "there") == contents(folder)
+
+
+def test_names_links_and_unknown_versions_are_refused(folder_store: Store, folder: Path, tmp_path: Path) -> None:
+    for name in ("", "_files", "Up", "a/b", "../x", "x" * 64):
+        with pytest.raises(ValueError, match="no name of a dataset"):
+            folder_store.datasets.put(name, folder)
+    with pytest.raises(NotADirectoryError):
+        folder_store.datasets.put("empty", tmp_path / "nowhere")
+    with pytest.raises(DatasetMissing, match=r"digits does not exist.*everspot data put"):
+        folder_store.datasets.find("digits")
+    folder_store.datasets.put("digits", folder)
+    with pytest.raises(DatasetMissing, match="version 00"):
+        folder_store.datasets.find("digits", "00" * 32)
+    (folder / "out").symlink_to("/etc/hostname")
+    with pytest.raises(UnsafeArchive, match="out"):
+        folder_store.datasets.put("digits", folder)
+
+
+def test_a_list_that_leads_out_of_the_folder_is_not_followed(store: Store, folder: Path, tmp_path: Path) -> None:
+    made = store.datasets.put("digits", folder)
+    bad = made.model_copy(update={"files": [made.files[0].model_copy(update={"path": "../x"})]})
+    with pytest.raises(UnsafeArchive):
+        store.datasets.fetch(bad, tmp_path / "there")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def shelf(clock: ManualClock) -> tuple[Store, Faults, MemoryBackend]:
+    """A store in memory, its script of faults, and its data bucket."""
+    faults, data = Faults(), MemoryBackend()
+    return faulty_store(MemoryBackend(), data, clock, faults), faults, data
+
+
+def test_damaged_content_is_refused_and_a_cut_fetch_goes_on(
+    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+) -> None:
+    store, faults, data = shelf
+    made = store.datasets.put("digits", folder)
+    cache = DatasetCache(tmp_path / "cache", store.datasets, store.clock)
+    key = next(file.key for file in made.files if file.path == "deep/b.bin")
+    good = data.objects[key]
+    data.put(key, b"x" * 10)
+    with pytest.raises(DigestMismatch):
+        cache.use(made)
+    assert cache.kept() == []
+    data.put(key, good)
+    faults.on("download", key=f"*{made.files[0].sha256}", then=Fault.DENIED)  # that one is here already
+    with cache.use(made) as kept:
+        assert contents(kept.path) == contents(folder)
+    assert not faults.spent
+
+
+def test_two_users_of_one_machine_share_one_copy(
+    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+) -> None:
+    store, _, _ = shelf
+    made = store.datasets.put("digits", folder)
+    counted: list[str] = []
+    fetch = store.datasets.fetch
+    store.datasets.fetch = lambda dataset, into: (counted.append(dataset.id), fetch(dataset, into))[1]  # type: ignore[method-assign]
+    users = []
+    threads = [
+        threading.Thread(
+            target=lambda: users.append(DatasetCache(tmp_path / "cache", store.datasets, store.clock).use(made))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counted == [made.id]
+    assert {user.path for user in users} == {tmp_path / "cache" / made.digest}
+    for user in users:
+        user.close()
+
+
+def test_short_room_takes_what_nobody_uses_and_never_what_somebody_does(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path
+) -> None:
+    store, _, _ = shelf
+    made = []
+    for number in range(3):
+        (tmp_path / "d" / "x").parent.mkdir(exist_ok=True)
+        (tmp_path / "d" / "x").write_bytes(bytes([number]) * 100)
+        made.append(store.datasets.put(f"d{number}", tmp_path / "d"))
+    cache_folder = tmp_path / "cache"
+
+    def free() -> int:
+        return RESERVE + 250 - sum(path.stat().st_size for path in cache_folder.rglob("x"))
+
+    cache = DatasetCache(cache_folder, store.datasets, store.clock, free)
+    cache.use(made[0]).close()
+    held = cache.use(made[1])
+    cache.use(made[2]).close()
+    assert {path.name for path in cache.kept()} == {made[1].digest, made[2].digest}
+    big = made[0].model_copy(update={"files": [made[0].files[0].model_copy(update={"size": 200})]})
+    with pytest.raises(NoRoom, match="needs 200 bytes more on this disk, which has 150"):
+        cache.use(big)
+    assert [path.name for path in cache.kept()] == [made[1].digest]
+    held.close()
+
+
+def test_the_digest_is_that_of_the_list(folder_store: Store, folder: Path) -> None:
+    made = folder_store.datasets.put("digits", folder)
+    text = json.dumps([[f.path, f.size, f.sha256] for f in made.files], separators=(",", ":"))
+    assert made.digest == hashlib.sha256(text.encode()).hexdigest()

@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "simulate",
         "Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.",
     ),
+    "prices": (
+        "prices",
+        "Show the prices that the cluster reckons with, or read newer ones from AWS's own price lists.",
+    ),
     "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, service-linked roles, clock."),
     "use": ("clusters", "Choose the cluster that the commands talk to from now on, from whatever folder."),
     "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),

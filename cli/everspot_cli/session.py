@@ -14,6 +14,7 @@ from everspot_cli.target import Target, choose
 if TYPE_CHECKING:
     from everspot_core.catalogue import Catalogue
     from everspot_core.manifest import Manifest
+    from everspot_core.price_table import PriceTable
     from everspot_store import Store, SystemClock
     from rich.console import Console
 
@@ -88,10 +89,22 @@ class Session:
 
     @cached_property
     def catalogue(self) -> "Catalogue":
-        """Types and prices, those included that the cluster declares in place."""
+        """Types and prices: the newest that were read for the cluster, and what it declares in place."""
         from everspot_core.catalogue import builtin
+        from everspot_core.price_table import priced
 
-        return builtin().with_types(self.manifest.instance_types)
+        return priced(builtin(), self.price_table).with_types(self.manifest.instance_types)
+
+    @cached_property
+    def price_table(self) -> "PriceTable | None":
+        """What `everspot prices refresh` has noted last; None: never, or it cannot be read."""
+        from everspot_store import BadDocument
+
+        try:
+            return self.store.price_table()
+        except BadDocument as error:
+            self.errors.print(f"warning: {error}", style="yellow", markup=False, soft_wrap=True)
+            return None
 
     @property
     def now(self) -> datetime:

@@ -143,6 +143,10 @@ class Catalogue:
         """This catalogue and the types declared in place, which win over those of the same name."""
         return Catalogue([*self._types.values(), *extras], self._offers.values())
 
+    def with_offers(self, offers: Iterable[Offer]) -> "Catalogue":
+        """This catalogue and newer offers, which win over those of the same type and region."""
+        return Catalogue(self._types.values(), [*self._offers.values(), *offers])
+
 
 def region_of(zone: str) -> str:
     """The region of a zone name: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`.

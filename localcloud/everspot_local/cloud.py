@@ -19,6 +19,7 @@ from everspot_local.controls import PREFIX, Controls
 from everspot_local.imds import MetadataServices
 from everspot_local.lifecycle import Lifecycle
 from everspot_local.machines import Machines
+from everspot_local.price_list import PriceList
 from everspot_local.world import ACCOUNT, Options, World
 
 HOST = "127.0.0.1"
@@ -117,11 +118,14 @@ class LocalCloud:
 
     def _application(self) -> Callable[..., Any]:
         services = DomainDispatcherApplication(create_backend_app)
+        price_list = PriceList(self.world)
         controls = Controls(self.world, self.actions, self.reset, self.stopping.set)
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:
             if environ.get("PATH_INFO", "").startswith(PREFIX):
                 return controls(environ, start_response)
+            if price_list.wants(environ):
+                return price_list(environ, start_response)
             return services(environ, start_response)
 
         return application

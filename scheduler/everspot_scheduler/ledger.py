@@ -12,6 +12,7 @@ from everspot_core.budget import spent as spent_by
 from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
+from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
 from everspot_core.records import EndRecord, LaunchRecord, Market, PricePoint
 from everspot_core.schedule import Spent
@@ -22,6 +23,8 @@ from everspot_scheduler.facts import Facts
 
 GRACE = timedelta(seconds=90)
 """How long, in real time, an instance's end waits for the moment that the cloud states, before ours stands in."""
+TABLE_EVERY = timedelta(hours=1)
+"""How often, in real time, the price table is looked at."""
 OVERLAP = timedelta(minutes=30)
 """How far back, in market time, prices are asked for again: prices are stated late at times."""
 _log = logging.getLogger(__name__)
@@ -32,7 +35,9 @@ class Ledger:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
-        self._catalogue: Catalogue = builtin().with_types(manifest.instance_types)
+        self._manifest = manifest
+        self.catalogue: Catalogue = builtin().with_types(manifest.instance_types)
+        self._table_read: timedelta | None = None
         self._declared = {t.name for t in manifest.instance_types}
         self.launches: dict[str, LaunchRecord] = {}
         self.ends: dict[str, EndRecord] = {}
@@ -43,7 +48,8 @@ class Ledger:
         self._loaded = False
 
     def load(self) -> None:
-        """Read what is written already, once."""
+        """Read what is written already, once; the price table every hour."""
+        self._load_table()
         if self._loaded:
             return
         self.launches = {n: d.value for n, d in self._store.launches.scan().items()}
@@ -52,10 +58,23 @@ class Ledger:
             self._points[_key(point)] = point
         self._loaded = True
 
+    def _load_table(self) -> None:
+        """Take the newest price table, which somebody may have written since."""
+        now = self._store.clock.monotonic()
+        if self._table_read is not None and now - self._table_read < TABLE_EVERY:
+            return
+        self._table_read = now
+        try:
+            table = self._store.price_table()
+        except BadDocument as error:
+            _log.error("%s: the catalogue's own prices are used", error)
+            return
+        self.catalogue = priced(builtin(), table).with_types(self._manifest.instance_types)
+
     def types(self) -> tuple[InstanceType, ...]:
         """The types that this cluster may bring: those declared in place, and those that it has had."""
         names = self._declared | {launch.instance_type for launch in self.launches.values()}
-        return tuple(self._catalogue.types[n] for n in sorted(names) if n in self._catalogue.types)
+        return tuple(self.catalogue.types[n] for n in sorted(names) if n in self.catalogue.types)
 
     def note_instances(self, facts: Facts) -> None:
         """Write the launches and ends that the last description, and the events so far, tell of."""
@@ -151,7 +170,7 @@ class Ledger:
 
     def _note_catalogue_price(self, launch: LaunchRecord) -> None:
         """The on-demand price of the instance's type, by the catalogue, unless the same is noted for its zone."""
-        price = self._catalogue.on_demand(launch.instance_type, self._region)
+        price = self.catalogue.on_demand(launch.instance_type, self._region)
         pool = (launch.instance_type, launch.zone, Market.ON_DEMAND)
         if price is None or any(
             k[:3] == pool and p.usd_per_hour == price.usd_per_hour for k, p in self._points.items()
@@ -175,7 +194,7 @@ class Ledger:
 
     def spent(self, submissions: Iterable[JobSubmission]) -> dict[str, Spent]:
         """What these jobs have used so far, by the rules of the bill."""
-        prices, now = PriceBook(self._points.values(), self._catalogue), self._store.clock.now()
+        prices, now = PriceBook(self._points.values(), self.catalogue), self._store.clock.now()
         found = {}
         for submission in submissions:
             used = spent_by(
@@ -185,7 +204,7 @@ class Ledger:
                 launches=self.launches,
                 ends=self.ends,
                 prices=prices,
-                catalogue=self._catalogue,
+                catalogue=self.catalogue,
             )
             found[submission.job_id] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return found

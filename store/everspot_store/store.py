@@ -11,6 +11,7 @@ from everspot_core.clock import Clock
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
+from everspot_core.price_table import PriceTable
 from everspot_core.records import (
     Assignment,
     CheckpointHead,
@@ -41,6 +42,7 @@ from everspot_store.table import Table
 if TYPE_CHECKING:
     from obstore.store import S3CredentialProvider
 
+_PRICES = "prices"
 _MANIFEST = "cluster"
 _DRAIN = "drain"
 _ROUNDS = 3
@@ -115,6 +117,15 @@ class Store:
         """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""
         self.control.put(f"{_MANIFEST}.json", manifest.to_json())
         self._manifest = manifest
+
+    def price_table(self) -> PriceTable | None:
+        """The newest prices that somebody has read from the cloud's price lists for this cluster, or None."""
+        found = Table(self.control, "", PriceTable).get(_PRICES)
+        return None if found is None else found.value
+
+    def write_price_table(self, table: PriceTable) -> None:
+        """Put a price table in the place of the last one."""
+        self.control.put(f"{_PRICES}.json", table.to_json())
 
     def drain_request(self) -> Request | None:
         """The wish that every job leaves its instance and nothing new starts, if there is one."""

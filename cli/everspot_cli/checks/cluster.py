@@ -4,6 +4,8 @@ import secrets
 from collections.abc import Callable
 from datetime import timedelta
 
+from everspot_core.catalogue import Price
+from everspot_core.price_table import STALE
 from everspot_store import StoreDenied, StoreError, WriteOutcome
 
 from everspot_cli.checks import Check, Verdict
@@ -23,6 +25,7 @@ def cluster_checks(session: Session) -> list[Check]:
         ("scheduler", _scheduler),
         ("instances", _instances),
         ("queue", _queue),
+        ("prices", _prices),
     ):
         found = _asked(session, name, ask)
         checks.append(found)
@@ -92,6 +95,28 @@ def _instances(session: Session) -> Check:
         fix = "is the fleet's target above 0? the capacity and quota checks tell more"
         return Check("capacity", "instances", Verdict.WARN, "none is alive", fix)
     return Check("cluster", "instances", Verdict.OK, states)
+
+
+def _prices(session: Session) -> Check:
+    """How old the figures are that deadlines, budgets and reports are reckoned with."""
+    table, fix = session.price_table, "everspot prices refresh"
+    if table is None:
+        days = sorted({p.as_of for p in _listed(session) if p.as_of is not None})
+        since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"
+        old = not days or session.now.date() - days[0] > STALE
+        return Check("cluster", "prices", Verdict.WARN if old else Verdict.OK, since, fix if old else "")
+    said = f"of {table.as_of:%Y-%m-%d}, {len(table.prices)} types in {table.region}"
+    if table.region != session.manifest.region:
+        return Check("cluster", "prices", Verdict.WARN, f"{said}: another region than the cluster's", fix)
+    if table.age(session.now) > STALE:
+        return Check("cluster", "prices", Verdict.WARN, f"{said}: older than {STALE.days} days", fix)
+    return Check("cluster", "prices", Verdict.OK, said)
+
+
+def _listed(session: Session) -> list[Price]:
+    catalogue, region = session.catalogue, session.manifest.region
+    found = (catalogue.on_demand(name, region) for name in catalogue.offered(region))
+    return [price for price in found if price is not None]
 
 
 def _queue(session: Session) -> Check:

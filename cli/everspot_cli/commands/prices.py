@@ -1,0 +1,129 @@
+"""`everspot prices`: what the cluster reckons with, how old that is, and newer figures from the cloud's price lists."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from everspot_core.manifest import Cloud
+from everspot_core.price_table import PriceTable
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+from everspot_cli.tables import sheet
+
+
+class Action(StrEnum):
+    """What `everspot prices` may be asked to do."""
+
+    SHOW = "show"
+    REFRESH = "refresh"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("prices")(prices)
+
+
+def prices(
+    context: typer.Context,
+    action: Annotated[
+        Action, typer.Argument(help="show: what is known; refresh: read the price lists and note them for the cluster.")
+    ] = Action.SHOW,
+    type: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Show these types only. Default: the region's."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the prices that the cluster reckons with, or read newer ones from AWS's own price lists.
+
+    refresh runs where the internet and your credentials are: a laptop, a pipeline. It writes one dated table into the
+    control bucket; catalogue, scheduler and report use it from then on.
+    """
+    session = session_of(context, json)
+    if action is Action.REFRESH:
+        table = _refresh(session)
+        session.store.write_price_table(table)
+        session.__dict__.pop("catalogue", None)
+        session.__dict__["price_table"] = table
+    _show(session, type or [], written=action is Action.REFRESH)
+
+
+def _refresh(session: Session) -> PriceTable:
+    manifest = session.manifest
+    if manifest.cloud is not Cloud.AWS:
+        raise CliError(f"prices are read for AWS; this cluster is on {manifest.cloud.value}")
+    region = manifest.region
+    wanted = [*session.catalogue.offered(region), *(t.name for t in manifest.instance_types)]
+    with session.errors.status(f"reading the price lists of {region} …") as status:
+        pages = 0
+
+        def page() -> None:
+            nonlocal pages
+            pages += 1
+            status.update(f"reading the price lists of {region} … {pages} pages")
+
+        table = _asked(region, wanted, session, page)
+    if not table.prices:
+        raise CliError(f"the price lists name none of these types in {region}", hint="is the region right?")
+    return table
+
+
+def _asked(region: str, wanted: list[str], session: Session, page: Any) -> PriceTable:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from everspot_cli.checks.cloud import FIX, kind_of
+    from everspot_cli.pricelists import aws_prices
+
+    config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 5, "mode": "standard"})
+
+    def client(service: str, where: str) -> Any:
+        return boto3.client(service, region_name=where, config=config)  # type: ignore[call-overload]
+
+    try:
+        return aws_prices(client, region, wanted, session.now, page)
+    except ClientError as error:
+        code, said = error.response["Error"]["Code"], error.response["Error"]["Message"]
+        raise CliError(f"AWS refused: {code}: {said}", Exit.UNAVAILABLE, hint=FIX[kind_of(code)]) from None
+    except (BotoCoreError, ValueError) as error:
+        raise CliError(f"the price lists cannot be read: {error}", Exit.UNAVAILABLE) from None
+
+
+def _show(session: Session, only: list[str], *, written: bool) -> None:
+    catalogue, region, today = session.catalogue, session.manifest.region, session.now.date()
+    names = only or sorted({*catalogue.offered(region), *(t.name for t in session.manifest.instance_types)})
+    rows = []
+    for name in names:
+        listed, spot = catalogue.on_demand(name, region), catalogue.spot_range(name, region)
+        dated = listed or (spot[0] if spot else None)
+        rows.append(
+            {
+                "instance_type": name,
+                "on_demand_usd_per_hour": listed.usd_per_hour if listed else None,
+                "spot_usd_per_hour": [p.usd_per_hour for p in spot] if spot else None,
+                "price_as_of": str(dated.as_of) if dated and dated.as_of else None,
+                "price_age": dated.age(today) if dated else None,
+                "price_source": dated.source if dated else None,
+            }
+        )
+    if session.json:
+        session.answer({"region": region, "written": written, "prices": rows})
+        return
+    table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", "SOURCE"], left=1, fold=("SOURCE",))
+    for row in rows:
+        usd, low_high = row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]
+        table.add_row(
+            row["instance_type"],
+            f"{usd:.4f}" if usd else "—",
+            "—" if not low_high else f"{low_high[0]:.4f}" + ("" if len(set(low_high)) == 1 else f"-{low_high[1]:.4f}"),
+            row["price_as_of"] or "—",
+            row["price_source"] or "no price: declare on_demand_usd_per_hour",
+        )
+    session.console.print(table)
+    done = "Noted for the cluster. " if written else ""
+    session.console.print(
+        f"{done}{len(rows)} types in {region}; Spot from the cheapest to the dearest zone.", style="dim", markup=False
+    )

@@ -1,0 +1,101 @@
+"""Reads a region's prices from AWS's own price lists: on-demand from the Price List API, Spot from EC2."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from everspot_core.price_table import PriceTable, TypePrice
+
+ON_DEMAND_SOURCE = "pricing:GetProducts"
+SPOT_SOURCE = "ec2:DescribeSpotPriceHistory"
+# The API answers in few regions, each for all of a partition (botocore's endpoints.json: api.pricing).
+_ENDPOINTS = {"cn-": "cn-northwest-1"}
+_ENDPOINT = "us-east-1"
+_PRODUCT = "Linux/UNIX"
+_VALUES = 200  # values that EC2 takes in one filter
+# What an instance on demand costs is one of many products of its name: this one has no host of its own, no other
+# software, no reservation, and is in use. Capacity blocks and unused reservations are left out by the last two.
+_TERMS = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "licenseModel": "No License required",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
+
+
+def aws_prices(
+    client: Callable[[str, str], Any], region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]
+) -> PriceTable:
+    """What `types` cost in `region` now; those of which neither price is stated are left out.
+
+    Args:
+        client: makes a boto3 client of a service for a region.
+        as_of: what the table is dated.
+        page: called after each page of an answer, for a progress bar.
+
+    Raises:
+        botocore's errors; ValueError if an answer is not what the API's documentation says.
+    """
+    wanted = sorted(set(types))
+    endpoint = next((where for prefix, where in _ENDPOINTS.items() if region.startswith(prefix)), _ENDPOINT)
+    listed = dict(_on_demand(client("pricing", endpoint), region, page))
+    ec2 = client("ec2", region)
+    pools = {}
+    for first in range(0, len(wanted), _VALUES):
+        pools.update(_spot(ec2, wanted[first : first + _VALUES], as_of, page))
+    spot: dict[str, dict[str, float]] = {name: {} for name in wanted}
+    for (name, zone), usd in pools.items():
+        spot[name][zone] = usd
+    return PriceTable(
+        cloud="aws",
+        region=region,
+        as_of=as_of,
+        on_demand_source=ON_DEMAND_SOURCE,
+        spot_source=SPOT_SOURCE,
+        prices=[
+            TypePrice(instance_type=n, on_demand_usd_per_hour=listed.get(n), spot_usd_per_hour=spot[n])
+            for n in wanted
+            if n in listed or spot[n]
+        ],
+    )
+
+
+def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
+    """Type and price of everything that the region sells."""
+    filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in {"regionCode": region, **_TERMS}.items()]
+    for answer in pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
+        for text in answer["PriceList"]:
+            product = json.loads(text)
+            usd = _hourly(product)
+            if usd is not None:
+                yield product["product"]["attributes"]["instanceType"], usd
+        page()
+
+
+def _hourly(product: dict[str, Any]) -> float | None:
+    """Dollars for an hour. A price of 0 is a product that is never sold by itself, and no price."""
+    try:
+        terms = product["terms"].get("OnDemand", {})
+        dimensions = [d for term in terms.values() for d in term["priceDimensions"].values() if d["unit"] == "Hrs"]
+        prices = [float(d["pricePerUnit"]["USD"]) for d in dimensions if "USD" in d["pricePerUnit"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{ON_DEMAND_SOURCE} answered a product that cannot be read: {error!r} is missing") from error
+    sold = [usd for usd in prices if usd > 0]
+    return max(sold) if sold else None
+
+
+def _spot(ec2: Any, types: list[str], at: datetime, page: Callable[[], None]) -> dict[tuple[str, str], float]:
+    """By type and zone the price in force at a moment."""
+    newest: dict[tuple[str, str], tuple[datetime, float]] = {}
+    for answer in ec2.get_paginator("describe_spot_price_history").paginate(
+        Filters=[{"Name": "instance-type", "Values": types}], ProductDescriptions=[_PRODUCT], StartTime=at
+    ):
+        for point in answer["SpotPriceHistory"]:
+            pool, said = (point["InstanceType"], point["AvailabilityZone"]), float(point["SpotPrice"])
+            if pool not in newest or point["Timestamp"] > newest[pool][0]:
+                newest[pool] = (point["Timestamp"], said)
+        page()
+    return {pool: usd for pool, (_, usd) in newest.items() if usd > 0}

@@ -1,0 +1,59 @@
+"""A dated table of one region's prices, which takes the place of those that the catalogue came with."""
+
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from everspot_core.catalogue import Catalogue, Offer, Price
+from everspot_core.documents import Document, Frozen, Utc
+
+STALE = timedelta(days=30)
+"""Older prices are doubted: list prices change a few times a year, spot prices every day."""
+
+
+class TypePrice(Frozen):
+    """What an hour of one instance type costs, in US dollars: on-demand, and on Spot by zone."""
+
+    instance_type: str
+    on_demand_usd_per_hour: float | None = Field(default=None, gt=0)
+    spot_usd_per_hour: dict[str, float] = Field(default_factory=dict, description="By zone name; each above 0.")
+
+
+class PriceTable(Document):
+    """The prices of one region at one moment, as the cloud's own price lists stated them."""
+
+    cloud: str
+    region: str
+    as_of: Utc
+    on_demand_source: str
+    spot_source: str
+    prices: list[TypePrice]
+
+    def age(self, now: datetime) -> timedelta:
+        """How old the figures are; never negative."""
+        return max(now - self.as_of, timedelta(0))
+
+
+def priced(catalogue: Catalogue, table: PriceTable | None) -> Catalogue:
+    """The catalogue with a table's prices in place of its own, for the types and the region of the table.
+
+    A figure that the table lacks stays the catalogue's, with the catalogue's date. No table: the same catalogue.
+    """
+    if table is None:
+        return catalogue
+    return catalogue.with_offers(_offer(catalogue, table, row) for row in table.prices)
+
+
+def _offer(catalogue: Catalogue, table: PriceTable, row: TypePrice) -> Offer:
+    name, region, day = row.instance_type, table.region, table.as_of.date()
+    listed = catalogue.on_demand(name, region)
+    if row.on_demand_usd_per_hour is not None:
+        listed = Price(usd_per_hour=row.on_demand_usd_per_hour, as_of=day, source=table.on_demand_source)
+    spot = catalogue.spot_range(name, region)
+    if row.spot_usd_per_hour:
+        low, high = min(row.spot_usd_per_hour.values()), max(row.spot_usd_per_hour.values())
+        spot = (
+            Price(usd_per_hour=low, as_of=day, source=table.spot_source),
+            Price(usd_per_hour=high, as_of=day, source=table.spot_source),
+        )
+    return Offer(instance_type=name, region=region, zones=catalogue.zones(name, region), on_demand=listed, spot=spot)

@@ -1,0 +1,84 @@
+"""`everspot prices refresh` against the local cloud's price lists, and who takes what it writes."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from everspot_core.catalogue import builtin
+from everspot_core.manifest import Cloud, Manifest
+from everspot_local.cloud import LocalCloud
+from everspot_local.world import Options
+from everspot_scheduler.ledger import Ledger
+
+REGION = "us-east-1"
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Iterator[LocalCloud]:
+    with LocalCloud(Options(state_dir=tmp_path / "local", boot_command=None, region=REGION)) as market:
+        yield market
+
+
+@pytest.fixture
+def cluster(market, world, monkeypatch):
+    for name, value in {
+        "AWS_ENDPOINT_URL": market.endpoint,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(name, value)
+    world.store.write_manifest(
+        Manifest.model_validate({**world.store.manifest().model_dump(), "cloud": Cloud.AWS, "region": REGION})
+    )
+    return world
+
+
+def test_what_the_price_lists_say_is_noted_and_used_by_all(cluster):
+    answer = cluster.run("--json", "prices", "refresh")
+    assert (answer.code, answer.err) == (0, "")
+    table = cluster.store.price_table()
+    assert {row.instance_type for row in table.prices} == set(builtin().offered(REGION))
+    rows = {row["instance_type"]: row for row in answer.json["prices"]}
+    listed = builtin().on_demand("g5.xlarge", REGION).usd_per_hour
+    assert rows["g5.xlarge"]["on_demand_usd_per_hour"] == listed
+    assert rows["g5.xlarge"]["price_source"] == "pricing:GetProducts"
+    (g5,) = (row for row in table.prices if row.instance_type == "g5.xlarge")
+    assert [min(g5.spot_usd_per_hour.values()), max(g5.spot_usd_per_hour.values())] == rows["g5.xlarge"][
+        "spot_usd_per_hour"
+    ]
+    assert all(zone.startswith(REGION) for zone in g5.spot_usd_per_hour)
+    raised = [r.model_copy(update={"on_demand_usd_per_hour": 9.0}) if r is g5 else r for r in table.prices]
+    cluster.store.write_price_table(table.model_copy(update={"prices": raised}))
+    shown = cluster.run("prices", "--type", "g5.xlarge")
+    assert "9.0000" in shown.out
+    ledger = Ledger(cluster.store, cluster.store.manifest())
+    ledger.load()
+    assert ledger.catalogue.on_demand("g5.xlarge", REGION).usd_per_hour == 9.0
+
+
+def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):
+    def check() -> dict[str, str]:
+        return next(c for c in cluster.run("--json", "doctor").json["checks"] if c["name"] == "prices")
+
+    assert "the catalogue's own of" in check()["detail"]
+    cluster.run("prices", "refresh")
+    assert check()["verdict"] == "ok"
+    table = cluster.store.price_table()
+    cluster.store.write_price_table(table.model_copy(update={"as_of": table.as_of - timedelta(days=31)}))
+    assert check()["verdict"] == "warn"
+    assert check()["fix"] == "everspot prices refresh"
+
+
+def test_a_cluster_without_a_price_list_says_so(world):
+    answer = world.run("prices", "refresh")
+    assert answer.code == 1
+    assert "this cluster is on folder" in answer.err
+
+
+def test_what_aws_refuses_is_told_in_one_sentence(cluster, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    answer = cluster.run("prices", "refresh")
+    assert answer.code == 4
+    assert "the price lists cannot be read" in answer.err
+    assert cluster.store.price_table() is None

@@ -61,6 +61,8 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "beat": 0,
             "not_before": None,
             "changed_at": now,
+            "assigned_at": now,
+            "held_seconds": record.held_seconds if record.epoch else 0.0,
         }
     )
 
@@ -179,6 +181,7 @@ def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str) ->
 
 
 def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, object]:
+    held = record.held(now)  # two machines' clocks may tell of an end before its beginning: then it is nothing
     return {
         "state": JobState.PENDING,
         "owner": None,
@@ -189,4 +192,6 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "unstarted": [],
         "not_before": None,
         "changed_at": now,
+        "assigned_at": None,
+        "held_seconds": None if held is None else held.total_seconds(),
     }

@@ -3,6 +3,7 @@
 Who writes which of them, and under which key, is told in docs/store.md.
 """
 
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import Field, JsonValue
@@ -120,6 +121,20 @@ class JobRecord(Document):
     detail: str = Field(default="", description="For people: last lines of the error, why it failed.")
     exit_code: int | None = None
     changed_at: Utc
+    assigned_at: Utc | None = Field(default=None, description="When its owner got it, while it has one.")
+    held_seconds: float | None = Field(
+        default=None,
+        description="Market time with an instance, over all attempts that have ended. None: an older release's record.",
+    )
+
+    def held(self, until: datetime) -> timedelta | None:
+        """Market time with an instance, up to a moment; None if only the events tell."""
+        if self.epoch == 0:
+            return timedelta(0)
+        if self.held_seconds is None:
+            return None
+        now = max(timedelta(0), until - self.assigned_at) if self.assigned_at is not None else timedelta(0)
+        return timedelta(seconds=self.held_seconds) + now
 
 
 class Order(StrEnum):

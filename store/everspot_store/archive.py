@@ -22,6 +22,7 @@ from everspot_core.records import Event, JobRecord, Request
 from everspot_store.bucket import Bucket
 from everspot_store.errors import BadDocument, StoreUnavailable
 from everspot_store.events import ordered
+from everspot_store.memo import Memo
 from everspot_store.table import READERS, Table
 
 PREFIX = "archive"
@@ -40,8 +41,9 @@ class Archive:
         records: Table[JobRecord],
         events: Table[Event],
         requests: tuple[Table[Request], Table[Request]],
+        memo: Memo | None = None,
     ) -> None:
-        self._table = Table(control, PREFIX, Dossier)
+        self._table = Table(control, PREFIX, Dossier, memo)
         self._jobs, self._records, self._events = jobs, records, events
         self._cancels, self._drills = requests
 
@@ -74,6 +76,14 @@ class Archive:
         read, is left out; the latter is logged."""
         found = self._table.read(list(names))
         return {document.value.job_id: document.value for document in found.values()}
+
+    def scan(self, since: datetime | None = None) -> dict[str, Dossier]:
+        """The archived jobs by id, in order of months, less those that ended before `since`; what has been read before
+        is not read again."""
+        first = since.strftime("%Y-%m") if since is not None else ""
+        found = self._table.scan("", lambda name: name.partition("/")[0] >= first)
+        read = (document.value for document in found.values())
+        return {d.job_id: d for d in read if since is None or d.record is None or d.record.changed_at >= since}
 
     # Moving
 

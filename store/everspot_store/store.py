@@ -1,7 +1,7 @@
 """The store of one cluster: two buckets, and every document in them by name. See docs/store.md for the layout."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from everspot_store.errors import BadDocument, JobExists, KeyTaken, StoreError
 from everspot_store.events import EventWriter, ordered
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
+from everspot_store.memo import Memo
 from everspot_store.table import Table
 
 if TYPE_CHECKING:
@@ -55,23 +56,23 @@ class Store:
     Every method raises `StoreUnavailable` (transient, bounded retries spent), `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, control: Bucket, data: Bucket, clock: Clock) -> None:
+    def __init__(self, control: Bucket, data: Bucket, clock: Clock, memo: Memo | None = None) -> None:
         self.control = control
         self.data = data
         self.clock = clock
-        self.jobs = Table(control, "jobs", JobSubmission)
+        self.jobs = Table(control, "jobs", JobSubmission, memo)
         self.cancels = Table(control, "cancels", Request)
         self.drills = Table(control, "drills", Request)
-        self.records = Table(control, "records", JobRecord)
+        self.records = Table(control, "records", JobRecord, memo)
         self.heads = Table(control, "heads", CheckpointHead)
         self.instances = Table(control, "instances", InstanceRecord)
         self.assignments = Table(control, "assignments", Assignment)
-        self.launches = Table(control, "ledger/launches", LaunchRecord)
-        self.ends = Table(control, "ledger/ends", EndRecord)
+        self.launches = Table(control, "ledger/launches", LaunchRecord, memo)
+        self.ends = Table(control, "ledger/ends", EndRecord, memo)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
-        self._events = Table(control, "events", Event)
-        self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills))
-        self._prices = Table(control, "ledger/prices", PricePoint)
+        self._events = Table(control, "events", Event, memo)
+        self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
+        self._prices = Table(control, "ledger/prices", PricePoint, memo)
         self.datasets = Datasets(data, clock)
         self._logs = Stream(data, "logs", ".log")
         self._metrics = Stream(data, "metrics", ".jsonl")
@@ -85,8 +86,10 @@ class Store:
         *,
         clock: Clock | None = None,
         credentials: "S3CredentialProvider | None" = None,
+        memo: Path | None = None,
     ) -> "Store":
-        """The store at `control_url`; the data bucket is by default the one that `cluster.json` there names.
+        """The store at `control_url`; the data bucket is by default the one that `cluster.json` there names. `memo`:
+        a file in which documents are kept by ETag from one process to the next.
 
         Raises:
             StoreError: if a URL cannot be used, or `data_url` is not given and there is no `cluster.json`.
@@ -97,7 +100,8 @@ class Store:
         if data_url is None:
             manifest = _read_manifest(control)
             data_url = manifest.data_url
-        store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock)
+        known = Memo(memo, control_url) if memo is not None else None
+        store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock, known)
         store._manifest = manifest
         return store
 
@@ -242,8 +246,13 @@ class Store:
     def events(self, job_id: str, *, brief: bool = False) -> list[Event]:
         """What happened to a job, in order of (at, epoch, writer, seq). `brief`: without what trainers wrote, which is
         most of it, each event an object of its own."""
-        wanted = (lambda id: f"-{TRAINER}" not in id.removeprefix(f"{job_id}/")) if brief else None
-        return ordered([found.value for found in self._events.scan(f"{job_id}/", wanted).values()])
+        return self.events_of([job_id], brief=brief)[job_id]
+
+    def events_of(self, job_ids: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
+        """`events` of many jobs, read side by side."""
+        wanted = (lambda id: f"-{TRAINER}" not in id.partition("/")[2]) if brief else None
+        found = self._events.scan_all([f"{job}/" for job in job_ids], wanted)
+        return {job: ordered([doc.value for doc in found[f"{job}/"].values()]) for job in job_ids}
 
     def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
         """A writer of events that numbers them by itself. `writer`: instance id, `trainer-<instance id>`, scheduler id

@@ -4,8 +4,9 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from everspot_core.documents import Document
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from everspot_store.backend import Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS, Bucket
 from everspot_store.errors import BadDocument, StoreUnavailable
+from everspot_store.memo import Memo
 
 D = TypeVar("D", bound=Document)
 
@@ -33,10 +35,11 @@ class Table(Generic[D]):
     document that could not be read back, such as one with a number that JSON does not have.
     """
 
-    def __init__(self, bucket: Bucket, prefix: str, model: type[D]) -> None:
+    def __init__(self, bucket: Bucket, prefix: str, model: type[D], memo: Memo | None = None) -> None:
         self.bucket = bucket
         self.prefix = f"{prefix}/" if prefix else ""
         self._model = model
+        self._memo = memo
         self._cache: dict[str, Versioned[D]] = {}
         self._unreadable: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -61,22 +64,54 @@ class Table(Generic[D]):
         A document that cannot be read is logged, left out, and named by `unreadable`, so that one bad one does not
         blind a scheduler.
         """
-        prefix = f"{self.prefix}{under}"
-        listed = {
-            entry.key[len(self.prefix) : -len(".json")]: entry.etag
-            for entry in self.bucket.list(prefix)
-            if entry.key.endswith(".json") and (wanted is None or wanted(entry.key[len(self.prefix) : -len(".json")]))
-        }
-        with self._lock:
-            cached = [(id, self._cache.get(id)) for id in listed]
-        known = {id: doc for id, doc in cached if doc is not None and doc.etag == listed[id]}
-        read, unreadable = self._read([id for id in listed if id not in known])
-        found = {id: known.get(id) or read[id] for id in listed if id in known or id in read}
+        found, unreadable = self._current(self._list(under, wanted))
         with self._lock:
             if under or wanted:
                 self._cache.update(found)
             else:
                 self._cache, self._unreadable = dict(found), frozenset(unreadable)
+        return found
+
+    def scan_all(
+        self, under: Sequence[str], wanted: Callable[[str], bool] | None = None
+    ) -> dict[str, dict[str, Versioned[D]]]:
+        """`scan` for many beginnings, by beginning: their listings side by side, then the documents of all."""
+        with _readers(len(under)) as pool:
+            listings = dict(zip(under, pool.map(lambda prefix: self._list(prefix, wanted), under), strict=True))
+        found, _ = self._current({id: etag for listed in listings.values() for id, etag in listed.items()})
+        with self._lock:
+            self._cache.update(found)
+        return {prefix: {id: found[id] for id in listed if id in found} for prefix, listed in listings.items()}
+
+    def _list(self, under: str, wanted: Callable[[str], bool] | None) -> dict[str, str]:
+        """The ETags of documents by id."""
+        listed = {
+            entry.key[len(self.prefix) : -len(".json")]: entry.etag
+            for entry in self.bucket.list(f"{self.prefix}{under}")
+            if entry.key.endswith(".json")
+        }
+        return {id: etag for id, etag in listed.items() if wanted is None or wanted(id)}
+
+    def _current(self, listed: Mapping[str, str]) -> tuple[dict[str, Versioned[D]], list[str]]:
+        """The documents of a listing, of which those are read that are not known under their ETag; and the ids of
+        those that cannot be read."""
+        with self._lock:
+            cached = [(id, self._cache.get(id)) for id in listed]
+        known = {id: doc for id, doc in cached if doc is not None and doc.etag == listed[id]}
+        known |= self._remembered({id: etag for id, etag in listed.items() if id not in known})
+        read, unreadable = self._read([id for id in listed if id not in known])
+        return {id: known.get(id) or read[id] for id in listed if id in known or id in read}, unreadable
+
+    def _remembered(self, listed: Mapping[str, str]) -> dict[str, Versioned[D]]:
+        if self._memo is None or not listed:
+            return {}
+        found = {}
+        bodies = self._memo.get({self.key(id): etag for id, etag in listed.items()})
+        for id, etag in listed.items():
+            body = bodies.get(self.key(id))
+            if body is not None:
+                with suppress(BadDocument):  # the bucket's own bytes decide, and are logged if they are no better
+                    found[id] = Versioned(self._parse(self.key(id), body), etag)
         return found
 
     @property
@@ -136,20 +171,30 @@ class Table(Generic[D]):
 
     def _read(self, ids: list[str]) -> tuple[dict[str, Versioned[D]], list[str]]:
         """The documents, less those that are gone by now; and the ids of those that cannot be read."""
+        raw: dict[str, tuple[str, bytes]] = {}
         if len(ids) > 1:
-            with ThreadPoolExecutor(min(READERS, len(ids)), thread_name_prefix="everspot-scan") as pool:
-                found = list(pool.map(self._get_or_error, ids))
+            with _readers(len(ids)) as pool:
+                found = list(pool.map(lambda id: self._get_or_error(id, raw), ids))
         else:
-            found = [self._get_or_error(id) for id in ids]
+            found = [self._get_or_error(id, raw) for id in ids]
+        if self._memo is not None:
+            self._memo.put(raw)
         read = {id: doc for id, doc in zip(ids, found, strict=True) if isinstance(doc, Versioned)}
         return read, [id for id, doc in zip(ids, found, strict=True) if isinstance(doc, BadDocument)]
 
-    def _get_or_error(self, id: str) -> Versioned[D] | BadDocument | None:
+    def _get_or_error(self, id: str, raw: dict[str, tuple[str, bytes]]) -> Versioned[D] | BadDocument | None:
+        """The document; its bytes are noted in `raw` if it can be read."""
+        key = self.key(id)
+        found = self.bucket.get(key)
+        if found is None:
+            return None
         try:
-            return self.get(id)
+            document = self._parse(key, found.value)
         except BadDocument as error:
             _log.error("%s", error)
             return error
+        raw[key] = (found.etag, found.value)
+        return Versioned(document, found.etag)
 
     def _bytes(self, key: str, doc: D) -> bytes:
         """What is written. It is read once before, since a document that nobody can read would stay for good."""
@@ -162,6 +207,10 @@ class Table(Generic[D]):
             return self._model.model_validate_json(data)
         except ValidationError as error:
             raise BadDocument(key, str(error)) from error
+
+
+def _readers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, min(READERS, count)), thread_name_prefix="everspot-scan")
 
 
 def _marked(doc: Document) -> bytes:

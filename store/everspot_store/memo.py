@@ -1,0 +1,110 @@
+"""Documents that this machine has read before, by ETag, in a file of the user's own: for programs that start anew for
+every question, such as the CLI.
+
+It is never asked whether a document is current: a listing of the bucket says which ETag is, and only the bytes of that
+one are taken from here. So nothing in it can be stale, and it may be deleted at any moment. Several processes may use
+one file. Whatever goes wrong with it, the answer is that nothing is known.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+LIMIT = 256 * 1024 * 1024
+"""Bytes of documents that are kept; beyond, those go that were not asked for the longest."""
+_KEPT = 0.8  # of the limit, after clearing
+_BUSY = timedelta(seconds=2)  # for another process that writes
+_DAY = 86400
+_MANY = 500  # parameters of one statement; SQLite takes 999 at the least
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS documents (bucket TEXT, key TEXT, etag TEXT, body BLOB, size INTEGER, day INTEGER, "
+    "PRIMARY KEY (bucket, key)) WITHOUT ROWID"
+)
+
+
+class Memo:
+    """The documents of one bucket. Thread-safe; no method raises.
+
+    Args:
+        path: The file, made if it is not there, readable by this user alone. One that others may write is not used.
+        bucket: Whose documents; one file holds those of many.
+        limit: Bytes, over all buckets.
+    """
+
+    def __init__(self, path: Path, bucket: str, limit: int = LIMIT) -> None:
+        self._path = path
+        self._bucket = bucket
+        self._limit = limit
+
+    def get(self, etags: Mapping[str, str]) -> dict[str, bytes]:
+        """The bytes of those keys that are known under exactly these ETags."""
+        found: dict[str, bytes] = {}
+        with self._open() as database:
+            keys = list(etags)
+            for start in range(0, len(keys), _MANY):
+                some = keys[start : start + _MANY]
+                marks = ",".join("?" * len(some))
+                rows = database.execute(
+                    f"SELECT key, etag, body FROM documents WHERE bucket = ? AND key IN ({marks})",  # noqa: S608 - marks
+                    [self._bucket, *some],
+                )
+                found.update((key, body) for key, etag, body in rows if etags[key] == etag)
+                database.execute(
+                    f"UPDATE documents SET day = ? WHERE bucket = ? AND day < ? AND key IN ({marks})",  # noqa: S608
+                    [_today(), self._bucket, _today(), *some],
+                )
+        return found
+
+    def put(self, documents: Mapping[str, tuple[str, bytes]]) -> None:
+        """Keep these: ETag and bytes by key."""
+        if not documents:
+            return
+        with self._open() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?)",
+                [(self._bucket, key, etag, body, len(body), _today()) for key, (etag, body) in documents.items()],
+            )
+            self._clear(database)
+
+    def _clear(self, database: sqlite3.Connection) -> None:
+        (held,) = database.execute("SELECT total(size) FROM documents").fetchone()
+        if held <= self._limit:
+            return
+        excess = held - self._limit * _KEPT
+        oldest = database.execute("SELECT bucket, key, size FROM documents ORDER BY day, key").fetchall()
+        for bucket, key, size in oldest:
+            if excess <= 0:
+                break
+            database.execute("DELETE FROM documents WHERE bucket = ? AND key = ?", (bucket, key))
+            excess -= size
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The file, in one transaction; an empty database in memory where there cannot be a file."""
+        try:
+            database = self._connect()
+        except (sqlite3.Error, OSError):
+            database = sqlite3.connect(":memory:")
+            database.execute(_SCHEMA)
+        with closing(database), suppress(sqlite3.Error), database:
+            yield database  # what was found is right whatever comes after; what is not kept is read again
+
+    def _connect(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        status = self._path.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise OSError(f"{self._path} belongs to others too")
+        database = sqlite3.connect(self._path, timeout=_BUSY.total_seconds())
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = OFF")  # what a crash loses is read again
+        database.execute(_SCHEMA)
+        return database
+
+
+def _today() -> int:
+    return int(time.time() // _DAY)

@@ -1,9 +1,11 @@
 """Rows as tables for the terminal."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -46,6 +48,17 @@ def stamp(moment: datetime, *, dated: bool) -> str:
     return f"{moment:%m-%d %H:%M:%S}" if dated else f"{moment:%H:%M:%S}"
 
 
+def humane(moment: datetime, now: datetime) -> str:
+    """How long ago, or in how long: `3h12m ago`, `in 4m05s`."""
+    seconds = (now - moment).total_seconds()
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def dated(moment: datetime, now: datetime) -> str:
+    """A moment for people, who count from now: `3h12m ago (2026-03-01 12:00 UTC)`."""
+    return f"{humane(moment, now)} ({moment:%Y-%m-%d %H:%M} UTC)"
+
+
 def duration(seconds: float | None) -> str:
     """Two units at most: `3h12m`, `4m05s`, `12s`."""
     if seconds is None:
@@ -71,25 +84,27 @@ def steps(row: dict[str, Any]) -> str:
     return f"{row['step']}/{row['total_steps']} {100 * row['step'] // row['total_steps']}%"
 
 
-def jobs_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
-    """The queue. Priority and submission are left to `everspot job ID` where the terminal is narrow."""
-    wide = width >= NARROW
-    table = (
-        sheet(("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."),
-              left=5, fold=("ID",))
-        if wide
-        else sheet(("ID", "STATUS", "ON", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT."), left=3,
-                   fold=("ID", "ON"))
-    )  # fmt: skip
+def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
+    """The queue. Where the terminal is too narrow, what a job runs on stands below its id, and priority and submission
+    are left to `everspot job ID`."""
+    wide = sheet(
+        ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."), left=5
+    )
+    narrow = sheet(("ID, ON", "STATUS", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT."), left=2, fold=("ID, ON",))
     for row in rows:
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (steps(row), *durations, str(row["interruptions"]))
-        if wide:
-            submitted = f"{row['submitted_at']:%m-%d %H:%M}"
-            table.add_row(row["job_id"], row["priority"], submitted, word(row["status"]), _where(row, " "), *figures)
-        else:
-            table.add_row(row["job_id"], word(row["status"]), _where(row, "\n"), *figures)
-    return table
+        submitted = humane(row["submitted_at"], now)
+        wide.add_row(row["job_id"], row["priority"], submitted, word(row["status"]), _where(row, " "), *figures)
+        on = "".join(f"\n  {line}" for line in _where(row, "\n").splitlines()) if row["owner"] else ""
+        narrow.add_row(f"{row['job_id']}{on}", word(row["status"]), *figures)
+    return wide if fits(wide, width) else narrow
+
+
+def fits(table: Table, width: int) -> bool:
+    """Whether a table is shown in full on a terminal of so many columns."""
+    console = Console(width=1000)
+    return Measurement.get(console, console.options, table).maximum <= width
 
 
 def _where(row: dict[str, Any], between: str) -> str:
@@ -99,27 +114,22 @@ def _where(row: dict[str, Any], between: str) -> str:
 
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
-    """The fleet."""
-    wide = width >= NARROW
-    columns = ("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE")
-    if not wide:
-        columns = ("INSTANCE", "TYPE", "STATE", "JOB", "AGE")
-    table = sheet(columns, left=len(columns) - 1, fold=("JOB", "NOTICE"))
+    """The fleet. Where the terminal is too narrow, type and zone stand below the id."""
+    wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), left=8)
+    narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), left=3, fold=("JOB",))
     for row in rows:
         job, age, notice = row["job_id"] or "—", duration(row["age_seconds"]), _notice(row)
-        if wide:
-            table.add_row(
-                row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], word(row["state"]),
-                job, notice or "—", age,
-            )  # fmt: skip
-            continue
+        wide.add_row(
+            row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], word(row["state"]),
+            job, notice or "—", age,
+        )  # fmt: skip
         state = word(row["state"])
         if notice:
             state.append(f"\n{notice}", style="yellow")
         doing = "(scheduler)" if row["role"] == "scheduler" else job
-        kind = f"{row['instance_type']}\n{row['zone']} {row['market']}"
-        table.add_row(row["instance_id"], kind, state, doing, age)
-    return table
+        kind = f"{row['instance_id']}\n  {row['instance_type']}\n  {row['zone']} {row['market']}"
+        narrow.add_row(kind, state, doing, age)
+    return wide if fits(wide, width) else narrow
 
 
 def _notice(row: dict[str, Any]) -> str:
@@ -137,8 +147,3 @@ def facts(pairs: Sequence[tuple[str, Any]]) -> Table:
         if value is not None and value != "":
             table.add_row(name, value if isinstance(value, Text) else Text(str(value)))
     return table
-
-
-def ago(delta: timedelta) -> str:
-    """How long ago, for people."""
-    return f"{duration(delta.total_seconds())} ago"

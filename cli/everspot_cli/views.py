@@ -1,7 +1,6 @@
 """What the tables show: the store's documents, put together by job and by instance."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,10 +9,9 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, LaunchRecord, Progress
 
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.reading import side_by_side
 from everspot_cli.session import Session
 
-READERS = 8
 SILENT_AFTER = 3  # beats
 
 MEANING_OF_STATUS = {
@@ -37,66 +35,6 @@ def status_of(record: JobRecord, cancelling: bool = False) -> str:
     return "STARTING" if record.state is JobState.ASSIGNED else record.state.value
 
 
-def find_job(session: Session, given: str) -> JobSubmission:
-    """The job of this id, archived or not, or of the only id that begins with it.
-
-    Raises:
-        CliError: if there is none, or more than one.
-    """
-    found = session.store.jobs.get(given) if "/" not in given and given else None
-    if found is not None:
-        return found.value
-    archived = session.store.archive.keys()
-    alike = [job for job in sorted({*session.store.jobs.names(), *archived}) if given and job.startswith(given)]
-    if given in archived:
-        alike = [given]
-    if len(alike) == 1:
-        dossier = session.store.dossier(alike[0], brief=True)
-        if dossier is not None:
-            return dossier.submission
-    if alike:
-        raise CliError(f"{given!r} is the beginning of several jobs: {', '.join(alike[:5])}", Exit.NOT_FOUND)
-    raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs` lists them")
-
-
-def record_of(session: Session, job_id: str) -> JobRecord | None:
-    """The record of a job that exists, archived or not; None: it has never had an instance."""
-    found = session.store.records.get(job_id)
-    if found is not None:
-        return found.value
-    if session.store.jobs.get(job_id) is not None:
-        return None
-    archived = session.store.archive.get(job_id)
-    return archived.record if archived is not None else None
-
-
-def events_of(session: Session, jobs: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
-    """All events by job, read side by side; `brief`: without the many of the trainers."""
-    if not jobs:
-        return {}
-    with ThreadPoolExecutor(min(READERS, len(jobs))) as pool:
-        found = pool.map(lambda job: session.store.events(job, brief=brief), jobs)
-        return dict(zip(jobs, found, strict=True))
-
-
-def job_rows(session: Session, *, archived: bool = True) -> list[dict[str, Any]]:
-    """Every job, newest first; without those in the archive, all of which have ended, unless `archived`."""
-    store = session.store
-    submissions = {job: doc.value for job, doc in store.jobs.scan().items()}
-    records = {job: doc.value for job, doc in store.records.scan().items()}
-    cancels, instances = set(store.cancels.scan()), {i: d.value for i, d in store.instances.scan().items()}
-    events = events_of(session, list(submissions), brief=True)  # enough for durations, and asked often
-    rows = [
-        job_row(submission, records.get(job), events[job], session.now, job in cancels, instances)
-        for job, submission in submissions.items()
-    ]
-    if archived:  # read last: what has left the tables meanwhile is there
-        found = store.archive.read(store.archive.keys().values())
-        rows = [row for row in rows if row["job_id"] not in found]
-        rows += [job_row(d.submission, d.record, d.events, session.now) for d in found.values()]
-    return sorted(rows, key=lambda row: row["submitted_at"], reverse=True)
-
-
 def job_row(
     submission: JobSubmission,
     record: JobRecord | None,
@@ -109,7 +47,9 @@ def job_row(
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
     nothing = timedelta(0)  # two machines' clocks may tell of an end before its beginning
-    held = sum((max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing)
+    held = record.held(until)
+    if held is None:
+        held = sum((max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing)
     progress = last_word(record, events)
     owner = (instances or {}).get(record.owner or "")
     return {
@@ -126,6 +66,7 @@ def job_row(
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,
         "market": owner.market.value if owner else None,
+        "attempt": record.epoch,
         "epoch": record.epoch,
         "interruptions": record.preemptions,
         "errors": record.errors,
@@ -134,10 +75,25 @@ def job_row(
         "exit_code": record.exit_code,
         "submitted_at": submission.submitted_at,
         "deadline_at": submission.deadline_at,
+        "deadline": deadline_state(record, submission.deadline_at, now),
+        "user": submission.submitted_by,
+        "tags": submission.spec.tags,
         "changed_at": record.changed_at,
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
         "job_duration_seconds": held.total_seconds(),
     }
+
+
+def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) -> str | None:
+    """`open` while it can still be kept, `kept` or `missed`; None without one, and for a job that was cancelled."""
+    if deadline is None or record.state is JobState.CANCELLED:
+        return None
+    if record.state is JobState.FAILED:
+        return "missed"
+    ended = record.state.final
+    if (record.changed_at if ended else now) > deadline:
+        return "missed"
+    return "kept" if ended else "open"
 
 
 def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
@@ -157,9 +113,10 @@ def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
 def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any]]:
     """Every instance that lives, oldest first; with those that ended, if `gone`."""
     store, now = session.store, session.now
-    launches = {i: d.value for i, d in store.launches.scan().items()}
-    ends = {i: d.value for i, d in store.ends.scan().items()}
-    records = {i: d.value for i, d in store.instances.scan().items()}
+    launched, ended_, alive = side_by_side(store.launches.scan, store.ends.scan, store.instances.scan)
+    launches = {i: d.value for i, d in launched.items()}
+    ends = {i: d.value for i, d in ended_.items()}
+    records = {i: d.value for i, d in alive.items()}
     limits = session.manifest.limits
     rows = []
     for instance in sorted({*launches, *records}):

@@ -77,12 +77,19 @@ class Archive:
         found = self._table.read(list(names))
         return {document.value.job_id: document.value for document in found.values()}
 
-    def scan(self, since: datetime | None = None) -> dict[str, Dossier]:
-        """The archived jobs by id, in order of months, less those that ended before `since`; what has been read before
-        is not read again."""
-        first = since.strftime("%Y-%m") if since is not None else ""
-        found = self._table.scan("", lambda name: name.partition("/")[0] >= first)
-        read = (document.value for document in found.values())
+    def scan(self, since: datetime | None = None, now: datetime | None = None) -> dict[str, Dossier]:
+        """The archived jobs by id, in order of months; what has been read before is not read again.
+
+        Args:
+            since: Without those that ended earlier.
+            now: Given with `since`, only the months between are listed.
+        """
+        if since is None or now is None:
+            documents = list(self._table.scan().values())
+        else:
+            listed = self._table.scan_all([f"{month}/" for month in _months(since, now)])
+            documents = [document for months in listed.values() for document in months.values()]
+        read = (document.value for document in documents)
         return {d.job_id: d for d in read if since is None or d.record is None or d.record.changed_at >= since}
 
     # Moving
@@ -130,6 +137,12 @@ class Archive:
         _each(self._drills.delete, self._drills.names(f"{job_id}/"))
         _each(self._events.delete, self._events.names(f"{job_id}/"))
         self._records.delete(job_id)
+
+
+def _months(since: datetime, now: datetime) -> list[str]:
+    """From the month of one moment to the month after the other: a clock that is ahead may have named that one."""
+    first, last = since.year * 12 + since.month - 1, now.year * 12 + now.month
+    return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
 
 
 def _each(delete: Callable[[str], None], names: list[str]) -> None:

@@ -14,7 +14,13 @@ def archive(world, *jobs):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("jobs",), ("job", "moved"), ("job", "mov"), ("report", "--as-of", AS_OF), ("report", "moved", "--as-of", AS_OF)],
+    [
+        ("jobs", "--all"),
+        ("job", "moved"),
+        ("job", "mov"),
+        ("report", "--as-of", AS_OF),
+        ("report", "moved", "--as-of", AS_OF),
+    ],
     ids=" ".join,
 )
 def test_archived_jobs_answer_as_before(past, arguments):

@@ -84,7 +84,11 @@ def test_errors_are_json_too(world, spec_file):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("- a\n- b\n", "mapping"), ("a: [", "not YAML"), ("name: x\nentrypoint: [t.py]\ncode: nowhere\n", "not a folder")],
+    [
+        ("- a\n- b\n", "mapping"),
+        ("a: [", "neither YAML nor JSON"),
+        ("name: x\nentrypoint: [t.py]\ncode: nowhere\n", "not a folder"),
+    ],
 )
 def test_a_file_that_is_no_job_is_refused(world, spec_file, text, words):
     answer = world.run("submit", str(spec_file(text)))
@@ -213,9 +217,11 @@ def test_a_waiting_job_says_what_it_waits_for(world, monkeypatch):
 def test_an_unknown_job_is_not_found_and_an_ambiguous_one_says_so(past):
     past.submit("moved-too", 9100)
     assert past.run("job", "nothing").code == 3
+    assert past.run("--json", "job", "mo").json["job_id"] == "moved-too"  # the only one that has not ended
+    past.submit("moved-three", 9200)
     answer = past.run("job", "mo")
     assert answer.code == 3
-    assert "moved, moved-too" in answer.err
+    assert "moved, moved-three, moved-too" in answer.err
 
 
 def test_wait_ends_with_5_when_the_job_failed_and_0_when_it_succeeded(past):

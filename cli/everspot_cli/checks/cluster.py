@@ -10,8 +10,9 @@ from everspot_store import StoreDenied, StoreError, WriteOutcome
 
 from everspot_cli.checks import Check, Verdict
 from everspot_cli.errors import of_store
+from everspot_cli.queue import job_rows
 from everspot_cli.session import Session
-from everspot_cli.views import instance_rows, job_rows
+from everspot_cli.views import instance_rows
 
 SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 10 s
 
@@ -120,7 +121,7 @@ def _listed(session: Session) -> list[Price]:
 
 
 def _queue(session: Session) -> Check:
-    rows = job_rows(session)
+    rows = job_rows(session).rows
     counts = ", ".join(f"{sum(r['status'] == s for r in rows)} {s}" for s in sorted({r["status"] for r in rows}))
     failed = [row for row in rows if row["state"] == "FAILED"]
     if session.store.drain_request() is not None:

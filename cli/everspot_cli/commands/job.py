@@ -10,10 +10,11 @@ from rich.console import RenderableType
 
 from everspot_cli.commands.options import JobId, Json, session_of
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 from everspot_cli.story import history
 from everspot_cli.tables import duration, facts, steps, word
-from everspot_cli.views import find_job, job_row, record_of
+from everspot_cli.views import job_row
 
 POLL = timedelta(seconds=1)
 

@@ -1,17 +1,23 @@
 """`everspot jobs`."""
 
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import typer
-from everspot_core.records import JobState
+from everspot_core.documents import parse_duration
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everspot_cli.commands.live import watch as keep_drawing
 from everspot_cli.commands.options import Json, Watch, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.queue import Wanted, job_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import jobs_table
-from everspot_cli.views import job_rows
+from everspot_cli.views import MEANING_OF_STATUS
+
+PAGE = 100
+"""Rows of a table where nobody asks for more; JSON has all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +28,32 @@ def register(app: typer.Typer) -> None:
 def jobs(
     context: typer.Context,
     active: Annotated[bool, typer.Option("--active", "-a", help="Only jobs that have not ended.")] = False,
+    all: Annotated[
+        bool, typer.Option("--all", help="However long ago they ended. Default: the last day's, and what lives.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Without what had ended by then: 7d, or 2026-01-31T12:00:00Z."),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="PATTERN", help="Only of this name or id, such as 'fashion-*'; again for more."),
+    ] = None,
+    user: Annotated[
+        list[str] | None, typer.Option("--user", metavar="USER", help="Only submitted by this user; again for more.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="KEY=VALUE", help="Only with this tag; again: with all."),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATUS", help="Only in this state, such as RUNNING; again for more."),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help=f"The newest N. Default: {PAGE} in a table, all with --json."),
+    ] = None,
     watch: Watch = False,
     json: Json = False,
 ) -> None:
@@ -31,20 +63,69 @@ def jobs(
     waiting.
     """
     session = session_of(context, json)
+    wanted = Wanted(
+        active=active,
+        archived=all,
+        since=_moment(session, since),
+        names=tuple(name or ()),
+        users=tuple(user or ()),
+        states=_states(state or ()),
+        tags=_tags(tag or ()),
+        limit=limit or (None if session.json else PAGE),
+    )
     if session.json:
-        session.answer(_chosen(session, active))
+        session.answer(job_rows(session, wanted).rows)
     elif watch:
-        keep_drawing(session, lambda: _page(session, active))
+        keep_drawing(session, lambda: _page(session, wanted))
     else:
-        session.console.print(_page(session, active))
+        session.console.print(_page(session, wanted))
 
 
-def _chosen(session: Session, active: bool) -> list[dict[str, Any]]:
-    return [row for row in job_rows(session, archived=not active) if not (active and JobState(row["state"]).final)]
+def _page(session: Session, wanted: Wanted) -> RenderableType:
+    found = job_rows(session, wanted)
+    if not found.rows:
+        return Text(_nothing(wanted))
+    words = [session.scale_note()]
+    if found.count > len(found.rows):
+        words.append(f"The newest {len(found.rows)} of {found.count}; more with --limit N.")
+    return Group(jobs_table(found.rows, session.console.width, session.now), Text(" ".join(words).strip(), style="dim"))
 
 
-def _page(session: Session, active: bool) -> RenderableType:
-    rows = _chosen(session, active)
-    if not rows:
-        return Text("No jobs. Submit one: everspot submit FILE")
-    return Group(jobs_table(rows, session.console.width), Text(session.scale_note(), style="dim"))
+def _nothing(wanted: Wanted) -> str:
+    if wanted == Wanted(archived=wanted.archived, limit=wanted.limit):
+        earlier = "" if wanted.archived else " Those that ended more than a day ago: everspot jobs --all"
+        return f"No jobs. Submit one: everspot submit FILE{earlier}"
+    return "No such jobs."
+
+
+def _moment(session: Session, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        span: timedelta = parse_duration(text)
+        return session.now - span
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        words = f"--since: {text!r} is neither a duration, such as 12h or 7d, nor a time with a zone, such as "
+        raise CliError(f"{words}2026-01-31T12:00:00Z", Exit.USAGE)
+    return moment.astimezone(UTC)
+
+
+def _states(given: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    words = tuple(state.upper() for state in given)
+    unknown = [word for word in words if word not in MEANING_OF_STATUS]
+    if unknown:
+        raise CliError(f"--state: {', '.join(unknown)} is none of {', '.join(MEANING_OF_STATUS)}", Exit.USAGE)
+    return words
+
+
+def _tags(given: list[str] | tuple[str, ...]) -> dict[str, str]:
+    bad = [tag for tag in given if "=" not in tag]
+    if bad:
+        raise CliError(f"--tag: {', '.join(bad)} is not KEY=VALUE, such as Team=research", Exit.USAGE)
+    return dict(tag.partition("=")[::2] for tag in given)

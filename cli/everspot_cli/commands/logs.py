@@ -9,8 +9,8 @@ from everspot_core.records import JobState
 
 from everspot_cli.commands.options import JobId, Json, session_of
 from everspot_cli.errors import Exit
+from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
-from everspot_cli.views import find_job, record_of
 
 POLL = timedelta(seconds=1)
 

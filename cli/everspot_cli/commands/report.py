@@ -10,13 +10,13 @@ from rich.text import Text
 
 from everspot_cli.commands.options import JobId, Json, session_of
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.finding import find_job
 from everspot_cli.report.gather import gather
 from everspot_cli.report.html import document
 from everspot_cli.report.model import build
 from everspot_cli.report.terminal import money, page, percent, where_prices_come_from
 from everspot_cli.session import Session
 from everspot_cli.tables import duration
-from everspot_cli.views import find_job
 
 
 def register(app: typer.Typer) -> None:

@@ -14,9 +14,9 @@ from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_store import Store
 
+from everspot_cli.reading import side_by_side
 from everspot_cli.report.settle import settle
 from everspot_cli.session import Session
-from everspot_cli.views import events_of
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,11 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     events = {job: d.events for job, d in chosen.items()}
     if earlier is not None:
         events = {job: [e for e in found if e.at <= as_of] for job, found in events.items()}
+    launches, ends, prices = side_by_side(store.launches.scan, store.ends.scan, store.prices)
     computed = bill(
-        [doc.value for doc in store.launches.scan().values()],
-        [doc.value for doc in store.ends.scan().values()],
-        store.prices(),
+        [doc.value for doc in launches.values()],
+        [doc.value for doc in ends.values()],
+        prices,
         events,
         session.catalogue,
         as_of,
@@ -82,11 +83,13 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
 def _dossiers(session: Session) -> dict[str, Dossier]:
     """Every job, archived or not. The archive is read last: what has left the tables meanwhile is there."""
     store = session.store
-    submissions = {job: doc.value for job, doc in store.jobs.scan().items()}
-    records = {job: doc.value for job, doc in store.records.scan().items()}
-    events = events_of(session, list(submissions))
-    found = {job: Dossier(submission=s, record=records.get(job), events=events[job]) for job, s in submissions.items()}
-    return dict(sorted((found | store.archive.read(store.archive.keys().values())).items()))
+    jobs, records = side_by_side(store.jobs.scan, store.records.scan)
+    events = store.events_of(list(jobs))
+    found = {
+        job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
+        for job, doc in jobs.items()
+    }
+    return dict(sorted((found | store.archive.scan()).items()))
 
 
 def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:

@@ -1,0 +1,154 @@
+"""What the command takes at a thousand jobs: seconds of whole processes against a store that answers after 20 ms.
+
+The cluster: 1,000 jobs that live, 100 of them on an instance, and 200 that have ended within the hour; each that had an
+instance has 40 events. `first` has an empty cache, `again` is the same question a moment later. Best of three.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core import lease
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, Manifest
+from everspot_core.records import (
+    Event,
+    EventKind,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    LaunchRecord,
+    Market,
+    Progress,
+    Reason,
+    Role,
+)
+
+LIVING, RUNNING, ENDED, EVENTS = 1000, 100, 200, 40
+DELAY = 0.02
+ROUNDS = 3
+NOW = datetime.now(UTC)
+JOB = "name: one-more\nrecipe: image-classification\nresources: {vcpus: 1, memory_gib: 1}\n"
+LIMITS = {
+    "--version": 0.5,
+    "--help": 0.5,
+    "jobs --active, first": 2.0,
+    "jobs --active, again": 2.0,
+    "jobs, again": 2.0,
+    "submit": 2.0,
+    "report, again": 5.0,
+}
+
+
+def write(root: Path) -> None:
+    """The objects of the cluster, as files `bucket/key`."""
+
+    def put(key: str, document: Any) -> None:
+        path = root / "control" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(document if isinstance(document, bytes) else document.to_json())
+
+    put("cluster.json", Manifest(cluster="bench", cloud=Cloud.AWS, region="us-east-1", control_url="s3://control",
+                                 data_url="s3://data"))  # fmt: skip
+    for n in range(LIVING + ENDED):
+        job, at = f"job-{n:04d}", NOW - timedelta(hours=2, seconds=n)
+        spec = JobSpec(name="job", recipe="image-classification", tags={"Team": "research"})
+        put(f"jobs/{job}.json", JobSubmission(job_id=job, spec=spec, submitted_at=at, submitted_by="somebody"))
+        if n < RUNNING or n >= LIVING:
+            put(f"records/{job}.json", _record(job, f"i-{n:04d}", at, spec, ended=n >= LIVING))
+            for event in _history(job, f"i-{n:04d}", at):
+                put(f"events/{job}/{event.epoch:06d}-{event.writer}-{event.seq:06d}.json", event)
+        if n < RUNNING:
+            _instance(put, f"i-{n:04d}", job, at)
+
+
+def _record(job: str, instance: str, at: datetime, spec: JobSpec, *, ended: bool) -> JobRecord:
+    held = lease.start(lease.assign(None, job, instance, at), 1, instance, at)
+    assert held is not None
+    held = lease.renew(held, Progress(step=900, total_steps=2000), at)
+    return lease.release(held, Reason.FINISHED, NOW - timedelta(minutes=10), spec) if ended else held
+
+
+def _history(job: str, instance: str, at: datetime) -> list[Event]:
+    told = [Event(job_id=job, kind=EventKind.ASSIGNED, at=at, epoch=1, writer="s-1", instance_id=instance,
+                  data={"instance_type": "c6i.large", "zone": "us-east-1a", "market": "spot"})]  # fmt: skip
+    told += [
+        Event(job_id=job, kind=EventKind.CHECKPOINTED, at=at + timedelta(minutes=n), epoch=1, seq=n,
+              writer=f"trainer-{instance}", instance_id=instance, data={"step": n * 20, "trigger": "interval"})
+        for n in range(1, EVENTS)
+    ]  # fmt: skip
+    return told
+
+
+def _instance(put: Any, name: str, job: str, at: datetime) -> None:
+    pool = {"instance_id": name, "instance_type": "c6i.large", "zone": "us-east-1a", "market": Market.SPOT,
+            "role": Role.AGENT}  # fmt: skip
+    put(f"ledger/launches/{name}.json", LaunchRecord(**pool, launched_at=at))
+    put(f"instances/{name}.json", InstanceRecord(**pool, cluster="bench", vcpus=2, memory_gib=4, job_id=job,
+                                                 state=InstanceState.BUSY, booted_at=at, updated_at=NOW))  # fmt: skip
+
+
+def seconds(arguments: list[str], env: dict[str, str], *, fresh: bool = False) -> tuple[float, float]:
+    """The shortest of a few runs, and the processor's seconds of that one. `fresh`: each with an empty cache."""
+    taken = []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as empty:
+            cache = {"XDG_CACHE_HOME": empty} if fresh else {}
+            before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run([sys.executable, "-m", "everspot_cli.main", *arguments], env={**env, **cache}, check=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+            taken.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+    return min(taken)
+
+
+def measure(root: Path) -> dict[str, tuple[float, float]]:
+    """Seconds by command: of the clock, and of the processor."""
+    write(root / "objects")
+    (root / "job.yaml").write_text(JOB)
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("_slow_s3.py")), str(root / "objects"), str(DELAY)],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "EVERSPOT_"))},
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{int(server.stdout.readline())}",
+            "AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_REGION": "us-east-1",
+            "XDG_CACHE_HOME": str(root / "cache"), "XDG_CONFIG_HOME": str(root / "config"),
+            "EVERSPOT_STORE": "s3://control?region=us-east-1",
+        }  # fmt: skip
+        return {
+            "--version": seconds(["--version"], env),
+            "--help": seconds(["--help"], env),
+            "jobs --active, first": seconds(["jobs", "--active"], env, fresh=True),
+            "jobs --active, again": seconds(["jobs", "--active"], env),
+            "jobs, again": seconds(["jobs"], env),
+            "submit": seconds(["submit", str(root / "job.yaml")], env),
+            "report, again": seconds(["--json", "report", "--as-of", NOW.isoformat()], env),
+        }
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="everspot-bench-cli-") as folder:
+        figures = measure(Path(folder))
+    for name, (wall, cpu) in figures.items():
+        note = f"{cpu:.2f} s of the processor; {LIVING} jobs live, {1000 * DELAY:g} ms a request"
+        print(json.dumps({"name": f"cli.{name}", "value": round(wall, 2), "limit": LIMITS[name], "unit": "s",
+                          "note": note}))  # fmt: skip
+    return int(any(wall > LIMITS[name] for name, (wall, _) in figures.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

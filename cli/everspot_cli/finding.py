@@ -1,0 +1,60 @@
+"""The job that somebody means by an id, or by the beginning of one."""
+
+from everspot_core.job import JobSubmission
+from everspot_core.records import JobRecord
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+
+_SHOWN = 5
+
+
+def find_job(session: Session, given: str) -> JobSubmission:
+    """The job of this id; else the only one that begins with it; else the only one of those that has not ended.
+
+    Archived jobs are found as the others are.
+
+    Raises:
+        CliError: if there is none, or more than one.
+    """
+    exact = session.store.jobs.get(given) if given and "/" not in given else None
+    return exact.value if exact is not None else _submission(session, _meant(session, given))
+
+
+def record_of(session: Session, job_id: str) -> JobRecord | None:
+    """The record of a job that exists, archived or not; None: it has never had an instance."""
+    found = session.store.records.get(job_id)
+    if found is not None:
+        return found.value
+    if session.store.jobs.get(job_id) is not None:
+        return None
+    archived = session.store.archive.get(job_id)
+    return archived.record if archived is not None else None
+
+
+def _meant(session: Session, given: str) -> str:
+    store = session.store
+    alike = [job for job in store.jobs.names() if given and job.startswith(given)]
+    if len(alike) > 1:
+        records = store.records.read(alike)
+        living = [job for job in alike if job not in records or not records[job].value.state.final]
+        alike = living if len(living) == 1 else alike
+    if len(alike) != 1:
+        archived = [job for job in list(store.archive.keys()) if given and job.startswith(given)]
+        alike = [given] if given in archived else sorted({*alike, *archived})
+    if not alike:
+        raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
+    if len(alike) > 1:
+        more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
+        raise CliError(f"{given!r} is the beginning of several jobs: {', '.join(alike[:_SHOWN])}{more}", Exit.NOT_FOUND)
+    return alike[0]
+
+
+def _submission(session: Session, job: str) -> JobSubmission:
+    found = session.store.jobs.get(job)
+    if found is not None:
+        return found.value
+    archived = session.store.archive.get(job)
+    if archived is None:
+        raise CliError(f"there is no job {job!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
+    return archived.submission

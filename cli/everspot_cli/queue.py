@@ -1,0 +1,107 @@
+"""The rows of `everspot jobs`: which jobs, and what is read for them."""
+
+import fnmatch
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.dossier import Dossier
+from everspot_core.records import InstanceRecord, JobState
+
+from everspot_cli.reading import side_by_side
+from everspot_cli.session import Session
+from everspot_cli.views import job_row
+
+RECENT = timedelta(days=1)
+"""How long what has left the tables is listed without being asked for."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which jobs are asked for; each field narrows it down.
+
+    `since`: without what had ended before; `archived`: of those that have left the tables, all. Without either, those
+    of the last day. `names`: patterns such as
+    `fashion-*`, over names and ids. `states`: words of the STATUS column. `tags`: with these values. `limit`: the
+    newest.
+    """
+
+    active: bool = False
+    archived: bool = False
+    since: datetime | None = None
+    names: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    tags: dict[str, str] = field(default_factory=dict)
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Jobs, newest first, and how many there are in all, those included that `limit` has left out."""
+
+    rows: list[dict[str, Any]]
+    count: int
+
+
+def job_rows(session: Session, wanted: Wanted | None = None) -> Rows:
+    """The jobs that are wanted: one listing for each kind of document, and of the documents those that changed."""
+    wanted = wanted or Wanted()
+    dossiers, cancels = _read(session, wanted)
+    chosen = [d for d in dossiers if _of_interest(d, wanted, d.job_id in cancels, session.now)]
+    chosen.sort(key=lambda d: (d.submission.submitted_at, d.job_id), reverse=True)
+    shown = _with_events(session, chosen[: wanted.limit])
+    owners = _owners(session, shown)
+    rows = [job_row(d.submission, d.record, d.events, session.now, d.job_id in cancels, owners) for d in shown]
+    return Rows(rows, len(chosen))
+
+
+def _read(session: Session, wanted: Wanted) -> tuple[list[Dossier], set[str]]:
+    store = session.store
+    jobs, records, cancels = side_by_side(store.jobs.scan, store.records.scan, store.cancels.names)
+    found = {
+        job: Dossier(submission=doc.value, record=records[job].value if job in records else None)
+        for job, doc in jobs.items()
+    }
+    if not wanted.active:
+        # The archive last: what has left the tables by now is there.
+        since = wanted.since or (None if wanted.archived else session.now - RECENT)
+        found.update(store.archive.scan(since, session.now))
+    return list(found.values()), set(cancels)
+
+
+def _of_interest(dossier: Dossier, wanted: Wanted, cancelling: bool, now: datetime) -> bool:
+    spec, record = dossier.submission.spec, dossier.record
+    ended = record is not None and record.state.final
+    if ended and (wanted.active or (wanted.since is not None and record.changed_at < wanted.since)):
+        return False
+    if wanted.users and dossier.submission.submitted_by not in wanted.users:
+        return False
+    if any(spec.tags.get(key) != value for key, value in wanted.tags.items()):
+        return False
+    if wanted.names and not any(
+        fnmatch.fnmatchcase(word, name) for name in wanted.names for word in (spec.name, dossier.job_id)
+    ):
+        return False
+    return not wanted.states or job_row(dossier.submission, record, [], now, cancelling)["status"] in wanted.states
+
+
+def _with_events(session: Session, dossiers: list[Dossier]) -> list[Dossier]:
+    """Those whose record does not tell everything, with their events: the last step of what has ended well, and the
+    time with an instance where an older release wrote the record."""
+    silent = [
+        d.job_id
+        for d in dossiers
+        if d.archived_at is None
+        and d.record is not None
+        and (d.record.state is JobState.SUCCEEDED or d.record.held(session.now) is None)
+    ]
+    if not silent:
+        return dossiers
+    events = session.store.events_of(silent, brief=True)
+    return [d.model_copy(update={"events": events[d.job_id]}) if d.job_id in events else d for d in dossiers]
+
+
+def _owners(session: Session, dossiers: list[Dossier]) -> dict[str, InstanceRecord]:
+    names = {d.record.owner for d in dossiers if d.record is not None and d.record.owner is not None}
+    return {name: doc.value for name, doc in session.store.instances.read(sorted(names)).items()} if names else {}

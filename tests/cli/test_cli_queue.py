@@ -1,0 +1,129 @@
+"""`everspot jobs`: which jobs, and how much is read for them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core import lease
+from everspot_core.job import JobSpec
+from everspot_core.records import JobRecord, JobState, Reason
+from everspot_store.bucket import Bucket
+
+from tests.cli.conftest import T0
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The requests that reach the control bucket, as (operation, key)."""
+    seen = []
+    for name in ("get", "list"):
+        real = getattr(Bucket, name)
+
+        def counted(self, key="", real=real, name=name):
+            seen.append((name, key))
+            return real(self, key)
+
+        monkeypatch.setattr(Bucket, name, counted)
+    return seen
+
+
+def ids(answer):
+    return [row["job_id"] for row in answer.json]
+
+
+def test_jobs_are_chosen_by_name_user_tag_and_state(past):
+    past.submit("other-run", 9100, tags={"Team": "vision", "Env": "dev"})
+    past.submit("other-two", 9110, tags={"Team": "vision"})
+    past.assign("other-two", "i-base", 9120)
+    jobs = ("--json", "jobs")
+    assert ids(past.run(*jobs)) == ["other-two", "other-run", "moved", "steady"]
+    assert ids(past.run(*jobs, "--name", "other-*")) == ["other-two", "other-run"]
+    assert ids(past.run(*jobs, "--name", "moved", "--name", "*-two")) == ["other-two", "moved"]
+    assert ids(past.run(*jobs, "--tag", "Team=vision", "--tag", "Env=dev")) == ["other-run"]
+    assert ids(past.run(*jobs, "--state", "starting")) == ["other-two"]
+    assert ids(past.run(*jobs, "--state", "SUCCEEDED", "--state", "PENDING")) == ["other-run", "moved", "steady"]
+    assert ids(past.run(*jobs, "--user", "nobody")) == []
+    assert ids(past.run(*jobs, "--limit", "2")) == ["other-two", "other-run"]
+    assert ids(past.run(*jobs, "--active")) == ["other-two", "other-run"]
+    assert "The newest 1 of 4" in past.run("jobs", "--limit", "1").out
+    assert past.run("jobs", "--name", "nothing").out.strip() == "No such jobs."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--state", "BUSY"), "--state: BUSY is none of PENDING"),
+        (("--tag", "Team"), "--tag: Team is not KEY=VALUE"),
+        (("--since", "yesterday"), "neither a duration"),
+        (("--since", "2026-01-01T00:00:00"), "with a zone"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused_with_what_would(world, arguments, words):
+    answer = world.run("jobs", *arguments)
+    assert answer.code == 2
+    assert words in answer.err
+
+
+def test_since_leaves_out_what_had_ended_and_the_archive_is_found(past):
+    past.submit("waiting", 9100)
+    past.store.archive.move(past.store.jobs.get("moved").value, past.record("moved"), past.to(20_000))
+    after = (T0 + timedelta(seconds=8500)).isoformat()
+    assert ids(past.run("--json", "jobs", "--since", after)) == ["waiting", "steady"]
+    assert ids(past.run("--json", "jobs")) == ["waiting", "steady"]  # archived, and longer ago than a day
+    assert ids(past.run("--json", "jobs", "--all")) == ["waiting", "moved", "steady"]
+    before = (T0 + timedelta(seconds=7000)).isoformat()
+    assert ids(past.run("--json", "jobs", "--since", before)) == ["waiting", "moved", "steady"]
+    assert past.run("job", "mov").code == 0
+
+
+def test_the_queue_is_one_listing_of_each_kind_and_no_events(past, reads):
+    for n in range(20):
+        past.submit(f"w{n}", 9100 + n)
+    past.assign("w3", "i-base", 9200)
+    past.beat("i-base", job="w3")
+    reads.clear()
+    assert len(ids(past.run("--json", "jobs", "--active"))) == 21 - 1
+    assert sorted(key for name, key in reads if name == "list") == ["cancels/", "jobs/", "records/"]
+    assert not [key for _, key in reads if key.startswith("events/")]
+    assert [key for _, key in reads if key.startswith("instances/")] == ["instances/i-base.json"]
+
+
+def test_the_record_tells_how_long_a_job_had_an_instance():
+    spec = JobSpec(name="j", recipe="image-classification")
+
+    def at(seconds):
+        return T0 + timedelta(seconds=seconds)
+
+    record = lease.assign(None, "j", "i-1", at(10))
+    assert record.held(at(25)) == timedelta(seconds=15)
+    record = lease.start(record, 1, "i-1", at(30))
+    record = lease.release(record, Reason.NOTICE, at(100), spec)
+    assert record.held(at(1000)) == timedelta(seconds=90)
+    record = lease.assign(record, "j", "i-2", at(200))
+    assert record.held(at(150)) == timedelta(seconds=90)  # another clock, which is behind
+    record = lease.expire(record, at(260))
+    assert record.held(at(1000)) == timedelta(seconds=150)
+    assert lease.pending("j", at(0)).held(at(50)) == timedelta(0)
+    older = JobRecord(job_id="j", state=JobState.RUNNING, epoch=2, changed_at=at(0))
+    assert older.held(at(50)) is None
+    assert lease.expire(older.model_copy(update={"owner": "i-1"}), at(60)).held(at(70)) is None
+
+
+def test_records_of_an_older_release_are_told_from_the_events(past):
+    before = past.run("--json", "jobs").json
+    for job in ("moved", "steady"):
+        past.save(past.record(job).model_copy(update={"held_seconds": None, "assigned_at": None}))
+    assert past.run("--json", "jobs").json == before
+
+
+def test_ids_types_and_zones_are_whole_at_80_columns(world):
+    now = datetime.now(UTC)
+    world.clock.advance(now - world.clock.now())
+    name = "a-name-of-thirty-characters-it"
+    world.submit(name, (world.clock.now() - T0).total_seconds())
+    world.beat("i-base", job=name)
+    world.assign(name, "i-base", (world.clock.now() - T0).total_seconds())
+    out = world.run("jobs", env={"COLUMNS": "80"}).out
+    assert name in out and "m6i.large" in out and "us-east-1a on-demand" in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+    out = world.run("instances", env={"COLUMNS": "80"}).out
+    assert "i-base" in out and "m6i.large" in out and "us-east-1a on-demand" in out and "…" not in out

@@ -28,6 +28,7 @@ READING = [
     ("report",),
     ("compare", "moved"),
     ("drain", "--undo"),
+    ("prices", "show"),
 ]
 
 

@@ -89,6 +89,7 @@ def test_doctor_is_content_with_a_living_cluster(world):
         "scheduler": "ok",
         "instances": "ok",
         "queue": "ok",
+        "prices": "warn",  # nobody has read any for this cluster
     }
     assert world.store.control.list("doctor/") == []
 

@@ -182,7 +182,7 @@ def test_no_job_of_the_documents_would_be_refused():
         assert verdict(submission, candidates(job.resources, builtin())).feasible is not False, job.name
 
 
-def test_a_submission_reads_nothing_but_the_clusters_manifest(world, spec_file):
+def test_a_submission_reads_nothing_but_the_clusters_manifest_and_prices(world, spec_file):
     world.beat("i-spot2")
     script = (
         "import sys; from everspot_store.bucket import Bucket; from everspot_cli.main import main\n"
@@ -196,4 +196,4 @@ def test_a_submission_reads_nothing_but_the_clusters_manifest(world, spec_file):
     for text, code in ((LATE, 1), (LATE.replace("deadline: 4h", "deadline: 1d"), 0)):
         done = subprocess.run([*command, str(spec_file(text))], capture_output=True, text=True, check=False, timeout=60)
         read = [line for line in done.stderr.splitlines() if line.startswith(("get ", "list ", "download "))]
-        assert (done.returncode, read) == (code, ["get cluster.json"])
+        assert (done.returncode, read) == (code, ["get cluster.json", "get prices.json"])

@@ -38,7 +38,7 @@ def train(p: ImageClassification) -> float:
         net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=layout)
         model = run.prepare(net)
         order = BatchOrder(len(images.x), p.batch_size, seed=p.seed)
-        total = max(1, int(p.epochs * len(order)) // p.accumulation)
+        total = max(1, int(p.epochs * len(order)) // run.accumulation_for(p.batch_size))
         optimizer = torch.optim.SGD(
             model.parameters(),
             lr=p.learning_rate,

@@ -154,6 +154,15 @@ class OrderedFeed:
         self.order.next_epoch()
 
 
+def batch_size_of(loader: Any) -> int | None:
+    """Samples per batch and process, where the loader or its sampler says it; None where neither does."""
+    for source in (getattr(loader, "batch_sampler", None), loader):
+        size = getattr(source, "batch_size", None)
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            return size
+    return None
+
+
 def as_feed(loader: Any) -> Feed:
     """What `Run.track(loader=…)` was given, as something with a position.
 

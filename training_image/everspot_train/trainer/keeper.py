@@ -37,6 +37,11 @@ class Keeper:
         self._clock = SystemClock.from_environment()
         self._restored: Checkpoint | None = None
 
+    def pin(self, accumulation: int, batch_size: int | None) -> None:
+        """What each checkpoint says of the optimizer step, so that later attempts take the same one."""
+        whole = batch_size * accumulation * self._ranks.world_size if batch_size else None
+        self._info = self._info | {"accumulation": accumulation, "global_batch": whole}
+
     def restore(self) -> int | None:
         """Put the newest whole checkpoint back into the tracked pieces; its step, or None where there is none."""
         if not self._on_first(self._fetch):

@@ -73,6 +73,11 @@ class Link:
         self.reporter.update(phase=Phase.STARTING)
         self._clear_scratch()
 
+    def pinned(self) -> dict[str, JsonValue]:
+        """What the newest checkpoint says of the run beside its state; empty where there is none."""
+        head = self._checkpoints.head()
+        return dict(head.checkpoints[0].info) if head is not None and head.checkpoints else {}
+
     def restore(self) -> Checkpoint | None:
         """Shut out earlier owners and fetch the newest whole checkpoint into `restore_directory`.
 

@@ -13,11 +13,12 @@ from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, Phase, RunContext, RunDir
-from everspot_train.trainer.data import Feed, as_feed
+from everspot_train.trainer.data import Feed, as_feed, batch_size_of
 from everspot_train.trainer.environment import numeric_environment
 from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
 from everspot_train.trainer.keeper import Keeper
 from everspot_train.trainer.link import Link, read_context
+from everspot_train.trainer.pins import Pins
 from everspot_train.trainer.precision import MixedPrecision
 from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
 from everspot_train.trainer.ranks import Ranks
@@ -35,9 +36,15 @@ class Run:
     """
 
     def __init__(
-        self, context: RunContext | None, ranks: Ranks, precision: Precision, accumulation: int, clip_norm: float | None
+        self,
+        context: RunContext | None,
+        ranks: Ranks,
+        precision: Precision,
+        accumulation: int,
+        clip_norm: float | None,
+        pins: Pins,
     ) -> None:
-        self._context, self._ranks = context, ranks
+        self._context, self._ranks, self._pins = context, ranks, pins
         self._amp = MixedPrecision(precision, ranks.device)
         self._accumulation, self._clip_norm = accumulation, clip_norm
         self._keeper: Keeper | None = None
@@ -61,13 +68,16 @@ class Run:
         """The run that the environment describes.
 
         Args:
-            accumulation: losses per optimizer step.
+            accumulation: losses per optimizer step. Where the run goes on with another number of processes it is
+                changed so that the global batch stays the same.
             clip_norm: largest norm of the gradient.
-            precision: number format; None takes the job's, and `auto` without a job.
+            precision: number format; None takes the job's, and `auto` without a job. `auto` stays what it was at the
+                run's beginning.
             seed: for the global random generators; None leaves them alone.
 
         Raises:
             RunDirError: if EVERSPOT_RUN_DIR names a directory without a run.
+            StateMismatch: if the run was begun with another precision.
             ValueError: if an argument makes no sense.
         """
         if accumulation < 1 or (clip_norm is not None and not clip_norm > 0):
@@ -76,11 +86,13 @@ class Run:
         context = read_context(rundir) if rundir else None
         of_job = context.submission.spec.precision if context else Precision.AUTO
         ranks = Ranks()
-        run = cls(context, ranks, Precision(precision) if precision else of_job, accumulation, clip_norm)
+        link = Link(rundir, context) if rundir and context and ranks.first else None
+        pins = Pins(ranks.share_object(link.pinned() if link else {}))
+        chosen = pins.precision(Precision(precision) if precision else of_job, ranks.device)
+        run = cls(context, ranks, chosen, accumulation, clip_norm, pins)
         if seed is not None:
             seed_everything(seed, ranks.rank)
         if rundir and context:
-            link = Link(rundir, context) if ranks.first else None
             info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
             run._keeper = Keeper(context, link, ranks, run.state, info)
         else:
@@ -114,6 +126,15 @@ class Run:
         """`parameters` of the job's spec; empty without a job."""
         return dict(self._context.submission.spec.parameters) if self._context else {}
 
+    def accumulation_for(self, batch_size: int | None) -> int:
+        """Losses per optimizer step with this many samples per batch and process: what was asked for, or what makes
+        the global batch the same as in the run's beginning.
+
+        Raises:
+            StateMismatch: if nothing does.
+        """
+        return self._pins.accumulation(self._accumulation, batch_size, self.world_size)
+
     @property
     def last_loss(self) -> float:
         """Mean loss of the last optimizer step on this rank; NaN before the first."""
@@ -139,9 +160,14 @@ class Run:
 
         Raises:
             TypeError: if `loader` has no position that could be resumed.
+            StateMismatch: if the global batch cannot be what it was in the run's beginning.
         """
+        batch_size = batch_size_of(loader)
+        accumulation = self.accumulation_for(batch_size)
+        if self._keeper:
+            self._keeper.pin(accumulation, batch_size)
         self._model, self._feed = model, as_feed(loader)
-        self._stepper = Stepper(self._amp, optimizer, scheduler, self._accumulation, self._clip_norm)
+        self._stepper = Stepper(self._amp, optimizer, scheduler, accumulation, self._clip_norm)
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
         if scheduler is not None:
             shared["scheduler"] = scheduler

@@ -1,0 +1,46 @@
+"""What the first attempt fixed: the same training goes on elsewhere, or none does."""
+
+import pytest
+import torch
+from everspot_core.job import Precision
+from everspot_train.trainer.errors import StateMismatch
+from everspot_train.trainer.pins import Pins
+from everspot_train.trainer.precision import resolve
+
+pytestmark = pytest.mark.torch
+
+CPU = torch.device("cpu")
+BEGUN = {"precision": "fp16", "world_size": 4, "accumulation": 2, "global_batch": 64}
+
+
+@pytest.mark.parametrize(
+    ("info", "wanted", "batch_size", "world_size", "expected"),
+    [
+        ({}, 3, 8, 1, 3),  # the first attempt is free
+        (BEGUN, 2, 8, 4, 2),  # nothing changed
+        (BEGUN, 2, 8, 1, 8),  # fewer processes
+        (BEGUN, 2, 8, 8, 1),  # more of them
+        (BEGUN, 2, 32, 1, 2),  # the program has made up for it by itself
+        (BEGUN, 2, None, 1, 8),  # nobody knows the batch: it is the same
+        (BEGUN | {"global_batch": None}, 2, 8, 2, 4),
+        ({"precision": "fp16", "world_size": 4}, 2, 8, 1, 2),  # of a release that did not say
+    ],
+)
+def test_the_global_batch_stays_what_it_was(
+    info: dict[str, object], wanted: int, batch_size: int | None, world_size: int, expected: int
+) -> None:
+    assert Pins(info).accumulation(wanted, batch_size, world_size) == expected
+
+
+@pytest.mark.parametrize(("batch_size", "world_size"), [(8, 3), (128, 1), (None, 16)])
+def test_a_global_batch_that_cannot_be_is_refused(batch_size: int | None, world_size: int) -> None:
+    with pytest.raises(StateMismatch, match="per optimizer step"):
+        Pins(BEGUN).accumulation(2, batch_size, world_size)
+
+
+def test_auto_stays_what_it_was_and_another_format_is_refused() -> None:
+    assert Pins({}).precision(Precision.AUTO, CPU) is resolve(Precision.AUTO, CPU)
+    assert Pins(BEGUN).precision(Precision.AUTO, CPU) is Precision.FP16
+    assert Pins(BEGUN).precision(Precision.FP16, CPU) is Precision.FP16
+    with pytest.raises(StateMismatch, match="begun with precision fp16, and bf16"):
+        Pins(BEGUN).precision(Precision.BF16, CPU)

@@ -3,7 +3,8 @@
 Definitions, used by report and budget alike:
 
 - An *attempt* is one ownership (one epoch): from its assignment to its release, which is the first of interrupted,
-  lost, error, finished, failed or cancelled; without any, the next assignment.
+  lost, error, finished, failed or cancelled; without any, the next assignment. Where the owner's agent was restarted
+  and took the job up again under the same epoch, what went before is an attempt of its own, which was lost.
 - An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
 - *Steps redone* by it: the last step that the attempt is known to have done, minus the step that the next training
   resumed from. An attempt that never trained has done none, whatever its job's record still said of the one before.
@@ -15,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from everspot_core.prices import seconds_between
@@ -123,8 +124,24 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
     found = []
     for epoch, following in zip_longest(epochs, epochs[1:]):
         successor = _first(by_epoch[following], EventKind.ASSIGNED, EventKind.STARTED) if following else None
-        found.append(_attempt(by_epoch[epoch], successor, final, (reported or {}).get(epoch, 0)))
+        *earlier, last = _lives(by_epoch[epoch])
+        assigned = _first(by_epoch[epoch], EventKind.ASSIGNED)
+        for life, next_life in pairwise([*earlier, last]):
+            before = _int(next_life[0].data.get("step_before")) or 0
+            found.append(_attempt(life, assigned, next_life[0], None, before))
+        found.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
     return found
+
+
+def _lives(events: Sequence[Event]) -> list[list[Event]]:
+    """The events of one ownership, by the agent that it was in the hands of: each one that took it up `again` begins a
+    new life."""
+    lives: list[list[Event]] = [[]]
+    for event in events:
+        if event.kind is EventKind.STARTED and "again" in event.data and lives[-1]:
+            lives.append([])
+        lives[-1].append(event)
+    return lives
 
 
 def _first(events: Sequence[Event], *kinds: EventKind) -> Event | None:
@@ -137,9 +154,11 @@ def _first_training(events: Sequence[Event]) -> Event | None:
     return next((e for e in spoken if e.data.get("by") != "agent"), spoken[0] if spoken else None)
 
 
-def _attempt(events: list[Event], successor: Event | None, final: Event | None, reported: int) -> Attempt:
-    first = _first(events, EventKind.ASSIGNED) or events[0]
-    start = _first(events, EventKind.ASSIGNED, EventKind.STARTED) or first
+def _attempt(
+    events: list[Event], assigned: Event | None, successor: Event | None, final: Event | None, reported: int
+) -> Attempt:
+    first = assigned or events[0]
+    start = _first(events, EventKind.ASSIGNED, EventKind.STARTED) or events[0]
     release = next((e for e in events if e.kind in _RELEASE), None)
     end, reason = (release.at, _reason(release)) if release else (None, None)
     if release is None and successor is not None:

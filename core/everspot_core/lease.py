@@ -58,6 +58,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "state": JobState.ASSIGNED,
             "epoch": record.epoch + 1,
             "owner": instance,
+            "incarnation": 0,
             "beat": 0,
             "not_before": None,
             "changed_at": now,
@@ -73,7 +74,16 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
         return None
     update: dict[str, object] = {"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now}
+    update["incarnation"] = 1
     return record.model_copy(update=update | {"from_zero": record.from_zero + from_zero})
+
+
+def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
+    """The owner's agent, which was restarted, takes its running job up again. None if it is not running there."""
+    if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
+        return None
+    update = {"incarnation": record.incarnation + 1, "beat": record.beat + 1, "changed_at": now}
+    return record.model_copy(update=update)
 
 
 def owns(record: JobRecord, epoch: int, owner: str) -> bool:

@@ -106,6 +106,11 @@ class JobRecord(Document):
     state: JobState
     epoch: int = 0
     owner: str | None = Field(default=None, description="Instance id, while the state is ASSIGNED or RUNNING.")
+    incarnation: int = Field(
+        default=0,
+        description="Counts the agents of the owner that took it up under this epoch: more than one, if the "
+        "agent was restarted. What an earlier one started may write no more.",
+    )
     beat: int = 0
     progress: Progress = Progress()
     preemptions: int = 0
@@ -272,12 +277,13 @@ class Checkpoint(Frozen):
 class CheckpointHead(Document):
     """The published checkpoints of a job, newest first, in one small object changed only by conditional writes.
 
-    `epoch` is the fence: a new owner writes its epoch into the head before it reads, which changes the ETag, and a
-    writer whose own epoch is lower than the head's has lost its right for good.
+    `epoch`, and within it `incarnation`, is the fence: a new owner writes its own into the head before it reads, which
+    changes the ETag, and a writer whose own is lower than the head's has lost its right for good.
     """
 
     job_id: str
     epoch: int
+    incarnation: int = 0
     checkpoints: list[Checkpoint] = Field(default_factory=list)
 
 
@@ -286,7 +292,8 @@ class EventKind(StrEnum):
 
     SUBMITTED = "submitted"  # by the submitter
     ASSIGNED = "assigned"  # scheduler: instance_type, zone, market
-    STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is
+    STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is;
+    # again and step_before (what the agent before had reported), by one that took it up again under the same epoch
     TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready);
     # agent, for a program that does not use the trainer: from_step 0, restored, by "agent"
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);

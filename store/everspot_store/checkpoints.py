@@ -43,12 +43,14 @@ class Checkpoints:
         job_id: str,
         epoch: int | None,
         guard: Guard | None,
+        incarnation: int = 0,
     ) -> None:
         self._heads = heads
         self._data = data
         self._clock = clock
         self._job_id = job_id
         self._epoch = epoch
+        self._incarnation = incarnation
         self._guard = guard or (lambda: True)
         self._head: Versioned[CheckpointHead] | None = None
         self._broken: set[str] = set()
@@ -77,11 +79,14 @@ class Checkpoints:
         """
         for _ in range(_ROUNDS):
             old = self._current()
-            if old is not None and old.value.epoch == self.epoch:
+            if old is not None and self._is_own(old.value):
                 self._head = old
                 return old.value
             new = CheckpointHead(
-                job_id=self._job_id, epoch=self.epoch, checkpoints=old.value.checkpoints if old is not None else []
+                job_id=self._job_id,
+                epoch=self.epoch,
+                incarnation=self._incarnation,
+                checkpoints=old.value.checkpoints if old is not None else [],
             )
             if self._write(old, new):
                 return new
@@ -177,7 +182,7 @@ class Checkpoints:
     def _own(self) -> Versioned[CheckpointHead]:
         """The head as it is now, if it is under the own epoch."""
         head = self._current()
-        if head is None or head.value.epoch != self.epoch:
+        if head is None or not self._is_own(head.value):
             raise Fenced(self._job_id, self.epoch, "the head is not its own")
         return head
 
@@ -192,7 +197,12 @@ class Checkpoints:
         head = self._heads.get(self._job_id)
         if head is not None and head.value.epoch > self.epoch:
             raise Fenced(self._job_id, self.epoch, f"epoch {head.value.epoch} has taken over")
+        if head is not None and head.value.epoch == self.epoch and head.value.incarnation > self._incarnation:
+            raise Fenced(self._job_id, self.epoch, "a later agent of the same instance has taken over")
         return head
+
+    def _is_own(self, head: CheckpointHead) -> bool:
+        return (head.epoch, head.incarnation) == (self.epoch, self._incarnation)
 
     def _write(self, old: Versioned[CheckpointHead] | None, new: CheckpointHead) -> bool:
         self._check_guard()

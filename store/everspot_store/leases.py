@@ -46,6 +46,7 @@ class Lease:
         self.job_id = held.value.job_id
         self.epoch = held.value.epoch
         self.owner = held.value.owner or ""
+        self.incarnation = held.value.incarnation
 
     @property
     def record(self) -> JobRecord:
@@ -128,6 +129,7 @@ class Lease:
                 current is None
                 or current.value.state is not JobState.RUNNING
                 or not transitions.owns(current.value, self.epoch, self.owner)
+                or current.value.incarnation != self.incarnation
             ):
                 self._lost = True
                 return None

@@ -19,7 +19,6 @@ from everspot_core.records import (
     Event,
     InstanceRecord,
     JobRecord,
-    JobState,
     LaunchRecord,
     PricePoint,
     Request,
@@ -197,8 +196,8 @@ class Store:
         """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. None: it is not, or no longer.
 
         `adopt` also takes over a job that is RUNNING under the same epoch and owner: for an agent that was restarted
-        and has made sure that nothing of its earlier life runs any more. `from_zero`: of what ran before there
-        is no checkpoint, which the record counts. `ttl` is by default the manifest's.
+        and has ended what it could find of its earlier life; what it did not find is fenced out. `from_zero`: of
+        what ran before there is no checkpoint, which the record counts. `ttl` is by default the manifest's.
 
         Raises:
             StoreError: if the job was never submitted.
@@ -213,8 +212,8 @@ class Store:
             if old is None or not transitions.owns(old.value, epoch, owner):
                 return None
             new = transitions.start(old.value, epoch, owner, self.clock.now(), from_zero)
-            if new is None and adopt and old.value.state is JobState.RUNNING:
-                new = transitions.renew(old.value, old.value.progress, self.clock.now())
+            if new is None and adopt:
+                new = transitions.adopt(old.value, epoch, owner, self.clock.now())
             if new is None:
                 return None
             held = self.records.replace(job_id, old, new)
@@ -222,9 +221,12 @@ class Store:
                 return Lease(self.records, self.clock, submission.value.spec, held, ttl, began)
         return None
 
-    def checkpoints(self, job_id: str, epoch: int | None = None, guard: Guard | None = None) -> Checkpoints:
-        """The checkpoints of a job: for its owner under `epoch`, or for reading. `guard`: the lease is still valid."""
-        return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard)
+    def checkpoints(
+        self, job_id: str, epoch: int | None = None, guard: Guard | None = None, *, incarnation: int = 0
+    ) -> Checkpoints:
+        """The checkpoints of a job: for its owner under `epoch` and the lease's `incarnation`, or for reading. `guard`:
+        the lease is still valid."""
+        return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard, incarnation)
 
     def dossier(self, job_id: str, *, brief: bool = False) -> Dossier | None:
         """All that is known of a job, archived or not; None: it was never submitted. `brief` as for `events`.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from agent_kit import TOY, Cluster, eventually, market_in
+from everspot_core.attempts import attempts, interruptions
 from everspot_core.records import EventKind, InstanceState, JobState, Market, Reason
 
 sys.path.insert(0, str(TOY))
@@ -33,7 +34,7 @@ def test_a_job_is_taken_trained_and_finished(cluster: Cluster) -> None:
     log = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode()
     assert "step 0\n" in log
     assert "step 11\n" in log
-    assert list((agent.home / "runs").iterdir()) == []
+    eventually("its run directory is removed", lambda: not list((agent.home / "runs").iterdir()))
 
 
 def test_it_boots_from_the_metadata_service_alone_and_registers_what_it_measured(cluster: Cluster) -> None:
@@ -229,7 +230,14 @@ def test_the_training_process_dies_with_its_agent_and_the_next_agent_adopts_the_
     cluster.start_agent("i-1")
     record = cluster.wait_state("job-1", JobState.SUCCEEDED)
 
-    assert (record.epoch, record.preemptions) == (1, 0)
+    assert (record.epoch, record.preemptions, record.incarnation) == (1, 0, 2)
     assert cluster.final_state("job-1") == {"step": 60, "weight": expected(60)}
+    head = cluster.store.checkpoints("job-1").head()
+    assert head is not None
+    assert (head.epoch, head.incarnation) == (1, 2)
+    executed = [fact["step"] for fact in cluster.trace()]
+    (interruption,) = interruptions(attempts(cluster.events("job-1"), {1: 60}))
+    assert interruption.steps_redone is not None
+    assert interruption.steps_redone <= len(executed) - 60  # as far as it had been reported
     log = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode()
     assert "step 59\n" in log

@@ -36,6 +36,23 @@ def test_a_hard_kill_loses_the_work_since_the_last_durable_checkpoint():
     assert job.lost_seconds == 120  # from the checkpoint at 110 to training at 230
 
 
+def test_an_agent_that_was_restarted_under_the_same_epoch_has_steps_to_redo():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.STARTED, 5),
+        event(EventKind.TRAINING, 10, from_step=0),
+        event(EventKind.CHECKPOINTED, 110, step=100, trigger="interval"),
+        event(EventKind.STARTED, 200, again=2, step_before=150),
+        event(EventKind.TRAINING, 230, from_step=100, restored=True),
+        event(EventKind.FINISHED, 400, step=300),
+    ]
+    known = bill([launch()], [end(500)], [price(0.036)], {"job-1": events}, builtin(), at(600), {("job-1", 1): 300})
+    (interruption,) = known.jobs[0].interruptions
+    assert (interruption.steps_redone, interruption.with_notice, interruption.kind) == (50, False, "lost")
+    assert interruption.resumed_on == "i-1"
+    assert known.jobs[0].lost_seconds == 120  # from the checkpoint at 110 to training at 230
+
+
 def test_metrics_may_know_of_more_steps_than_the_events():
     events = {
         "job-1": [

@@ -35,6 +35,7 @@ class RunContext(RunFile):
 
     job_id: str
     epoch: int
+    incarnation: int = Field(default=0, description="Of the lease: which agent under this epoch started the trainer.")
     instance_id: str
     control_url: str
     data_url: str | None = Field(default=None, description="None: what cluster.json in the control bucket says.")

@@ -95,7 +95,9 @@ class Desk:
         found = self._store.jobs.get(job.job_id)
         if found is None:
             raise StoreError(f"job {job.job_id} has a lease and no submission")
-        run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}"
+        # What an earlier agent started, and this one did not find, looks into another folder: it sees no renewal.
+        again = f"-{lease.incarnation}" if lease.incarnation > 1 else ""
+        run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
         return Session(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
 
     def start(self, session: Session) -> None:
@@ -157,12 +159,14 @@ class Desk:
             session.restored = session.folder.restore()
         zero = session.record.from_zero
         process = self._processes.launch(command, folder, cwd, environment)
-        session.started(process, **({"from_zero": zero} if zero else {}))
+        again = {"again": session.incarnation, "step_before": session.record.progress.step}
+        session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 
     def _folder(self, session: Session, folder: Path) -> FolderKeeper:
         policy, scratch = session.submission.spec.checkpoint, session.run_dir.path / "scratch"
         job_id, epoch = session.key
-        checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns)
+        owner = session.incarnation
+        checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns, incarnation=owner)
         return FolderKeeper(checkpoints, folder, scratch, policy.every, policy.keep, session.say, self._clock)
 
     def _starts_over(self, job: JobKey) -> bool:
@@ -182,6 +186,7 @@ class Desk:
         return RunContext(
             job_id=session.key.job_id,
             epoch=session.key.epoch,
+            incarnation=session.incarnation,
             instance_id=self._identity.instance_id,
             control_url=self._manifest.control_url,
             data_url=self._manifest.data_url,

@@ -101,6 +101,11 @@ class Session:
         """The job's record as this owner last wrote or read it."""
         return self._lease.record
 
+    @property
+    def incarnation(self) -> int:
+        """Which agent under this epoch holds the lease: more than 1 after a restart."""
+        return self._lease.incarnation
+
     def owns(self) -> bool:
         """Whether this instance may still write as the owner."""
         return not self._over and not self._releasing and self.lease_view() is LeaseView.VALID

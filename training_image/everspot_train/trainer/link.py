@@ -62,7 +62,9 @@ class Link:
         self.wishes = Wishes(rundir, self.clock)
         self.reporter = Reporter(rundir, self.store, context, self.clock)
         self._policy = context.submission.spec.checkpoint
-        self._checkpoints = self.store.checkpoints(context.job_id, context.epoch, guard=self.wishes.lease_valid)
+        self._checkpoints = self.store.checkpoints(
+            context.job_id, context.epoch, guard=self.wishes.lease_valid, incarnation=context.incarnation
+        )
         self._publisher = Publisher(self._checkpoints, self._policy.keep, self.clock, self._published)
         writer = f"trainer-{context.instance_id}"
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)

@@ -46,7 +46,8 @@ class Toy:
         self.context = context
         writer = f"trainer-{context.instance_id}"
         self.events = store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
-        self.checkpoints = store.checkpoints(context.job_id, context.epoch, self.lease_valid)
+        owner = context.incarnation
+        self.checkpoints = store.checkpoints(context.job_id, context.epoch, self.lease_valid, incarnation=owner)
         self.step, self.weight = 0, 1
         self.status = Status()
         self.wishes = 0

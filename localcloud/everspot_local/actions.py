@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Actions:
     """Carries out actions given as documents. Called with the world's lock held."""
 
-    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth")
+    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota")
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -118,6 +118,11 @@ class Actions:
                 running = self._spot_of(each)
                 struck += self._notice_each(running[int(instances) :])
         return {"pools": [p.name for p in pools], "instances": struck}
+
+    def quota(self, code: str, value: float) -> dict[str, Any]:
+        """Another value of a quota, by its code: vCPUs of a family, or VPCs. What runs stays."""
+        self._world.quotas.set(code, float(value))
+        return {"quota": code, "value": float(value)}
 
     def _end_drought(self, pool: MarketPool, side: Market, until: Any) -> None:
         if pool.dry_until.get(side) == until:

@@ -3,6 +3,7 @@
 It does not scale by itself, nor launch Spot or mixed instances. `refresh` replaces a group's instances one by one.
 """
 
+import logging
 from typing import Any
 
 from moto.autoscaling.exceptions import ValidationError
@@ -15,6 +16,7 @@ from everspot_local import world
 from everspot_local.refresh import Refresh
 from everspot_local.world import ACCOUNT, World
 
+log = logging.getLogger(__name__)
 _call_action = AutoScalingResponse.call_action
 
 
@@ -38,7 +40,9 @@ class LocalGroup(FakeAutoScalingGroup):
         for _ in range(count_needed):
             try:
                 self.launch_one(propagated_tags)
-            except ServiceException:
+            except Exception as error:  # whatever it is: a group that nobody asks again stays empty for good
+                if not isinstance(error, ServiceException):
+                    log.exception("group %s could not launch and asks again", self.name)
                 here = world.current()
                 here.timeline.after(here.delays.retry, self.heal)
                 return

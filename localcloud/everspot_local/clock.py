@@ -38,6 +38,10 @@ class MarketClock:
         """Market time, cut to the second."""
         return datetime.fromtimestamp(int(self._exact()), UTC)
 
+    def exact(self) -> float:
+        """Market time in seconds since 1970, with fractions."""
+        return self._exact()
+
     def real_until(self, moment: datetime) -> float:
         """Real seconds until market time reaches a moment; 0 if it has passed."""
         return max(0.0, (moment.timestamp() - self._exact()) / self.scale)

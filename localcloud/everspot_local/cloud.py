@@ -139,8 +139,8 @@ class LocalCloud:
 
     def _walk(self) -> None:
         def step() -> None:
+            self._walk()  # first: a step that fails must not be the last
             self.world.pools.walk(self.world.clock.now())
-            self._walk()
 
         self.world.timeline.after(self.options.delays.walk, step)
 

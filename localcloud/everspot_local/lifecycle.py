@@ -3,6 +3,7 @@
 It does not stop, start or hibernate instances: a Spot interruption terminates.
 """
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -18,6 +19,7 @@ from everspot_local.world import World
 if TYPE_CHECKING:
     from everspot_local.ec2.instances import LocalInstance
 
+log = logging.getLogger(__name__)
 PENDING, RUNNING, SHUTTING_DOWN, TERMINATED = ("pending", 0), ("running", 16), ("shutting-down", 32), ("terminated", 48)
 
 
@@ -113,7 +115,10 @@ class Lifecycle:
         world.log.end(instance.id, cause is Cause.SPOT, now)
         self._enter(instance, SHUTTING_DOWN)
         for listener in world.listeners:
-            listener(instance, cause.name)
+            try:
+                listener(instance, cause.name)
+            except Exception:  # what replaces an instance must not keep this one from ending
+                log.exception("the end of %s could not be told", instance.id)
         if world.machines.stop(instance.id, hard=not graceful):
             world.timeline.at(now + world.delays.shutdown, lambda: world.machines.kill(instance.id))
         else:

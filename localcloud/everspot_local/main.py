@@ -17,6 +17,7 @@ from rich.table import Table
 
 from everspot_local.environment import project_root, variables
 from everspot_local.order import Command
+from everspot_local.quotas import Quotas
 from everspot_local.script import BadScript, Script
 from everspot_local.state import NotRunning, Refused, State, alive
 from everspot_local.world import Options
@@ -47,6 +48,7 @@ def up(
     no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
     iam_enforce: Annotated[bool, typer.Option("--iam-enforce", help="Hold roles to their policies.")] = False,
     lenient: Annotated[bool, typer.Option("--lenient", help="Accept what AWS would refuse or throttle.")] = False,
+    quota: Annotated[list[str] | None, typer.Option(help="CODE=VALUE, for example L-34B43A08=64; often.")] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,6 +69,7 @@ def up(
         data_dir=str(folder.resolve()),
         iam_enforce=iam_enforce,
         lenient=lenient,
+        quotas=_quotas(quota or []),
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
     )
@@ -188,6 +191,15 @@ def _need(state_dir: Path) -> State:
         return State.read(state_dir.resolve())
     except NotRunning as error:
         _fail(str(error))
+
+
+def _quotas(given: list[str]) -> dict[str, float]:
+    try:
+        values = {code: float(value) for code, _, value in (entry.partition("=") for entry in given)}
+        Quotas(values)
+    except ValueError as error:
+        _fail(f"--quota: {error}")
+    return values
 
 
 def _ask(state: State, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -9,21 +9,27 @@ from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.base_backend import BackendDict
 from moto.core.responses import BaseResponse
 from moto.ec2.models import EC2Backend, ec2_backends
+from moto.ec2.models import amis as moto_amis
 from moto.ec2.models import instances as moto_instances
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.moto_api._internal.models import moto_api_backend
 from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
+from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sqs.models import Queue
 
-from everspot_local import autoscaling, iam, refresh, refusals, s3, s3_door, sqs
+from everspot_local import autoscaling, iam, refresh, refusals, s3, s3_door, service_quotas, sqs
 from everspot_local.ec2 import roles
+from everspot_local.ec2.images import LocalAmi
 from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.models import LocalEC2Backend
 from everspot_local.world import ACCOUNT
 
 _REPLACED: list[tuple[object, str, object]] = [
     (moto_instances, "Instance", LocalInstance),
+    (moto_amis, "Ami", LocalAmi),
+    (ServiceQuotasResponse, "list_service_quotas", service_quotas.list_service_quotas),
+    (ServiceQuotasResponse, "get_service_quota", service_quotas.get_service_quota),
     (autoscaling_models, "FakeAutoScalingGroup", autoscaling.LocalGroup),
     (AutoScalingResponse, "call_action", autoscaling.call_action),
     (AutoScalingResponse, "start_instance_refresh", refresh.start_instance_refresh),

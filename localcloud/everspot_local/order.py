@@ -22,6 +22,7 @@ class Command:
     data_dir: str | None
     iam_enforce: bool
     lenient: bool
+    quotas: dict[str, float]
     script: str | None
     trace: str | None
 
@@ -36,4 +37,5 @@ class Command:
             data_dir=Path(self.data_dir) if self.data_dir else None,
             iam_enforce=self.iam_enforce,
             lenient=self.lenient,
+            quotas=self.quotas,
         )

@@ -16,6 +16,8 @@ from everspot_core.catalogue import Catalogue
 from everspot_local.clock import MarketClock
 from everspot_local.journal import Journal, MarketLog
 from everspot_local.pools import MarketPool, Pools
+from everspot_local.quotas import Quotas
+from everspot_local.throttle import Buckets
 from everspot_local.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Delays:
     heal: timedelta = timedelta(seconds=30)  # the end of a group's instance until its replacement
     notice: timedelta = timedelta(seconds=120)  # interruption notice until the instance is taken
     walk: timedelta = timedelta(seconds=600)  # from one price to the next
+    visible: timedelta = timedelta(seconds=3)  # launch until every description tells of the instance
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Options:
 
     `state_dir`: logs and instances' folders. `boot_command`: what an instance runs; None runs none at all.
     `data_dir`: folder of datasets that instances read. `iam_enforce`: refuse what a role's policies do not allow.
-    `lenient`: accept what AWS would refuse, throttle or tell late.
+    `lenient`: accept what AWS would refuse, throttle or tell late. `quotas`: values by quota code, where they differ.
     """
 
     state_dir: Path
@@ -58,6 +61,7 @@ class Options:
     data_dir: Path | None = None
     iam_enforce: bool = False
     lenient: bool = False
+    quotas: dict[str, float] = field(default_factory=dict)
     delays: Delays = field(default_factory=Delays)
 
 
@@ -82,12 +86,16 @@ class World:
         self._catalogue = catalogue
         self._zone_ids = zone_ids
         self.pools = self._new_pools()
+        self.quotas = Quotas(options.quotas)
+        self.buckets = Buckets(self.clock)
 
     def refill(self) -> None:
         """The market as it was at its beginning, with empty books."""
         self.log.restart()
         self.calls.restart()
         self.pools = self._new_pools()
+        self.quotas = Quotas(self.options.quotas)
+        self.buckets = Buckets(self.clock)
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """More types, declared in a market script. Pools that exist stay as they are."""

@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from everspot_local.cloud import LocalCloud
 from everspot_local.world import Options
 
@@ -82,7 +83,16 @@ class Kit:
         return until(lambda: [f for f in [self.instances("pending", "running")] if len(f) == count])[0]
 
     def instance(self, instance_id: str) -> dict[str, Any]:
-        return self.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
+        """As described; of a young instance nothing is known at first."""
+        return until(lambda: self._seen(instance_id))[0]
+
+    def _seen(self, instance_id: str) -> list[dict[str, Any]]:
+        try:
+            return list(self.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"])
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "InvalidInstanceID.NotFound":
+                raise
+            return []
 
     def reaches(self, instance_id: str, state: str) -> dict[str, Any]:
         return until(lambda: [i for i in [self.instance(instance_id)] if i["State"]["Name"] == state])[0]
@@ -98,14 +108,16 @@ class Kit:
         return [i for group in answer["Instances"] for i in group["InstanceIds"]]
 
     @contextmanager
-    def still(self) -> Iterator[None]:
-        """Market time stands still within: a busy machine may take longer to look than the market takes to move on."""
+    def still(self) -> Iterator[Callable[[float], None]]:
+        """Market time stands still within: a busy machine may take longer to look than the market takes to move on.
+        What it gives moves it on by so many seconds."""
         clock = self.cloud.world.clock
         exact = clock._exact
         held = exact()
-        self._patch.setattr(clock, "_exact", lambda: held)
-        yield
-        lost = exact() - held
+        added = [0.0]
+        self._patch.setattr(clock, "_exact", lambda: held + added[0])
+        yield lambda seconds: added.append(added.pop() + seconds)
+        lost = exact() - held - added[0]
         self._patch.setattr(clock, "_exact", lambda: exact() - lost)
 
     def mark(self, moment: datetime) -> list[datetime]:
@@ -144,6 +156,12 @@ def text(moment: datetime) -> str:
 def helpers() -> Any:
     """The functions above, for tests in files of their own."""
     return SimpleNamespace(override=override, until=until, text=text)
+
+
+@pytest.fixture(scope="session")
+def kit_class() -> type[Kit]:
+    """For modules that keep one kit over several tests."""
+    return Kit
 
 
 @pytest.fixture(scope="module")

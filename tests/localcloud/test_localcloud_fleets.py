@@ -99,13 +99,40 @@ def test_the_total_goes_up_and_down_by_the_excess_policy(kit: Any, policy: str, 
     assert kit.described(fleet_id)["FulfilledOnDemandCapacity"] == 1
 
 
-def test_modify_fleet_changes_the_total_only(kit: Any) -> None:
+def targets(kit: Any, fleet_id: str) -> tuple[int, int, int]:
+    found = kit.described(fleet_id)["TargetCapacitySpecification"]
+    return found["TotalTargetCapacity"], found["OnDemandTargetCapacity"], found["SpotTargetCapacity"]
+
+
+def test_modify_fleet_changes_each_target(kit: Any) -> None:
+    """EC2 User Guide, "Modify an EC2 Fleet": total, on-demand and Spot; what is not named goes by the default."""
     kit.roles()
-    fleet_id = kit.fleet(2)["FleetId"]
-    specification = {"TotalTargetCapacity": 3, "OnDemandTargetCapacity": 2}
+    fleet_id = kit.fleet(0)["FleetId"]
+    for asked, expected in (
+        ({"TotalTargetCapacity": 3, "OnDemandTargetCapacity": 2}, (3, 2, 1)),
+        ({"TotalTargetCapacity": 4}, (4, 2, 2)),
+        ({"TotalTargetCapacity": 2, "OnDemandTargetCapacity": 0, "SpotTargetCapacity": 2}, (2, 0, 2)),
+        ({"TotalTargetCapacity": 0}, (0, 0, 0)),
+    ):
+        kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification=asked)
+        assert targets(kit, fleet_id) == expected
     with pytest.raises(ClientError) as caught:
-        kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification=specification)
+        kit.ec2.modify_fleet(
+            FleetId=fleet_id, TargetCapacitySpecification={"TotalTargetCapacity": 1, "OnDemandTargetCapacity": 2}
+        )
     assert code(caught) == "InvalidTargetCapacitySpecification"
+    assert targets(kit, fleet_id) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("market", ["on-demand", "spot"])
+def test_a_fleet_of_one_market_is_scaled_by_its_total_alone(kit: Any, market: str) -> None:
+    kit.roles()
+    specification = {"TotalTargetCapacity": 0, "DefaultTargetCapacityType": market}
+    fleet_id = kit.fleet(0, TargetCapacitySpecification=specification)["FleetId"]
+    for total in (2, 0):
+        kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification={"TotalTargetCapacity": total})
+        lives = [i.get("InstanceLifecycle", "on-demand") for i in kit.living(total)]
+        assert lives == [market] * total
 
 
 def test_new_overrides_reach_new_instances_only(kit: Any, helpers: Any) -> None:
@@ -144,7 +171,7 @@ def test_an_instant_fleet_tells_for_each_override_why_it_gave_nothing(kit: Any, 
     kit.do("depth", pool="m6i.large/us-east-1a", instances=1)
     kit.do("drought", pool="c6i.large/us-east-1b")
     dry, shallow = helpers.override("c6i.large", "b"), helpers.override("m6i.large", "a")
-    capped = helpers.override("m7i.large", "a", MaxPrice="0.0001")
+    capped = helpers.override("m7i.large", "a", MaxPrice="0.002")
     answer = kit.fleet(3, dry, shallow, capped, Type="instant")
     assert len(answer["Instances"]) == 1
     errors = {e["LaunchTemplateAndOverrides"]["Overrides"]["InstanceType"]: e for e in answer["Errors"]}
@@ -197,7 +224,7 @@ def test_instance_types_that_do_not_exist_or_are_not_offered_are_refused(kit: An
     assert code(caught) == "InvalidInstanceType"
     nowhere = next(z for z in "abcdef" if kit.cloud.world.pools.get("p4de.24xlarge", f"us-east-1{z}") is None)
     answer = kit.fleet(1, helpers.override("p4de.24xlarge", nowhere), Type="instant")
-    assert answer["Errors"][0]["ErrorCode"] == "UnfulfillableCapacity"
+    assert answer["Errors"][0]["ErrorCode"] == "InvalidFleetConfiguration"
     with pytest.raises(ClientError) as caught:
         kit.run(InstanceType="p4de.24xlarge", Placement={"AvailabilityZone": f"us-east-1{nowhere}"})
     assert code(caught) == "Unsupported"

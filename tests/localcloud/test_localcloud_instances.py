@@ -9,8 +9,9 @@ from everspot_local.clock import stamp
 
 
 def test_states_follow_one_another_and_the_log_agrees_to_the_second(kit: Any, helpers: Any) -> None:
-    with kit.still():
+    with kit.still() as move:
         instance_id = kit.run()
+        move(3)
         assert kit.instance(instance_id)["State"]["Name"] == "pending"
     running = kit.reaches(instance_id, "running")
     assert "InstanceLifecycle" not in running

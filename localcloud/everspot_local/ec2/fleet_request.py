@@ -18,6 +18,7 @@ from everspot_local.ec2.exceptions import (
     UnknownInstanceType,
     UnsupportedHere,
 )
+from everspot_local.strict import strict
 
 TYPES = ("instant", "request", "maintain")
 SPOT_STRATEGIES = (
@@ -25,6 +26,7 @@ SPOT_STRATEGIES = (
 )  # fmt: skip
 LARGEST_TARGET = 10_000
 MOST_OVERRIDES = 300
+LEAST_PRICE = 0.001
 _REQUEST = {
     "DryRun", "ClientToken", "SpotOptions", "OnDemandOptions", "ExcessCapacityTerminationPolicy",
     "LaunchTemplateConfigs", "TargetCapacitySpecification", "TerminateInstancesWithExpiration", "Type",
@@ -55,17 +57,25 @@ class Targets:
             "DefaultTargetCapacityType": self.default,
         }
 
-    def with_total(self, specification: dict[str, Any]) -> "Targets":
-        """After a ModifyFleet: a change of the total goes to the default market; nothing else may change."""
-        if set(specification) - {"TotalTargetCapacity"}:
-            raise InvalidTargetCapacity("Currently we only support total target capacity modification.")
-        total = _total(specification)
-        fixed = self.on_demand if self.default == "spot" else self.spot
-        if fixed > total:
-            raise InvalidTargetCapacity(f"The total target capacity {total} is below the fixed part of {fixed}.")
-        if self.default == "spot":
-            return replace(self, total=total, spot=total - fixed)
-        return replace(self, total=total, on_demand=total - fixed)
+    def modified(self, specification: dict[str, Any]) -> "Targets":
+        """After a ModifyFleet (EC2 User Guide, "Modify an EC2 Fleet"): each target may change.
+
+        A market that is not named keeps its part, and what changes of the total goes to the default market; so a
+        fleet of one market is scaled by its total alone, down to 0.
+        """
+        total = _total({"TotalTargetCapacity": self.total, **{k: v for k, v in specification.items() if v is not None}})
+        given = {m: specification.get(f"{m}TargetCapacity") for m in ("OnDemand", "Spot")}
+        kept = {"OnDemand": self.on_demand, "Spot": self.spot}
+        standing = "OnDemand" if self.default == "spot" else "Spot"
+        rest = "Spot" if standing == "OnDemand" else "OnDemand"
+        fixed = int(given[standing]) if given[standing] is not None else kept[standing]  # type: ignore[arg-type]
+        asked = given[rest]
+        if fixed > total or (asked is not None and int(asked) + fixed > total):
+            raise InvalidTargetCapacity(
+                f"The on-demand and Spot target capacities exceed the total target capacity of {total}."
+            )
+        parts = {standing: fixed, rest: total - fixed}
+        return replace(self, total=total, on_demand=parts["OnDemand"], spot=parts["Spot"])
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,9 @@ def check(request: dict[str, Any]) -> None:
         raise InvalidParameter(f"Invalid value '{fleet_type}' for Type")
     if not request.get("TargetCapacitySpecification"):
         raise MissingParameter("TargetCapacitySpecification")
+    if strict() and fleet_type != "maintain" and _total(request["TargetCapacitySpecification"]) == 0:
+        # botocore, TargetCapacitySpecificationRequest: a target of 0 is for the request type `maintain`.
+        raise InvalidTargetCapacity(f"A fleet of type {fleet_type} needs a total target capacity of at least 1.")
     spot, on_demand = request.get("SpotOptions") or {}, request.get("OnDemandOptions") or {}
     _only(spot, _SPOT, "SpotOptions")
     _only(on_demand, _ON_DEMAND, "OnDemandOptions")
@@ -173,7 +186,16 @@ def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any
             found.extend(_read_override(backend, specification, pinned, version.data, override, known_types))
     if len(found) > MOST_OVERRIDES:
         raise InvalidFleetConfig(f"A fleet may have at most {MOST_OVERRIDES} launch specifications.")
+    if strict():
+        _check_pools(found)
     return found
+
+
+def _check_pools(overrides: list[Override]) -> None:
+    """A fleet names a pool once: not by two subnets of one zone either (EC2 User Guide, "EC2 Fleet quotas")."""
+    pools = [(o.candidate.instance_type, o.candidate.zone) for o in overrides]
+    if len(set(pools)) != len(pools):
+        raise InvalidFleetConfig("The fleet configuration contains duplicate instance pools.")
 
 
 def _read_override(
@@ -199,6 +221,7 @@ def _read_override(
         zones = [backend.get_subnet(subnet_id).availability_zone]
     else:
         zones = [override["AvailabilityZone"]] if override.get("AvailabilityZone") else _default_zones(backend)
+    max_price = _max_price(override.get("MaxPrice"))
     weight = float(override.get("WeightedCapacity") or 1)
     if weight <= 0:
         raise InvalidParameter(f"Invalid value '{weight:g}' for WeightedCapacity; it must be greater than 0")
@@ -212,13 +235,27 @@ def _read_override(
                 zone=zone,
                 weight=weight,
                 priority=override.get("Priority"),
-                max_price=float(override["MaxPrice"]) if override.get("MaxPrice") else None,
+                # EC2 takes it per unit hour, and a candidate has it per instance hour.
+                max_price=None if max_price is None else max_price * weight,
             ),
             subnet_id=subnet_id,
             image_id=image_id,
         )
         for zone in zones
     ]
+
+
+def _max_price(text: Any) -> float | None:
+    """Dollars per unit hour. botocore, FleetLaunchTemplateOverridesRequest: it must be more than $0.001."""
+    if not text:
+        return None
+    try:
+        price = float(text)
+    except ValueError:
+        raise InvalidParameter(f"Invalid value '{text}' for MaxPrice") from None
+    if strict() and not LEAST_PRICE < price < float("inf"):
+        raise InvalidParameter(f"Invalid value '{text}' for MaxPrice; it must be more than {LEAST_PRICE}")
+    return price
 
 
 def _default_zones(backend: Any) -> list[str]:

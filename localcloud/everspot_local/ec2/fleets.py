@@ -5,22 +5,24 @@ On-demand members that end are replaced like Spot ones.
 """
 
 import json
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from everspot_core.allocation import Allocation, AllocationRequest, Cause, Placement, Refusal, allocate
+from everspot_core.allocation import Allocation, AllocationRequest, Placement, Refusal, allocate
 from everspot_core.records import Market
+from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
 
 from everspot_local import events, world
-from everspot_local.ec2 import fleet_request
+from everspot_local.ec2 import fleet_errors, fleet_request
 from everspot_local.ec2.exceptions import InvalidFleetConfig, ServiceLinkedRoleMissing
 from everspot_local.ec2.instances import LocalInstance
 from everspot_local.ec2.roles import service_linked_role_exists
-from everspot_local.lifecycle import drought_text
 
+log = logging.getLogger(__name__)
 NEEDED_ROLES = {"AWSServiceRoleForEC2Fleet": "EC2 Fleet", "AWSServiceRoleForEC2Spot": "EC2 Spot Instances"}
 
 
@@ -125,18 +127,27 @@ class LocalFleet(TaggedEC2Resource):
             world.current().timeline.after(delay, self._ask)
 
     def _ask(self) -> None:
+        """Bring the fleet to its targets. Whatever goes wrong, it is asked again: a fleet of type `maintain` that was
+        not would stay as it is for good."""
         self._asking = False
         if self.deleted:
             return
+        satisfied = False
+        try:
+            satisfied = self._reach_targets()
+        except Exception:
+            log.exception("fleet %s could not be brought to its targets and asks again", self.id)
+        if self.type == "maintain" and not satisfied:
+            self._ask_later(world.current().delays.retry)
+
+    def _reach_targets(self) -> bool:
         if self.state in ("submitted", "modifying"):
             self.state = "active"
             self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "active"})
         if self.excess_policy == "termination":
             self._shed(Market.ON_DEMAND, self.targets.on_demand)
             self._shed(Market.SPOT, self.targets.spot)
-        allocation = self._launch(*self._missing())
-        if self.type == "maintain" and (allocation.on_demand_shortfall or allocation.spot_shortfall):
-            self._ask_later(world.current().delays.retry)
+        return self._launch(*self._missing())
 
     def _missing(self) -> tuple[float, float]:
         return (
@@ -150,31 +161,59 @@ class LocalFleet(TaggedEC2Resource):
             if self.fulfilled(market) - member.weight >= target:
                 member.instance.terminate()
 
-    def _launch(self, on_demand: float, spot: float) -> Allocation:
-        pools = world.current().pools
-        keys = dict.fromkeys((o.candidate.instance_type, o.candidate.zone) for o in self.overrides)
-        found = [pool for kind, zone in keys if (pool := pools.get(kind, zone)) is not None]
-        views = [view for pool in found for market in Market if (view := pool.view(market)) is not None]
-        allocation = allocate(
-            AllocationRequest(
-                candidates=tuple(o.candidate for o in self.overrides),
-                on_demand=on_demand,
-                spot=spot,
-                spot_strategy=self.spot_strategy,
-                on_demand_strategy=self.on_demand_strategy,
-                instance_pools_to_use=int(self.spot_options.get("InstancePoolsToUseCount") or 1),
-            ),
-            views,
-        )
-        for placement in allocation.placements:
-            self._launch_one(placement)
-        self.errors = [self._error(refusal) for refusal in allocation.refusals]
-        if allocation.on_demand_shortfall or allocation.spot_shortfall:
+    def _launch(self, on_demand: float, spot: float) -> bool:
+        """Launch what is missing; whether all of it came. What one way cannot give is asked of the others."""
+        self.errors = []
+        refused: dict[Market, set[int]] = {market: set() for market in Market}
+        missing = {Market.ON_DEMAND: on_demand, Market.SPOT: spot}
+        for market in (Market.ON_DEMAND, Market.SPOT):
+            while missing[market] > 0:
+                allocation, ways = self._allocate(market, missing[market], refused[market])
+                failed = [
+                    way for p in allocation.placements if (way := self._try(p, ways[p.candidate], missing)) is not None
+                ]
+                if not failed:
+                    self.errors += [self._error(refusal, ways[refusal.candidate]) for refusal in allocation.refusals]
+                    break
+                refused[market].update(failed)
+        if any(units > 0 for units in missing.values()):
             self._tell_shortfall()
-        return allocation
+        return all(units <= 0 for units in missing.values())
 
-    def _launch_one(self, placement: Placement) -> None:
-        override = self.overrides[placement.candidate]
+    def _allocate(self, market: Market, units: float, refused: set[int]) -> tuple[Allocation, list[int]]:
+        """Placements, and the overrides by the positions that they name."""
+        pools = world.current().pools
+        ways = [i for i in range(len(self.overrides)) if i not in refused]
+        if not ways:
+            return Allocation(placements=(), refusals=(), on_demand_shortfall=0, spot_shortfall=0), ways
+        keys = dict.fromkeys(
+            (self.overrides[i].candidate.instance_type, self.overrides[i].candidate.zone) for i in ways
+        )
+        found = [pool for kind, zone in keys if (pool := pools.get(kind, zone)) is not None]
+        request = AllocationRequest(
+            candidates=tuple(self.overrides[i].candidate for i in ways),
+            on_demand=units if market is Market.ON_DEMAND else 0,
+            spot=units if market is Market.SPOT else 0,
+            spot_strategy=self.spot_strategy,
+            on_demand_strategy=self.on_demand_strategy,
+            instance_pools_to_use=int(self.spot_options.get("InstancePoolsToUseCount") or 1),
+        )
+        return allocate(request, [view for pool in found if (view := pool.view(market)) is not None]), ways
+
+    def _try(self, placement: Placement, way: int, missing: dict[Market, float]) -> int | None:
+        """Launch one instance; the way by which it could not, which is not tried again this time."""
+        override = self.overrides[way]
+        try:
+            self._launch_one(placement, override)
+        except EC2ClientError as error:
+            found = self._error_document(override, placement.market, error.code, error.message)
+            if found not in self.errors:
+                self.errors.append(found)
+            return way
+        missing[placement.market] -= placement.weight
+        return None
+
+    def _launch_one(self, placement: Placement, override: fleet_request.Override) -> None:
         reservation = self.ec2_backend.run_instances(
             override.image_id,
             1,
@@ -193,27 +232,19 @@ class LocalFleet(TaggedEC2Resource):
         self.members[instance.id] = Member(instance, placement.weight, override)
         self._tell("EC2 Fleet Instance Change", "instance-change", {"sub-type": "launched"}, instance.id)
 
-    def _error(self, refusal: Refusal) -> dict[str, Any]:
-        override = self.overrides[refusal.candidate]
-        candidate = override.candidate
-        pool = world.current().pools.get(candidate.instance_type, candidate.zone)
-        if refusal.cause is Cause.NO_CAPACITY and pool is not None:
-            code, message = "InsufficientInstanceCapacity", drought_text(pool)
-        elif refusal.cause is Cause.PRICE_TOO_HIGH and pool is not None:
-            code = "SpotMaxPriceTooLow"
-            message = (
-                f"Your Spot request price of {candidate.max_price} is lower than the minimum required Spot request "
-                f"fulfillment price of {pool.spot_usd}."
-            )
-        else:
-            code = "UnfulfillableCapacity"
-            message = (
-                f"Your requested instance type ({candidate.instance_type}) is not supported in your requested "
-                f"Availability Zone ({candidate.zone})."
-            )
+    def _error(self, refusal: Refusal, way: int) -> dict[str, Any]:
+        override = self.overrides[way]
+        pool = world.current().pools.get(override.candidate.instance_type, override.candidate.zone)
+        return self._error_document(
+            override, refusal.market, *fleet_errors.of_refusal(refusal, override.candidate, pool)
+        )
+
+    def _error_document(
+        self, override: fleet_request.Override, market: Market, code: str, message: str
+    ) -> dict[str, Any]:
         return {
             "LaunchTemplateAndOverrides": self.override_document(override),
-            "Lifecycle": refusal.market.value,
+            "Lifecycle": market.value,
             "ErrorCode": code,
             "ErrorMessage": message,
         }
@@ -226,9 +257,9 @@ class LocalFleet(TaggedEC2Resource):
         return document
 
     def _tell_shortfall(self) -> None:
-        described = sorted({f"{e['ErrorCode']}: {e['ErrorMessage']}" for e in self.errors})
-        detail = {"sub-type": "allLaunchSpecsTemporarilyBlacklisted", "description": " ".join(described)}
-        self._tell("EC2 Fleet Error", "service-error", detail)
+        described = " ".join(sorted({f"{e['ErrorCode']}: {e['ErrorMessage']}" for e in self.errors}))
+        detail_type, kind, sub_type = fleet_errors.of_shortfall({e["ErrorCode"] for e in self.errors})
+        self._tell(detail_type, kind, {"sub-type": sub_type, "description": described})
 
     def _close_if_empty(self) -> None:
         if self.state == "deleted_terminating" and not self.living():

@@ -11,23 +11,26 @@ from moto.ec2.models.instances import Reservation
 from moto.ec2.models.launch_templates import LaunchTemplate
 
 from everspot_local import world
+from everspot_local.ec2 import images, late, launch_rules, quota_rules
 from everspot_local.ec2.exceptions import (
     FleetNotFound,
     InsufficientInstanceCapacity,
     InvalidParameter,
-    UnknownInstanceType,
     Unsupported,
     UnsupportedHere,
 )
 from everspot_local.ec2.fleets import LocalFleet
 from everspot_local.pools import MarketPool
-
-ROOT_DEVICE = "/dev/sda1"
-ROOT_GIB = 8
+from everspot_local.strict import strict
 
 
 class LocalEC2Backend(EC2Backend):
     """The account's EC2 in the only region."""
+
+    def __init__(self, region_name: str, account_id: str) -> None:
+        super().__init__(region_name, account_id)
+        own = images.baked(self)
+        self.amis[own.id] = own
 
     def run_instances(
         self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
@@ -38,8 +41,12 @@ class LocalEC2Backend(EC2Backend):
             kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
         spot = kwargs.get("lifecycle") == "spot" or kwargs.get("instance_market_options") == "spot"
         market = Market.SPOT if spot else Market.ON_DEMAND
-        _merge_template(kwargs, template)
+        image = self.amis.get(image_id or template.get("ImageId"))
+        _merge_template(kwargs, template, image)
         pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
+        if strict():
+            image_id = image_id or template.get("ImageId") or ""
+            self._check_launch(image_id, count, market, kwargs)
         if pool.price_of(market) is None:
             raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")
         if pool.available(market) < count:
@@ -49,8 +56,26 @@ class LocalEC2Backend(EC2Backend):
         for instance in reservation.instances:
             if profile:
                 self.associate_iam_instance_profile(instance_id=instance.id, **profile)
+            _provision(instance, kwargs["block_device_mappings"])
             world.current().lifecycle.launched(instance, pool)
         return reservation
+
+    def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
+        image = launch_rules.image_of(self, image_id)
+        launch_rules.check_image(image, world.current().pools.catalogue.types[kwargs["instance_type"]])
+        launch_rules.check_devices(image, kwargs["block_device_mappings"])
+        groups = [g for g in kwargs.get("security_group_ids") or [] if isinstance(g, str)]
+        launch_rules.check_networks(self, kwargs.get("subnet_id"), groups)
+        quota_rules.check_vcpus(kwargs["instance_type"], market, count)
+
+    def describe_instances(self, filters: Any = None) -> list[Reservation]:
+        """moto's, without those that are too young to be told of."""
+        return late.only_visible(super().describe_instances(filters))
+
+    def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
+        """moto's, without those that are too young to be told of."""
+        found = super().describe_instance_status(instance_ids, include_all_instances, filters)
+        return [instance for instance in found if late.visible(instance)]
 
     def pool_for(self, instance_type: str, zone: str) -> MarketPool:
         """The market's pool, or EC2's error for a type or a combination that does not exist."""
@@ -58,7 +83,7 @@ class LocalEC2Backend(EC2Backend):
         if self.region_name != here.region:
             raise UnsupportedHere(f"instances in {self.region_name}; its only region is {here.region}")
         if instance_type not in here.pools.catalogue.types:
-            raise UnknownInstanceType(instance_type)
+            raise InvalidParameter(f"Invalid value '{instance_type}' for InstanceType.")
         pool = here.pools.get(instance_type, zone)
         if pool is None:
             raise Unsupported(
@@ -113,7 +138,7 @@ class LocalEC2Backend(EC2Backend):
         return str(zone)
 
 
-def _merge_template(kwargs: dict[str, Any], template: dict[str, Any]) -> None:
+def _merge_template(kwargs: dict[str, Any], template: dict[str, Any], image: images.LocalAmi | None) -> None:
     """What a launch template says and moto overlooks. A request's own words win."""
     interfaces = template.get("NetworkInterfaces") or []
     if interfaces and not kwargs.get("nics"):
@@ -131,14 +156,32 @@ def _merge_template(kwargs: dict[str, Any], template: dict[str, Any]) -> None:
         kwargs["ebs_optimized"] = True
     if (template.get("Monitoring") or {}).get("Enabled"):
         kwargs["monitoring_state"] = "enabled"
-    # moto would attach a root volume of its own beside the template's, and never delete either.
-    mappings = kwargs.get("block_device_mappings") or template.get("BlockDeviceMappings") or [{}]
-    kwargs["block_device_mappings"] = [_device(m) for m in mappings]
+    kwargs["block_device_mappings"] = _devices(
+        kwargs.get("block_device_mappings") or template.get("BlockDeviceMappings") or [], image
+    )
 
 
-def _device(mapping: dict[str, Any]) -> dict[str, Any]:
-    ebs = {"VolumeSize": ROOT_GIB, "DeleteOnTermination": True, **(mapping.get("Ebs") or {})}
-    return {**mapping, "DeviceName": mapping.get("DeviceName") or ROOT_DEVICE, "Ebs": ebs}
+def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list[dict[str, Any]]:
+    """What is asked for upon what the image brings. moto would attach a root volume of its own beside the template's,
+    and never delete either."""
+    root, gib = (image.root_device_name, image.root_gib) if image else ("/dev/sda1", images.USUAL_GIB)
+    found = {}
+    for mapping in [{"DeviceName": root}, *asked]:
+        name = mapping.get("DeviceName") or root
+        default = {"VolumeSize": gib} if name == root else {}
+        given = {k: v for k, v in (mapping.get("Ebs") or {}).items() if v is not None}
+        found[name] = {**mapping, "DeviceName": name, "Ebs": {"DeleteOnTermination": True, **default, **given}}
+    return list(found.values())
+
+
+def _provision(instance: Any, devices: list[dict[str, Any]]) -> None:
+    """IOPS and throughput of its volumes, which moto's launches leave out."""
+    for device in devices:
+        attached = instance.block_device_mapping.get(device["DeviceName"])
+        if attached is not None:
+            volume = instance.ec2_backend.volumes[attached.volume_id]
+            volume.iops = device["Ebs"].get("Iops") or volume.iops
+            volume.throughput = device["Ebs"].get("Throughput") or volume.throughput
 
 
 def _profile(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:

@@ -3,16 +3,19 @@
 It does not answer GetSpotPlacementScores, attribute-based selection, or Spot requests outside fleets.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from everspot_core.allocation import OnDemandStrategy, SpotStrategy
 from everspot_core.records import Market
 from moto.core.responses import TYPE_RESPONSE, ActionResult
+from moto.core.utils import camelcase_to_underscores
 from moto.ec2.responses import EC2Response
 
-from everspot_local import world
+from everspot_local import throttle, world
 from everspot_local.clock import stamp
+from everspot_local.ec2 import door, images, late, pages
 from everspot_local.ec2.exceptions import MissingParameter, UnsupportedHere
 from everspot_local.ec2.fleets import LocalFleet
 from everspot_local.ec2.prices import price_history
@@ -22,9 +25,40 @@ class LocalEC2Response(EC2Response):
     """EC2's actions."""
 
     def call_action(self) -> TYPE_RESPONSE:
-        """One EC2 call at a time: the market's thread changes the same instances."""
+        """One EC2 call at a time: the market's thread changes the same instances. First through the door."""
+        action = str(self._get_action())
+        name = camelcase_to_underscores(action)
+        method = getattr(self, name, None)
+        if method is not None:  # the handler lives for one request: what is set on it shadows its class
+            setattr(self, name, lambda: self._answer(action, name, method))
         with world.current().lock:
-            return super().call_action()
+            status, headers, body = super().call_action()
+        return (throttle.STATUS if self._throttled else status), headers, body
+
+    _throttled = False
+
+    def _answer(self, action: str, name: str, method: Callable[[], Any]) -> Any:
+        try:
+            door.enter(self.ec2_backend, action, self.params)
+        except door.Throttled:
+            self._throttled = True
+            raise
+        return pages.page(name, self.params, method)
+
+    def describe_instances(self) -> ActionResult:
+        """DescribeInstances; of young instances nothing is known yet."""
+        late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
+        return super().describe_instances()  # type: ignore[no-any-return]
+
+    def describe_instance_status(self) -> ActionResult:
+        """DescribeInstanceStatus; of young instances nothing is known yet."""
+        late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
+        return super().describe_instance_status()  # type: ignore[no-any-return]
+
+    def register_image(self) -> ActionResult:
+        """RegisterImage, with what EC2 checks of an image at a launch."""
+        self.error_on_dryrun()
+        return ActionResult({"ImageId": images.register(self.ec2_backend, self.params).id})
 
     def create_fleet(self) -> ActionResult:
         """CreateFleet."""
@@ -44,7 +78,7 @@ class LocalEC2Response(EC2Response):
             raise UnsupportedHere(f"{', '.join(unknown)} of ModifyFleet")
         fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
         specification = self._get_param("TargetCapacitySpecification")
-        targets = fleet.targets.with_total(specification) if specification else None
+        targets = fleet.targets.modified(specification) if specification else None
         if configs := self._get_param("LaunchTemplateConfigs"):
             fleet.use_configs(configs)
         fleet.modify(targets, self._get_param("ExcessCapacityTerminationPolicy"))

@@ -34,6 +34,7 @@ CAPACITY = frozenset(
         "InsufficientFreeAddressesInSubnet",
         "UnfulfillableCapacity",
         "Unsupported",
+        "InvalidFleetConfiguration",  # CreateFleet's word for a type that a zone lacks
         "ReservationCapacityExceeded",
         "SpotMaxPriceTooLow",
     }

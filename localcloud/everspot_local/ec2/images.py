@@ -1,0 +1,89 @@
+"""Stands in for machine images as far as EC2 checks them at a launch: snapshot, architecture, boot mode, network.
+
+What moto's images lack is here: how large the root's snapshot is, whether the image knows ENA, how it boots. One image
+is the account's own: it has the shape of the one that the bake makes, and nothing inside. RegisterImage makes more.
+"""
+
+from typing import Any
+
+from moto.ec2.models.amis import Ami
+from moto.ec2.utils import random_ami_id
+
+BAKED_IMAGE = "ami-0e5e590700c10ed01"
+"""As training_image/bake makes one: 75 GiB on /dev/sda1, x86_64, ENA, UEFI where the type has it."""
+
+BAKED_GIB, USUAL_GIB = 75, 15
+
+
+class LocalAmi(Ami):
+    """An image. `root_gib`: size of the snapshot behind its root device; `ena`: whether it has the driver.
+
+    moto calls every image UEFI-only, which no old type could boot; one that says nothing boots either way here, but
+    for arm64, which has UEFI only (EC2 User Guide, "Amazon EC2 instance types that support UEFI").
+    """
+
+    def __init__(
+        self,
+        ec2_backend: Any,
+        ami_id: str,
+        *args: Any,
+        root_gib: int = USUAL_GIB,
+        ena: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("boot_mode", "uefi" if kwargs.get("architecture") == "arm64" else None)
+        super().__init__(ec2_backend, ami_id, *args, **kwargs)
+        self.root_gib = root_gib
+        self.ena_support = self.virtualization_type != "paravirtual" if ena is None else ena
+        self.root_device_type = "ebs"
+        self.ebs_snapshot.volume.size = root_gib
+
+    @property
+    def block_device_mappings(self) -> list[dict[str, Any]]:
+        """The root device, as DescribeImages tells it."""
+        ebs = {
+            "SnapshotId": self.ebs_snapshot.id,
+            "VolumeSize": self.root_gib,
+            "DeleteOnTermination": True,
+            "VolumeType": "gp3",
+            "Encrypted": False,
+        }
+        return [{"DeviceName": self.root_device_name, "Ebs": ebs}]
+
+
+def baked(backend: Any) -> LocalAmi:
+    """The account's own image."""
+    return LocalAmi(
+        backend,
+        BAKED_IMAGE,
+        name="everspot-1764547200",
+        description="The shape of a baked image; nothing is inside.",
+        owner_id=backend.account_id,
+        architecture="x86_64",
+        virtualization_type="hvm",
+        hypervisor="xen",
+        root_device_name="/dev/sda1",
+        boot_mode="uefi-preferred",
+        root_gib=BAKED_GIB,
+        tags={"Name": "everspot"},
+    )
+
+
+def register(backend: Any, params: dict[str, Any]) -> LocalAmi:
+    """RegisterImage: what is asked for, with EC2's defaults (a paravirtual i386 without ENA)."""
+    root = params.get("RootDeviceName") or "/dev/sda1"
+    ebs = next((m.get("Ebs") or {} for m in params.get("BlockDeviceMappings") or [] if m.get("DeviceName") == root), {})
+    image = LocalAmi(
+        backend,
+        random_ami_id(),
+        name=params.get("Name"),
+        description=params.get("Description") or "",
+        architecture=params.get("Architecture") or "i386",
+        virtualization_type=params.get("VirtualizationType") or "paravirtual",
+        root_device_name=root,
+        boot_mode=params.get("BootMode"),
+        root_gib=int(ebs.get("VolumeSize") or USUAL_GIB),
+        ena=bool(params.get("EnaSupport")),
+    )
+    backend.amis[image.id] = image
+    return image

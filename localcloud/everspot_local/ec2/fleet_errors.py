@@ -16,7 +16,7 @@ def of_refusal(refusal: Refusal, candidate: Candidate, pool: MarketPool | None) 
     if refusal.cause is Cause.PRICE_TOO_HIGH and pool is not None:
         return "SpotMaxPriceTooLow", (
             f"Your Spot request price of {candidate.max_price} is lower than the minimum required Spot request "
-            f"fulfillment price of {pool.spot_usd}."
+            f"fulfillment price of {(pool.spot_usd or 0) / candidate.weight:g}."
         )
     # RunInstances calls the same `Unsupported`; CreateFleet's answers have this code for it.
     return "InvalidFleetConfiguration", (

@@ -235,8 +235,7 @@ def _read_override(
                 zone=zone,
                 weight=weight,
                 priority=override.get("Priority"),
-                # EC2 takes it per unit hour, and a candidate has it per instance hour.
-                max_price=None if max_price is None else max_price * weight,
+                max_price=max_price,
             ),
             subnet_id=subnet_id,
             image_id=image_id,

@@ -29,6 +29,9 @@ START_INSTANCES = 4
 START_ATTEMPTS = 10
 """A job that could not be started so many times in a row has failed, be it on one instance alone."""
 
+FAILED_ON_KEPT = 16
+"""Instances that a record remembers to have seen the job fail."""
+
 
 class IllegalTransition(ValueError):
     """A change that the record's state does not allow."""
@@ -204,4 +207,13 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "changed_at": now,
         "assigned_at": None,
         "held_seconds": None if held is None else held.total_seconds(),
+        **_failed(record, reason),
     }
+
+
+def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:
+    """Where it has failed, so that it is tried elsewhere, and machines on which others fail too are found."""
+    if reason not in (Reason.ERROR, Reason.STALLED, Reason.MACHINE) or record.owner is None:
+        return {}
+    others = [i for i in record.failed_on if i != record.owner]
+    return {"failed_on": [*others, record.owner][-FAILED_ON_KEPT:], "failed_step": record.progress.step}

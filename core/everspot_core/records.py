@@ -120,6 +120,10 @@ class JobRecord(Document):
         description="The instances, in a row, that had it last and could not start its program, or failed it.",
     )
     from_zero: int = Field(default=0, description="How often it was started over for want of any checkpoint.")
+    failed_on: list[str] = Field(
+        default_factory=list, description="The instances on which it ended with an error, the latest last."
+    )
+    failed_step: int = Field(default=0, description="How far it was at the last error.")
     not_before: Utc | None = Field(default=None, description="No assignment before this (back-off after an error).")
     last_owner: str | None = None
     last_reason: Reason | None = None
@@ -241,6 +245,11 @@ class FaultKind(StrEnum):
     DISK = "disk"  # too little room for jobs
     JOBS = "jobs"  # different jobs failed on it
 
+    @property
+    def cordons(self) -> bool:
+        """Whether an instance with it reports, and is told to leave."""
+        return self is not FaultKind.NEVER_REPORTED
+
 
 class FaultRecord(Document):
     """An instance that was of no use, written once by a scheduler. Pools and images with several are doubted."""
@@ -251,6 +260,7 @@ class FaultRecord(Document):
     market: Market
     kind: FaultKind
     generation: str = ""
+    image: str = Field(default="", description="Of the machine, as the cloud names it.")
     detail: str = ""
     at: Utc
 
@@ -334,6 +344,12 @@ class Request(Document):
     note: str = ""
 
 
+class RollRequest(Request):
+    """The wish that busy instances, too, are replaced by ones of this generation, one share at a time."""
+
+    generation: str
+
+
 class LaunchRecord(Document):
     """The bill's first half, written once by a scheduler: an instance began to cost money."""
 
@@ -342,6 +358,7 @@ class LaunchRecord(Document):
     zone: str
     market: Market
     role: Role = Role.AGENT
+    image: str = Field(default="", description="Of the machine, as the cloud names it.")
     launched_at: Utc
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from everspot_core.records import JobState, Market, Reason
+from everspot_core.records import FaultKind, JobState, Market, Reason
 
 Figure = int | float | str
 Figures = dict[str, Figure]
@@ -61,6 +61,11 @@ class Why(StrEnum):
     MOVE = "move"  # market: what it moves to is ready
     NEEDED_NO_MORE = "needed-no-more"
     KEPT_FOR_GANG = "kept-for-gang"  # ahead: the job that it would delay
+    UNFIT = "unfit"  # detail: the instance's own words
+    JOBS_FAILED = "jobs-failed"  # jobs: that failed there and did well elsewhere
+    EXCESS = "excess"  # units, target: what the market holds, and is declared to
+    OLD_GENERATION = "old-generation"  # was, now
+    ROLL = "roll"  # was, now: and a user wants it at once
     TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough
 
 
@@ -190,6 +195,20 @@ class Release(_Act):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leave(_Act):
+    """Tell an instance of the standing fleets to give back what it runs (`job_id`, under `epoch`) and to power off.
+
+    `fault`: what is to be written down against it.
+    """
+
+    instance_id: str
+    reason: Reason
+    job_id: str | None = None
+    epoch: int = 0
+    fault: FaultKind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stay(_Act):
     """The job stays where it is. Changes nothing; says why."""
 
@@ -219,6 +238,7 @@ Action = (
     | DropDrills
     | Hold
     | Launch
+    | Leave
     | Release
     | Stay
     | Refuse

@@ -26,7 +26,8 @@ Want = tuple[int, str | None, float, int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a job asks of free capacity. `last`: the instance that it lost last, if it was preempted there.
+    """What a job asks of free capacity. `avoid`: the instance that it lost last, if it was preempted there, and those
+    that failed it: it returns to one of them rather than wait, but to any other one first.
 
     `known`: its hours by type, as far as they have been worked out.
     """
@@ -34,7 +35,7 @@ class Ask:
     job: JobView
     critical: bool
     prefer: Market
-    last: str | None
+    avoid: frozenset[str] = frozenset()
     known: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property

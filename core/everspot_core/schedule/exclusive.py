@@ -153,8 +153,8 @@ class Exclusive:
         best: tuple[_Merit, _Group, InstanceView] | None = None
         for group in able:
             for (market, shaky, reserved), members in group.free.items():
-                for instance in _first_two(members, ask.last):
-                    again = instance.instance_id == ask.last
+                for instance in _first_two(members, ask.avoid):
+                    again = instance.instance_id in ask.avoid
                     kept = reserved is not ask.critical and market is Market.ON_DEMAND
                     suits = ask.suits(market, again)
                     merit = (shaky, *suits, kept, group.shape, market, instance.instance_id)
@@ -193,9 +193,13 @@ class Exclusive:
                 self._group(instance).ends.append(done_after(holder, instance, self._view.tick))
 
 
-def _first_two(members: dict[str, InstanceView], last: str | None) -> Iterable[InstanceView]:
-    """The first member, and the first one that is not the last owner."""
+def _first_two(members: dict[str, InstanceView], avoid: frozenset[str]) -> Iterable[InstanceView]:
+    """The first of those to be avoided, and the first other one."""
+    avoided = False
     for instance in members.values():
-        yield instance
-        if instance.instance_id != last:
+        if instance.instance_id not in avoid:
+            yield instance
             return
+        if not avoided:
+            avoided = True
+            yield instance

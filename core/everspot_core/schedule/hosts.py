@@ -155,11 +155,11 @@ class Kinds:
         """All of a kind."""
         return sorted({n for n in self._names[kind] if self._kind.get(n) == kind})
 
-    def first(self, kind: Kind, but: str | None) -> str | None:
-        """The first of a kind, `but` one; None if there is no other."""
+    def first(self, kind: Kind, but: frozenset[str]) -> str | None:
+        """The first of a kind, `but` some; None if there is no other."""
         names = self._names[kind]
         while names and self._kind.get(names[0]) != kind:
             heappop(names)
-        if names and names[0] != but:
+        if names and names[0] not in but:
             return names[0]
-        return next((n for n in self.members(kind) if n != but), None)
+        return next((n for n in self.members(kind) if n not in but), None)

@@ -126,21 +126,22 @@ class Shared:
         return host
 
     def _one(self, ask: Ask, wanted: Room) -> list[Host]:
-        """The best of the best bin that lends; the instance that the job lost last only if that is better still."""
-        places = [(_rough(ask, b, again=False), 1, b) for b in self._kinds.bins if b.gpus >= wanted[0]]
-        last = self._hosts.get(ask.last or "")
-        if last is not None and not last.closed and fits(ask.need, last.shape):
-            places.append((_rough(ask, last.kind().bin, again=True), 0, last.kind().bin))
-        for _, other, where in sorted(places):
-            for host in self._others(ask, wanted, where) if other or last is None else [last]:
+        """The best of the best bin that lends; an instance that the job avoids only if that is better still."""
+        places = [(_rough(ask, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= wanted[0]]
+        for name in ask.avoid:
+            host = self._hosts.get(name)
+            if host is not None and not host.closed and fits(ask.need, host.shape):
+                places.append((_rough(ask, host.kind().bin, again=True), name, host.kind().bin))
+        for _, name, where in sorted(places):
+            for host in [self._hosts[name]] if name else self._others(ask, wanted, where):
                 if host.lends(wanted, ask.hours(record_of(host.instance).instance_type)):
                     return [host]
         return []
 
     def _others(self, ask: Ask, wanted: Room, where: Bin) -> Iterator[Host]:
-        """One of each kind, the best fit first; never the instance that the job lost last."""
+        """One of each kind, the best fit first; never an instance that the job avoids."""
         for kind in _by_fit(wanted, self._roomy(ask, wanted, where)):
-            name = self._kinds.first(kind, ask.last)
+            name = self._kinds.first(kind, ask.avoid)
             if name is not None:
                 yield self._hosts[name]
 

@@ -132,10 +132,17 @@ def _preference(job: JobView, view: ClusterView, now: datetime) -> Verdict:
 
 
 def _ask(job: JobView, prefer: Market) -> Ask:
+    return Ask(job=job, critical=critical(job), prefer=prefer, avoid=_avoided(job))
+
+
+def _avoided(job: JobView) -> frozenset[str]:
     record = job.record
-    preempted = record is not None and record.last_reason is not None and record.last_reason.preemption
-    last = record.last_owner if record is not None and preempted else None
-    return Ask(job=job, critical=critical(job), prefer=prefer, last=last)
+    if record is None:
+        return frozenset()
+    avoided = {*record.failed_on, *record.unstarted}
+    if record.last_owner is not None and record.last_reason is not None and record.last_reason.preemption:
+        avoided.add(record.last_owner)
+    return frozenset(avoided)
 
 
 def _launched(

@@ -22,6 +22,7 @@ from everspot_core.schedule.actions import (
     Why,
 )
 from everspot_core.schedule.elastic import stretch
+from everspot_core.schedule.leaving import leave
 from everspot_core.schedule.limits import end_of_waiting, spent_budget
 from everspot_core.schedule.place import place
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
@@ -40,6 +41,7 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
     desk.stop_owners()
     desk.settle_drills()
     desk.end_waiting_jobs()
+    desk.let_go()
     placed = place(
         jobs=[j for j in desk.jobs.values() if j.state is JobState.PENDING and j.job_id not in desk.touched_jobs],
         instances=[i for i in desk.instances.values() if i.instance_id not in desk.touched_instances],
@@ -206,6 +208,15 @@ class _Desk:
             owner = self.instances.get(record.owner or "")
             return owner is not None and owner.stopping
         return record.last_reason is Reason.DRILL and record.changed_at >= at
+
+    def let_go(self) -> None:
+        """Instances of the standing fleets that are broken, too many or old."""
+        untouched = [i for i in self.instances.values() if i.instance_id not in self.touched_instances]
+        for action in leave(untouched, self.view, self.now):
+            held = self.jobs.get(action.job_id or "")
+            if held is not None and held.job_id in self.touched_jobs:
+                continue  # the instance goes in the next plan, when what was decided of its job stands
+            self._do(action, job=action.job_id, instance=action.instance_id)
 
     def end_waiting_jobs(self) -> None:
         """Waiting jobs that are cancelled or out of budget are ended."""

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSubmission
-from everspot_core.manifest import Limits
+from everspot_core.manifest import Limits, Standing
 from everspot_core.records import (
     Assignment,
+    FaultRecord,
     InstanceRecord,
     InstanceState,
     JobRecord,
@@ -178,12 +179,23 @@ class InstanceView:
             and self.record.state in (InstanceState.READY, InstanceState.BUSY)
             and not (self.stale or self.gone or self.doomed or self.notified)
             and not (self.assignment is not None and self.assignment.doomed)
+            and not self.leaving
         )
 
     @property
     def stopping(self) -> bool:
         """It has been told to stop what it runs."""
-        return self.assignment is not None and self.assignment.order is Order.STOP
+        return self.assignment is not None and self.assignment.order is not Order.RUN
+
+    @property
+    def leaving(self) -> bool:
+        """It has been told to power off once it has nothing to do."""
+        return self.assignment is not None and self.assignment.order is Order.LEAVE
+
+    @property
+    def reports(self) -> bool:
+        """It is there, and its heartbeat goes on."""
+        return self.record is not None and not (self.stale or self.gone or self.record.state is InstanceState.GONE)
 
 
 class PoolKey(NamedTuple):
@@ -242,7 +254,10 @@ class ClusterView:
     `pools`: where the plan may launch instances of its own; empty: there is only the standing fleet. `unions`: how
     several pools have behaved together, up while any of them is. `usage`: by team,
     what it has used of late (dollars, decayed); `shares`: by team, its weight, 1 where not named. `tick`: the plan is
-    asked again after so long at the latest. `shared`: whether an instance can hold several jobs.
+    asked again after so long at the latest. `shared`: whether an instance can hold several jobs. `standing`: what the
+    standing fleets are declared to hold, if that is known and has stood for a while. `generation`: of the declaration;
+    empty where instances of different ones are not to be told apart. `rolling`: busy instances of others are to go too.
+    `booting`: instances that were launched and have not reported yet. `faults`: instances that were of no use.
     """
 
     jobs: tuple[JobView, ...] = ()
@@ -256,3 +271,8 @@ class ClusterView:
     shares: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
     tick: timedelta = timedelta(seconds=5)
     shared: bool = False
+    standing: Standing | None = None
+    generation: str = ""
+    rolling: bool = False
+    booting: int = 0
+    faults: tuple[FaultRecord, ...] = ()

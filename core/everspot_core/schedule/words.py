@@ -11,6 +11,7 @@ from everspot_core.schedule.actions import (
     Finish,
     Hold,
     Launch,
+    Leave,
     Refuse,
     Release,
     Stay,
@@ -69,6 +70,11 @@ _BECAUSE = {
     Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
     Why.NEEDED_NO_MORE: "no job needs it",
     Why.KEPT_FOR_GANG: "what is free is promised to {ahead}, which is ahead of it and would have to wait longer",
+    Why.UNFIT: "it is not fit for jobs: {detail}",
+    Why.JOBS_FAILED: "{jobs} failed there, and did well elsewhere",
+    Why.EXCESS: "its market holds {units} units, and is declared to hold {target}",
+    Why.OLD_GENERATION: "it is of generation {was}, the cluster is declared as {now}",
+    Why.ROLL: "it is of generation {was}, the cluster is declared as {now}, and busy ones are to be replaced too",
     Why.TOO_FEW_FREE: "it needs {nodes} instances at once, and fewer of the {present} that could hold it are free",
 }
 
@@ -111,6 +117,8 @@ def _deed(action: Action) -> str:
         case Launch():
             kind = f"{action.instance_type}, {action.zone}, {action.market.value}"
             return f"launch {action.count} instance(s) for {action.job_id} ({kind})"
+        case Leave():
+            return f"let {action.instance_id} go"
         case Release():
             return f"release {action.instance_id}"
         case Stay():

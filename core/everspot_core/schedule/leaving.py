@@ -1,0 +1,203 @@
+"""Which instances of the standing fleets are told to leave: broken ones, those beyond the target, those that are old.
+
+An instance that leaves gives back what it runs and powers itself off; the fleet brings another only where it is below
+its target. So everything here is bounded by what the fleet holds now:
+
+- *Broken* ones go first, but not more than CORDONS of a kind and type at once: where each new machine is broken like
+  the last, it is the image or the type, and replacing them would go on for ever.
+- *Excess* goes only while it is idle, only as far as the units that are left still make the target, and only once
+  everything that the fleet was last asked for has had the time to arrive.
+- *Old* ones (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
+  last one has been replaced. Idle ones go by themselves, busy ones when their job leaves them, or at once when that was
+  asked for.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from math import ceil
+
+from everspot_core.manifest import Standing
+from everspot_core.records import FaultKind, InstanceRecord, InstanceState, JobState, Market, Reason, Role
+from everspot_core.schedule.actions import Leave, Why
+from everspot_core.schedule.capacity import is_free
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+
+SHARE = 4
+"""One in so many instances is replaced at a time, and one at the least."""
+YOUNG = timedelta(minutes=5)
+"""An instance is not let go as excess before this age, in market time: the declaration may still be on its way."""
+CORDONS = 2
+"""Broken instances of one kind of fault and one type that are sent away within CORDON_WINDOW."""
+CORDON_WINDOW = timedelta(hours=1)
+JOBS_TO_CORDON = 2
+"""Different jobs that must have failed on an instance, and done well elsewhere, for it to be at fault."""
+
+
+def leave(instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> list[Leave]:
+    """Who leaves of `instances`, those of which nothing else has been decided, and why. At most one action each."""
+    desk = _Desk(sorted(instances, key=lambda i: i.instance_id), view, now)
+    return [*desk.broken(), *desk.excess(), *desk.old()]
+
+
+class _Desk:
+    """One round of letting go. `gone`: those that it has sent away so far."""
+
+    def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
+        self.view, self.now = view, now
+        self.mine = [i for i in instances if _agent(i) is not None and _stays(i)]
+        self.records = {j.job_id: j.record for j in view.jobs}
+        self.gone: set[str] = set()
+
+    def _send(self, instance: InstanceView, reason: Reason, why: Why, fault: FaultKind | None, **figures: str) -> Leave:
+        self.gone.add(instance.instance_id)
+        given = instance.assignment
+        return Leave(
+            instance_id=instance.instance_id,
+            job_id=given.job_id if given is not None else None,
+            epoch=given.epoch if given is not None else 0,
+            reason=reason,
+            fault=fault,
+            why=why,
+            figures=dict(figures),
+        )
+
+    def broken(self) -> Iterator[Leave]:
+        """Those that found themselves unfit, and those that fail one job after the other."""
+        sent = Counter(
+            (f.kind, f.instance_type) for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.kind.cordons
+        )
+        failed = _failed_on(self.view.jobs)
+        for instance in self.mine:
+            record = _agent(instance)
+            assert record is not None  # noqa: S101 - by the choice of `mine`
+            jobs = failed.get(instance.instance_id, [])
+            if record.state is InstanceState.CORDONED:
+                fault, why, figures = fault_of(record), Why.UNFIT, {"detail": record.detail or "it says no more"}
+            elif len(jobs) >= JOBS_TO_CORDON:
+                fault, why, figures = FaultKind.JOBS, Why.JOBS_FAILED, {"jobs": ", ".join(jobs)}
+            else:
+                continue
+            if sent[fault, record.instance_type] < CORDONS:
+                sent[fault, record.instance_type] += 1
+                yield self._send(instance, Reason.CORDON, why, fault, **figures)
+
+    def excess(self) -> Iterator[Leave]:
+        """Idle instances without which a market still has its target: of old generations first, the youngest last."""
+        standing = self.view.standing
+        if standing is None:
+            return
+        for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
+            held = [i for i in self.mine if self._counts(i, market)]
+            units = sum(weight(standing, i) for i in held)
+            for instance in sorted(held, key=self._worth):
+                left = units - weight(standing, instance)
+                if left < target or not self._idle(instance) or self._young(instance):
+                    continue
+                yield self._send(instance, Reason.RELEASE, Why.EXCESS, None, units=f"{units:g}", target=f"{target:g}")
+                units = left
+
+    def old(self) -> Iterator[Leave]:
+        """A share of those of another generation, as far as the last share has been replaced."""
+        if not self.view.generation:
+            return
+        held = [i for i in self.mine if i.instance_id not in self.gone and i.reports]
+        budget = max(1, len(held) // SHARE) - self._on_the_move(held)
+        aged = [i for i in held if _is_old(i, self.view.generation)]
+        # One that is in nobody's way goes before one that has to give its job back.
+        for instance in sorted(aged, key=lambda i: (not self._idle(i), _booted(i), i.instance_id)):
+            if budget < 1 or not (self._idle(instance) or self.view.rolling):
+                return
+            budget -= 1
+            why = Why.OLD_GENERATION if self._idle(instance) else Why.ROLL
+            record = _agent(instance)
+            was = record.generation if record is not None else ""
+            yield self._send(instance, Reason.ROLL, why, None, was=was, now=self.view.generation)
+
+    def _on_the_move(self, held: list[InstanceView]) -> int:
+        """Instances that are leaving, and those that the fleets lack or that have not reported yet."""
+        leaving = sum(1 for i in self.view.instances if i.leaving and not i.gone) + len(self.gone)
+        standing = self.view.standing
+        if standing is None:
+            return leaving + self.view.booting
+        missing = 0
+        for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
+            weights = [weight(standing, i) for i in held if self._counts(i, market)]
+            missing += max(0, ceil((target - sum(weights)) / min(weights, default=1.0)))
+        return max(leaving, missing, self.view.booting)
+
+    def _counts(self, instance: InstanceView, market: Market) -> bool:
+        """Whether it is one of those that the market's fleet is known to hold: there, reporting, and staying."""
+        record = _agent(instance)
+        here = instance.reports and instance.instance_id not in self.gone
+        return here and record is not None and record.market is market
+
+    def _idle(self, instance: InstanceView) -> bool:
+        """It has nothing, by the store's word: its own may be as old as its heartbeat."""
+        record = _agent(instance)
+        busy = record is None or record.state is InstanceState.BUSY
+        return instance.idle and (not busy or is_free(instance, self.records))
+
+    def _young(self, instance: InstanceView) -> bool:
+        return self.now - (instance.launched_at or _booted(instance)) < YOUNG
+
+    def _worth(self, instance: InstanceView) -> tuple[bool, bool, bool, float, str]:
+        """The least worth goes first: what takes no jobs, what is about to be taken, what is old, what is small."""
+        record = _agent(instance)
+        idle = record is not None and record.state is InstanceState.READY
+        standing = self.view.standing
+        size = weight(standing, instance) if standing is not None else 1.0
+        old = _is_old(instance, self.view.generation)
+        return idle, not instance.recommended_away, not old, size, instance.instance_id
+
+
+def weight(standing: Standing, instance: InstanceView) -> float:
+    """How many units of its fleet the instance is."""
+    record = instance.record
+    return standing.weights.get(record.instance_type, 1.0) if record is not None else 1.0
+
+
+def fault_of(record: InstanceRecord) -> FaultKind:
+    """What an instance that found itself unfit suffers from, by its own words."""
+    words = record.detail.lower()
+    return FaultKind.GPUS if "gpu" in words or "cuda" in words else FaultKind.DISK
+
+
+def _agent(instance: InstanceView) -> InstanceRecord | None:
+    record = instance.record
+    return record if record is not None and record.role is Role.AGENT else None
+
+
+def _stays(instance: InstanceView) -> bool:
+    """It is there for all jobs, and nothing has ended it or is about to."""
+    doomed = instance.doomed or (instance.assignment is not None and instance.assignment.doomed) or instance.notified
+    return instance.launched_for is None and not (instance.gone or doomed or instance.leaving)
+
+
+def _is_old(instance: InstanceView, generation: str) -> bool:
+    """Of another generation. One that names none is of a time, or a kind of cluster, that knows none."""
+    record = instance.record
+    return bool(generation) and record is not None and record.generation not in ("", generation)
+
+
+def _booted(instance: InstanceView) -> datetime:
+    record = _agent(instance)
+    assert record is not None  # noqa: S101 - asked of agents that have reported only
+    return record.booted_at
+
+
+def _failed_on(jobs: Iterable[JobView]) -> dict[str, list[str]]:
+    """By instance, the jobs that failed there through no fault of their own, as far as one can see: those that have
+    come further elsewhere since. A job that fails wherever it goes says nothing against any machine."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for job in sorted(jobs, key=lambda j: j.job_id):
+        record = job.record
+        if record is None or len(record.failed_on) != 1:
+            continue
+        well = record.state is JobState.SUCCEEDED or (
+            record.state is JobState.RUNNING and record.progress.step > record.failed_step
+        )
+        elsewhere = record.owner or record.last_owner
+        if well and elsewhere not in record.failed_on:
+            found[record.failed_on[0]].append(job.job_id)
+    return found

@@ -18,6 +18,7 @@ from everspot_core.schedule import (
     Finish,
     Hold,
     Launch,
+    Leave,
     Refuse,
     Release,
     Stay,
@@ -29,6 +30,7 @@ from everspot_core.schedule import (
 from everspot_core.schedule.words import UNSCHEDULABLE, because
 from everspot_store import Store, StoreDenied
 
+from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
 from everspot_scheduler.observe import Observation
 
@@ -46,8 +48,8 @@ class Outcome(Enum):
 class Actor:
     """The scheduler's hand. Every method raises the store's errors; what was written until then stands."""
 
-    def __init__(self, store: Store, history: History) -> None:
-        self._store, self._history = store, history
+    def __init__(self, store: Store, history: History, faults: Faults) -> None:
+        self._store, self._history, self._faults = store, history, faults
         self._dropped: set[str] = set()
 
     def forget_dropped(self, seen: Observation) -> None:
@@ -55,6 +57,10 @@ class Actor:
         self._dropped &= set(seen.drills)
         for name in self._dropped:
             del seen.drills[name]
+
+    def has_nothing_to_write(self, action: Action, seen: Observation) -> bool:
+        """Whether the action only says what is known already."""
+        return isinstance(action, Stay) or (isinstance(action, Hold) and _held_detail(action, seen) is None)
 
     def carry_out(self, action: Action, seen: Observation) -> Outcome:
         """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
@@ -79,6 +85,8 @@ class Actor:
                 return self._stop(action, seen)
             case Doom():
                 return self._doom(action, seen)
+            case Leave():
+                return self._leave(action, seen)
             case Expire():
                 return self._expire(action, seen)
             case Finish():
@@ -125,6 +133,8 @@ class Actor:
     def _clear(self, action: Clear, seen: Observation) -> Outcome:
         old = seen.assignments[action.instance_id].value
         empty = Assignment(instance_id=action.instance_id, doomed=old.doomed, changed_at=self._store.clock.now())
+        if old.order is Order.LEAVE:  # until it is gone
+            empty = empty.model_copy(update={"order": old.order, "reason": old.reason})
         return _outcome(self._write_assignment(empty, seen))
 
     def _stop(self, action: Stop, seen: Observation) -> Outcome:
@@ -144,6 +154,16 @@ class Actor:
         if old.job_id is not None:
             update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
         return _outcome(self._write_assignment(old.model_copy(update=update), seen))
+
+    def _leave(self, action: Leave, seen: Observation) -> Outcome:
+        """The fault first: an instance that has left has no record that tells why."""
+        if action.fault is not None:
+            self._faults.note(seen.instances[action.instance_id].value, action.fault, because(action))
+        now = self._store.clock.now()
+        found = seen.assignments.get(action.instance_id)
+        old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
+        told = {"order": Order.LEAVE, "reason": action.reason, "deadline": None, "changed_at": now}
+        return _outcome(self._write_assignment(old.model_copy(update=told), seen))
 
     def _expire(self, action: Expire, seen: Observation) -> Outcome:
         held = seen.records[action.job_id].value
@@ -177,13 +197,8 @@ class Actor:
 
     def _hold(self, action: Hold, seen: Observation) -> Outcome:
         """A job that cannot run anywhere says so in its record, and says so no more when that is over."""
-        old = seen.records.get(action.job_id)
-        said = old.value.detail if old else ""
-        if action.why is Why.NO_TYPE_FITS:
-            detail = UNSCHEDULABLE + because(action)
-        else:
-            detail = "" if said.startswith(UNSCHEDULABLE) else said
-        if detail == said:
+        old, detail = seen.records.get(action.job_id), _held_detail(action, seen)
+        if detail is None:
             return Outcome.IDLE
         now = self._store.clock.now()
         record = old.value if old else lease.pending(action.job_id, now)
@@ -207,6 +222,17 @@ class Actor:
             return False
         seen.assignments[name] = written
         return True
+
+
+def _held_detail(action: Hold, seen: Observation) -> str | None:
+    """What the record of a job that waits is to say; None: it says so."""
+    old = seen.records.get(action.job_id)
+    said = old.value.detail if old else ""
+    if action.why is Why.NO_TYPE_FITS:
+        detail = UNSCHEDULABLE + because(action)
+    else:
+        detail = "" if said.startswith(UNSCHEDULABLE) else said
+    return None if detail == said else detail
 
 
 def _outcome(written: bool) -> Outcome:

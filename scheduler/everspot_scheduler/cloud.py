@@ -25,8 +25,8 @@ class Phase(StrEnum):
 class CloudInstance:
     """An instance of the cluster as its cloud describes it. Times are market time, as the API states them.
 
-    `ended_at`: when it ceased to cost money, if the API states it. `interrupted`: whether the cloud took it; None while
-    the API does not say who ended it.
+    `image`: of the machine, as the cloud names it. `ended_at`: when it ceased to cost money, if the API states it.
+    `interrupted`: whether the cloud took it; None while the API does not say who ended it.
     """
 
     instance_id: str
@@ -35,6 +35,7 @@ class CloudInstance:
     market: Market
     role: Role
     launched_at: datetime
+    image: str = ""
     phase: Phase = Phase.ALIVE
     ended_at: datetime | None = None
     interrupted: bool | None = None

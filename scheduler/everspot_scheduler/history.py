@@ -13,6 +13,7 @@ from everspot_store.errors import KeyTaken
 from pydantic import JsonValue
 
 from everspot_scheduler.observe import Observation
+from everspot_scheduler.together import side_by_side
 
 WRITER = "scheduler"
 _NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventKind.CANCELLED: 2}
@@ -69,14 +70,20 @@ class History:
 
     def make_up(self, seen: Observation) -> None:
         """Tell what the records show to have happened, and what this scheduler has not told itself."""
-        for name, found in seen.records.items():
-            record = found.value
-            if record.state.owned and (name, record.epoch, EventKind.ASSIGNED) not in self._told:
-                given = seen.assignments.get(record.owner or "")
-                mine = given is not None and given.value.job_id == name and given.value.epoch == record.epoch
-                at = given.value.changed_at if given is not None and mine else record.changed_at
-                there = seen.instances.get(record.owner or "")
-                self.assigned(record, at, there.value if there is not None else None)
-            # An epoch that was spent without an owner has had no beat, and lost nothing.
-            if record.state is JobState.PENDING and record.last_reason is Reason.LOST and record.beat > 0:
-                self.lost(record, record.epoch, "expired")
+        records = [found.value for found in seen.records.values()]
+        self._told = {told for told in self._told if told[0] in seen.records}
+        begun = [r for r in records if r.state.owned and (r.job_id, r.epoch, EventKind.ASSIGNED) not in self._told]
+        side_by_side(lambda record: self._make_up_assigned(record, seen), begun)
+        # An epoch that was spent without an owner has had no beat, and lost nothing.
+        lost = [r for r in records if r.state is JobState.PENDING and r.last_reason is Reason.LOST and r.beat > 0]
+        side_by_side(
+            lambda record: self.lost(record, record.epoch, "expired"),
+            [r for r in lost if (r.job_id, r.epoch, EventKind.LOST) not in self._told],
+        )
+
+    def _make_up_assigned(self, record: JobRecord, seen: Observation) -> None:
+        given = seen.assignments.get(record.owner or "")
+        mine = given is not None and given.value.job_id == record.job_id and given.value.epoch == record.epoch
+        at = given.value.changed_at if given is not None and mine else record.changed_at
+        there = seen.instances.get(record.owner or "")
+        self.assigned(record, at, there.value if there is not None else None)

@@ -14,12 +14,13 @@ from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import EndRecord, LaunchRecord, Market, PricePoint
+from everspot_core.records import EndRecord, Event, JobRecord, JobState, LaunchRecord, Market, PricePoint
 from everspot_core.schedule import Spent
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.cloud import Cloud, CloudInstance, Phase
 from everspot_scheduler.facts import Facts
+from everspot_scheduler.together import side_by_side
 
 GRACE = timedelta(seconds=90)
 """How long, in real time, an instance's end waits for the moment that the cloud states, before ours stands in."""
@@ -35,17 +36,22 @@ class Ledger:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
-        self._manifest = manifest
-        self.catalogue: Catalogue = builtin().with_types(manifest.instance_types)
-        self._table_read: timedelta | None = None
-        self._declared = {t.name for t in manifest.instance_types}
+        self.declare(manifest.instance_types)
         self.launches: dict[str, LaunchRecord] = {}
         self.ends: dict[str, EndRecord] = {}
         self._points: dict[tuple[str, str, Market, datetime], PricePoint] = {}
         self._priced: dict[tuple[str, str], datetime] = {}
         self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
         self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer tells of
+        self._histories: dict[str, tuple[_Standing, list[Event]]] = {}
         self._loaded = False
+
+    def declare(self, types: Iterable[InstanceType]) -> None:
+        """These are the types declared in place, from now on."""
+        self._types = list(types)
+        self._table_read: timedelta | None = None  # the price table is put on top anew
+        self._declared = {t.name for t in self._types}
+        self.catalogue: Catalogue = builtin().with_types(self._types)
 
     def load(self) -> None:
         """Read what is written already, once; the price table every hour."""
@@ -69,7 +75,7 @@ class Ledger:
         except BadDocument as error:
             _log.error("%s: the catalogue's own prices are used", error)
             return
-        self.catalogue = priced(builtin(), table).with_types(self._manifest.instance_types)
+        self.catalogue = priced(builtin(), table).with_types(self._types)
 
     def types(self) -> tuple[InstanceType, ...]:
         """The types that this cluster may bring: those declared in place, and those that it has had."""
@@ -78,8 +84,12 @@ class Ledger:
 
     def note_instances(self, facts: Facts) -> None:
         """Write the launches and ends that the last description, and the events so far, tell of."""
+        new = [i for n, i in facts.described.items() if n not in self.launches]
+        side_by_side(self._note_launch, new)
+        first = {(i.instance_type, i.zone): i for i in sorted(new, key=lambda i: i.launched_at, reverse=True)}
+        for instance in first.values():
+            self._note_catalogue_price(self.launches[instance.instance_id])
         for instance in facts.described.values():
-            self._note_launch(instance)
             if instance.phase is not Phase.ALIVE and instance.instance_id not in self.ends:
                 self._note_end(instance, facts)
         for name in sorted(set(self.launches) - set(self.ends) - set(facts.described)):
@@ -87,19 +97,17 @@ class Ledger:
 
     def _note_launch(self, instance: CloudInstance) -> None:
         name = instance.instance_id
-        if name in self.launches:
-            return
         launch = LaunchRecord(
             instance_id=name,
             instance_type=instance.instance_type,
             zone=instance.zone,
             market=instance.market,
             role=instance.role,
+            image=instance.image,
             launched_at=instance.launched_at,
         )
         self._store.launches.create(name, launch)  # None: another scheduler has written the same
         self.launches[name] = launch
-        self._note_catalogue_price(launch)
 
     def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
         """Write the end once both its moment and its author are known, or when the grace for them has passed."""
@@ -170,8 +178,8 @@ class Ledger:
 
     def _note_catalogue_price(self, launch: LaunchRecord) -> None:
         """The on-demand price of the instance's type, by the catalogue, unless the same is noted for its zone."""
-        price = self.catalogue.on_demand(launch.instance_type, self._region)
         pool = (launch.instance_type, launch.zone, Market.ON_DEMAND)
+        price = self.catalogue.on_demand(launch.instance_type, self._region)
         if price is None or any(
             k[:3] == pool and p.usd_per_hour == price.usd_per_hour for k, p in self._points.items()
         ):
@@ -192,13 +200,21 @@ class Ledger:
             self._store.add_price(point)
             self._points[_key(point)] = point
 
-    def spent(self, submissions: Iterable[JobSubmission]) -> dict[str, Spent]:
-        """What these jobs have used so far, by the rules of the bill."""
+    def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
+        """What these jobs have used so far, by the rules of the bill.
+
+        A job's events are read once for each change of its owner or state: between them only time passes. One that has
+        never had an owner has used nothing.
+        """
         prices, now = PriceBook(self._points.values(), self.catalogue), self._store.clock.now()
+        begun = {s.job_id: (s, r) for s, r in jobs if r is not None and r.epoch > 0}
+        self._histories = {job: known for job, known in self._histories.items() if job in begun}
+        stale = [r for job, (_, r) in begun.items() if self._histories.get(job, (None,))[0] != _standing(r)]
+        side_by_side(self._read_history, stale)
         found = {}
-        for submission in submissions:
+        for job, (submission, _) in begun.items():
             used = spent_by(
-                self._store.events(submission.job_id),
+                self._histories[job][1],
                 submitted_at=submission.submitted_at,
                 now=now,
                 launches=self.launches,
@@ -206,8 +222,11 @@ class Ledger:
                 prices=prices,
                 catalogue=self.catalogue,
             )
-            found[submission.job_id] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
+            found[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return found
+
+    def _read_history(self, record: JobRecord) -> None:
+        self._histories[record.job_id] = _standing(record), self._store.events(record.job_id, brief=True)
 
 
 def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
@@ -224,6 +243,14 @@ def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
     ledger.note_instances(facts)
     ledger.note_prices(cloud)
     return ledger
+
+
+_Standing = tuple[int, JobState, str | None]
+
+
+def _standing(record: JobRecord) -> _Standing:
+    """What a job's attempts begin and end with."""
+    return record.epoch, record.state, record.owner
 
 
 def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:

@@ -15,16 +15,23 @@ from everspot_core.schedule import Hold, Spent, Why, plan, say
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.act import Actor, Outcome
-from everspot_scheduler.cloud import Cloud, Message, MessageKind, Phase, Trouble
+from everspot_scheduler.cloud import Cloud, CloudInstance, Message, MessageKind, Phase, Trouble
+from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
+from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.losses import Losses
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import Pace
+from everspot_scheduler.retire import Retirement
+from everspot_scheduler.together import side_by_side
 
-BEAT = timedelta(seconds=10)
+BEAT = timedelta(seconds=20)
 NAP = timedelta(milliseconds=250)  # how soon a message or a request to stop ends the wait for the next tick
+QUIET_TICKS = 12
+"""After so many ticks in which nothing has changed but heartbeats the next ones are QUIET_FACTOR times as far apart."""
+QUIET_FACTOR = 2
 _ROUNDS = 4  # plans per tick: clearing an instance and using it again need not wait for each other
 _log = logging.getLogger(__name__)
 
@@ -33,19 +40,24 @@ class Scheduler:
     """One scheduler of a cluster. There may be others at the same time."""
 
     def __init__(self, store: Store, manifest: Manifest, cloud: Cloud, scheduler_id: str) -> None:
-        self._store, self._cloud, self._tick_every = store, cloud, manifest.limits.tick_every
-        self._observer = Observer(store, manifest)
+        self._store, self._cloud = store, cloud
+        self._declaration = Declaration(store, manifest)
+        self._observer = Observer(store, self._declaration)
         self._history = History(store)
         self._losses = Losses(store)
-        self._actor = Actor(store, self._history)
+        self._faults = Faults(store)
+        self._actor = Actor(store, self._history, self._faults)
+        self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
         seconds = timedelta(seconds=1)
-        self._describe = Pace(max(5 * seconds, 2 * self._tick_every))
-        self._prices = Pace(max(15 * seconds, 6 * self._tick_every))
-        self._budgets = Pace(max(10 * seconds, 2 * self._tick_every))
+        tick = manifest.limits.tick_every
+        self._describe = Pace(max(5 * seconds, 2 * tick))
+        self._prices = Pace(max(15 * seconds, 6 * tick))
+        self._budgets = Pace(max(10 * seconds, 2 * tick))
         self._beat = Pace(BEAT)
         self._spent: dict[str, Spent] = {}
         self._held: dict[str, Why] = {}
+        self._digest, self._quiet, self._loaded = 0, 0, False
         self._me = SchedulerBeat(scheduler_id=scheduler_id, started_at=store.clock.now(), updated_at=store.clock.now())
 
     def run(self, stopped: Callable[[], bool]) -> None:
@@ -57,10 +69,10 @@ class Scheduler:
                 self.tick()
                 failures = 0
             except Exception as error:
-                failures = min(failures + 1, 4)
+                failures, self._quiet = min(failures + 1, 4), 0
                 self._report(error)
-            pause = self._tick_every * 2**failures if failures else self._tick_every
-            self._wait(began + pause, stopped)
+            slower = 2**failures if failures else QUIET_FACTOR if self._quiet >= QUIET_TICKS else 1
+            self._wait(began + slower * self._declaration.limits.tick_every, stopped)
 
     def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
         clock = self._store.clock
@@ -81,8 +93,10 @@ class Scheduler:
         Raises:
             StoreError: if the store failed. What was written until then stands, and the next tick goes on from it.
         """
-        self._ledger.load()
+        self._load()
         self._listen()
+        if self._declaration.refresh():
+            self._ledger.declare(self._declaration.types)
         seen = self._observer.look()
         self._actor.forget_dropped(seen)
 
@@ -94,9 +108,24 @@ class Scheduler:
         self._facts.understand(known)
         self._decide(seen)
         self._ledger.note_instances(self._facts)
+        self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._ask(self._prices, lambda: self._ledger.note_prices(self._cloud), "reading spot prices")
         self._settle(seen, known)
+        self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
+        self._quiet, self._digest = self._quiet + 1 if seen.digest() == self._digest else 0, seen.digest()
+
+    def _load(self) -> None:
+        """Read what earlier schedulers have written, once, and prices now and then."""
+        self._ledger.load()
+        if not self._loaded:
+            self._faults.load()
+            self._loaded = True
+
+    def _late(self, instance: CloudInstance) -> bool:
+        """Whether an instance has lived for longer than it may take to report."""
+        lived = (instance.ended_at or self._store.clock.now()) - instance.launched_at
+        return self._store.clock.to_real(lived) >= self._declaration.limits.boot_deadline
 
     def _describe_instances(self) -> None:
         now = self._store.clock.monotonic()
@@ -108,10 +137,11 @@ class Scheduler:
         self._reckon(seen)
         losses = self._losses.of(seen.records)
         for _ in range(_ROUNDS):
-            view = self._observer.view(seen, self._facts, self._ledger, self._spent, losses)
+            view = self._observer.view(seen, self._facts, self._ledger, self._faults, self._spent, losses)
             actions = plan(view, self._store.clock.now())
             self._say_holds([a for a in actions if isinstance(a, Hold)])
-            outcomes = {self._actor.carry_out(action, seen) for action in actions}
+            acting = [a for a in actions if not self._actor.has_nothing_to_write(a, seen)]
+            outcomes = set(side_by_side(lambda action: self._actor.carry_out(action, seen), acting))
             if Outcome.LOST in outcomes or Outcome.DONE not in outcomes:
                 return
 
@@ -126,7 +156,7 @@ class Scheduler:
             budget = job.value.spec.budget
             state = seen.records[name].value.state if name in seen.records else JobState.PENDING
             if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
-                limited.append(job.value)
+                limited.append((job.value, seen.records[name].value if name in seen.records else None))
         self._spent = self._ledger.spent(limited)
 
     def _say_holds(self, holds: list[Hold]) -> None:

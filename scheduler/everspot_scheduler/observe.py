@@ -1,21 +1,32 @@
-"""Reads the store once and makes of it, and of the cloud's word, the view that the plan is made from."""
+"""Reads the store once and makes of it, and of the cloud's word, the view that the plan is made from.
+
+What a look costs depends on what lives and on what has changed: a listing for each table, a read for each document
+with a new ETag, many at a time. Of heartbeats the ETag tells that their instance lives; what they say is read when it
+could decide something.
+"""
 
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.job import JobSubmission
-from everspot_core.manifest import Manifest
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, Request
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Order, Request, Role
 from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, Spent
 from everspot_store import BadDocument, Store, Versioned
 
+from everspot_scheduler.cloud import Phase
+from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
+from everspot_scheduler.faults import Faults
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.staleness import Staleness
 
+BEATS_UNREAD = 6
+"""For so many beats the heartbeat of an instance that nothing is to be put on may stay unread."""
+_BRANCHES = 6
 _log = logging.getLogger(__name__)
 
 
@@ -40,44 +51,78 @@ class Observation:
         """Instances that hold a job's lease."""
         return {r.value.owner for r in self.records.values() if r.value.state.owned and r.value.owner}
 
+    def digest(self) -> int:
+        """Changes with everything that may call for a decision; heartbeats and progress do not."""
+        states = frozenset((name, r.value.state, r.value.epoch) for name, r in self.records.items())
+        told = frozenset((name, a.etag) for name, a in self.assignments.items())
+        wishes = (frozenset(self.cancels), frozenset(self.drills), self.draining)
+        return hash((states, told, wishes, frozenset(self.jobs), frozenset(self.instances)))
+
 
 class Observer:
-    """Looks at one cluster, tick by tick. Bounded: one listing per table, one read for each changed document."""
+    """Looks at one cluster, tick by tick. Raises the store's errors."""
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        self._store, self._limits = store, manifest.limits
+    def __init__(self, store: Store, declaration: Declaration) -> None:
+        self._store, self._declaration = store, declaration
         self._records, self._instances = Staleness(), Staleness()
+        self._pool = ThreadPoolExecutor(_BRANCHES, thread_name_prefix="everspot-look")
+        self._read_at: dict[str, timedelta] = {}
 
     def look(self) -> Observation:
         """Read the store.
 
         Assignments are read before records, records before jobs: what an assignment names has then been read after
-        it, so that a lease found to be over is over for good.
+        it, so that a lease found to be over is over for good, and no job is there whose record has been taken away.
 
         Raises:
             StoreError: if the store cannot be read; nothing is known then.
         """
-        store, clock, ttl = self._store, self._store.clock, self._limits.lease_ttl
+        store, clock, ttl = self._store, self._store.clock, self._declaration.limits.lease_ttl
+        beats = self._pool.submit(self._heartbeats)
+        cancels, drills = self._pool.submit(store.cancels.scan), self._pool.submit(store.drills.scan)
+        draining = self._pool.submit(self._draining)
         assignments = store.assignments.scan()
         before = clock.monotonic()
         records = store.records.scan()
         self._records.observe(records, before, clock.monotonic())
-        before = clock.monotonic()
-        instances = store.instances.scan()
-        self._instances.observe(instances, before, clock.monotonic())
+        jobs = store.jobs.scan()
+        listed, before, after = beats.result()
+        self._instances.observe({name: _Tag(etag) for name, etag in listed.items()}, before, after)
+        waiting = any(name not in records or records[name].value.state is JobState.PENDING for name in jobs)
         return Observation(
             assignments=dict(assignments),
             records=dict(records),
-            instances=instances,
-            cancels=store.cancels.scan(),
-            drills=dict(store.drills.scan()),
-            draining=self._draining(),
-            jobs=store.jobs.scan(),
+            instances=self._read_beats(listed, assignments, waiting),
+            cancels=cancels.result(),
+            drills=dict(drills.result()),
+            draining=draining.result(),
+            jobs=jobs,
             stale_records=self._records.stale(ttl),
             stale_instances=self._instances.stale(ttl),
             unreadable_jobs=store.jobs.unreadable | store.records.unreadable,
             unreadable_assignments=store.assignments.unreadable,
         )
+
+    def _heartbeats(self) -> tuple[dict[str, str], timedelta, timedelta]:
+        before = self._store.clock.monotonic()
+        return self._store.instances.etags(), before, self._store.clock.monotonic()
+
+    def _read_beats(
+        self, listed: Mapping[str, str], given: Mapping[str, Versioned[Assignment]], waiting: bool
+    ) -> dict[str, Versioned[InstanceRecord]]:
+        """The heartbeats: what they say now, where a job could be put there, else what they said lately."""
+        now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._declaration.limits.beat_every
+
+        def keep(name: str) -> bool:
+            lately = name in self._read_at and now - self._read_at[name] < unread
+            told = given.get(name)
+            busy = told is not None and told.value.job_id is not None and told.value.order is Order.RUN
+            return lately and (busy or not waiting)
+
+        found = self._store.instances.documents(listed, keep=keep)
+        current = {name: now for name, doc in found.items() if doc.etag == listed[name]}
+        self._read_at = {name: at for name, at in self._read_at.items() if name in found} | current
+        return found
 
     def _draining(self) -> bool:
         try:
@@ -91,6 +136,7 @@ class Observer:
         seen: Observation,
         facts: Facts,
         ledger: Ledger,
+        faults: Faults,
         spent: Mapping[str, Spent] | None = None,
         losses: Mapping[str, tuple[datetime, ...]] | None = None,
     ) -> ClusterView:
@@ -120,19 +166,32 @@ class Observer:
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
         names -= seen.unreadable_assignments
         names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
+        declared = self._declaration
+        alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         return ClusterView(
             jobs=jobs,
             instances=tuple(_instance(n, seen, facts, ledger) for n in sorted(names)),
             draining=seen.draining,
             types=ledger.types(),
-            limits=self._limits,
+            limits=declared.limits,
+            standing=declared.standing(),
+            generation=declared.generation(found.value for found in seen.instances.values()),
+            rolling=declared.rolling(),
+            booting=sum(i.instance_id not in seen.instances for i in alive),
+            faults=tuple(faults.known.values()),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    etag: str
 
 
 def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger) -> InstanceView:
     record = seen.instances[name].value if name in seen.instances else None
     last_word = record is not None and record.state is InstanceState.GONE
     forgotten = name in ledger.ends and name not in facts.described
+    launch = ledger.launches.get(name)
     return InstanceView(
         instance_id=name,
         record=record,
@@ -142,4 +201,5 @@ def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger) -> Ins
         doomed=facts.doomed(name),
         shaky=name in facts.shaky,
         deadline=facts.warned.get(name),
+        launched_at=launch.launched_at if launch is not None else None,
     )

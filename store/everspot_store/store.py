@@ -17,11 +17,13 @@ from everspot_core.records import (
     CheckpointHead,
     EndRecord,
     Event,
+    FaultRecord,
     InstanceRecord,
     JobRecord,
     LaunchRecord,
     PricePoint,
     Request,
+    RollRequest,
 )
 
 from everspot_store import code
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 _PRICES = "prices"
 _MANIFEST = "cluster"
 _DRAIN = "drain"
+_ROLL = "roll"
 _ROUNDS = 3
 TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
@@ -68,6 +71,8 @@ class Store:
         self.assignments = Table(control, "assignments", Assignment)
         self.launches = Table(control, "ledger/launches", LaunchRecord, memo)
         self.ends = Table(control, "ledger/ends", EndRecord, memo)
+        self.faults = Table(control, "faults", FaultRecord)
+        self.past_instances = Table(control, "ledger/instances", InstanceRecord)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
@@ -116,6 +121,14 @@ class Store:
             self._manifest = _read_manifest(self.control)
         return self._manifest
 
+    def read_manifest(self) -> Versioned[Manifest] | None:
+        """`cluster.json` as it is now: infrastructure may have written it anew.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        return Table(self.control, "", Manifest).get(_MANIFEST)
+
     def write_manifest(self, manifest: Manifest) -> None:
         """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""
         self.control.put(f"{_MANIFEST}.json", manifest.to_json())
@@ -142,6 +155,15 @@ class Store:
     def clear_drain(self) -> None:
         """Take the wish back."""
         self._root(Request).delete(_DRAIN)
+
+    def roll_request(self) -> RollRequest | None:
+        """The wish that busy instances of another generation than the one that it names are replaced too."""
+        found = Table(self.control, "", RollRequest).get(_ROLL)
+        return None if found is None else found.value
+
+    def request_roll(self, request: RollRequest) -> None:
+        """Ask for it; what was asked for before is forgotten."""
+        Table(self.control, "", RollRequest).put(_ROLL, request)
 
     # Jobs
 

@@ -19,7 +19,7 @@ from everspot_store.memo import Memo
 
 D = TypeVar("D", bound=Document)
 
-READERS = 32
+READERS = 64
 """Documents that are read at the same time: a read waits for the network and not for a core."""
 
 _log = logging.getLogger(__name__)
@@ -64,12 +64,23 @@ class Table(Generic[D]):
         A document that cannot be read is logged, left out, and named by `unreadable`, so that one bad one does not
         blind a scheduler.
         """
-        found, unreadable = self._current(self._list(under, wanted))
+        return self.documents(self._list(under, wanted), whole=not under and wanted is None)
+
+    def etags(self, under: str = "") -> dict[str, str]:
+        """The ETags of all documents by id, or of those whose id begins with `under`: one listing."""
+        return self._list(under, None)
+
+    def documents(
+        self, listed: Mapping[str, str], *, keep: Callable[[str], bool] | None = None, whole: bool = True
+    ) -> dict[str, Versioned[D]]:
+        """The documents of a listing; read are those that changed since this table read them last. Of these, the ones
+        that `keep` names are given as they were, with the ETag that they had. `whole`: what is not listed is gone."""
+        found, unreadable = self._current(listed, keep)
         with self._lock:
-            if under or wanted:
-                self._cache.update(found)
-            else:
+            if whole:
                 self._cache, self._unreadable = dict(found), frozenset(unreadable)
+            else:
+                self._cache.update(found)
         return found
 
     def scan_all(
@@ -92,12 +103,18 @@ class Table(Generic[D]):
         }
         return {id: etag for id, etag in listed.items() if wanted is None or wanted(id)}
 
-    def _current(self, listed: Mapping[str, str]) -> tuple[dict[str, Versioned[D]], list[str]]:
+    def _current(
+        self, listed: Mapping[str, str], keep: Callable[[str], bool] | None = None
+    ) -> tuple[dict[str, Versioned[D]], list[str]]:
         """The documents of a listing, of which those are read that are not known under their ETag; and the ids of
         those that cannot be read."""
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]
-        known = {id: doc for id, doc in cached if doc is not None and doc.etag == listed[id]}
+        known = {
+            id: doc
+            for id, doc in cached
+            if doc is not None and (doc.etag == listed[id] or (keep is not None and keep(id)))
+        }
         known |= self._remembered({id: etag for id, etag in listed.items() if id not in known})
         read, unreadable = self._read([id for id in listed if id not in known])
         return {id: known.get(id) or read[id] for id in listed if id in known or id in read}, unreadable
@@ -121,8 +138,7 @@ class Table(Generic[D]):
 
     def names(self, under: str = "") -> list[str]:
         """The ids of all documents, or of those that begin with `under` (whole segments), in order: one listing."""
-        listed = (entry.key for entry in self.bucket.list(f"{self.prefix}{under}"))
-        return [key[len(self.prefix) : -len(".json")] for key in listed if key.endswith(".json")]
+        return list(self.etags(under))
 
     def read(self, ids: Sequence[str]) -> dict[str, Versioned[D]]:
         """These documents, read side by side and not remembered. Left out: those that are gone and, with a word in
@@ -158,7 +174,7 @@ class Table(Generic[D]):
             result = self.bucket.create(key, data) if etag is None else self.bucket.replace(key, data, etag)
             if result.outcome is WriteOutcome.DONE:
                 assert result.etag is not None  # noqa: S101 - by the contract of a backend
-                return Versioned(doc, result.etag)
+                return self._remember(id, Versioned(doc, result.etag))
             if result.outcome is WriteOutcome.CONFLICT:
                 continue
             # Lost may be the answer to an earlier attempt of ours that was carried out, so both are read back.
@@ -168,6 +184,13 @@ class Table(Generic[D]):
             if (there.etag if there is not None else None) != etag:
                 return None
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
+
+    def _remember(self, id: str, written: Versioned[D]) -> Versioned[D]:
+        """What this table has written itself needs no reading; only of documents that it is asked for again."""
+        with self._lock:
+            if id in self._cache:
+                self._cache[id] = written
+        return written
 
     def _read(self, ids: list[str]) -> tuple[dict[str, Versioned[D]], list[str]]:
         """The documents, less those that are gone by now; and the ids of those that cannot be read."""

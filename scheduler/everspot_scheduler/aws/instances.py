@@ -55,6 +55,7 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
         market=Market.SPOT if spot else Market.ON_DEMAND,
         role=Role.SCHEDULER if tags.get(ROLE_TAG) == Role.SCHEDULER else Role.AGENT,
         launched_at=raw["LaunchTime"].astimezone(UTC),
+        image=raw.get("ImageId") or "",
         phase=phase,
         ended_at=stated_time(transition) if phase is not Phase.ALIVE else None,
         interrupted=code == INTERRUPTED if code and phase is not Phase.ALIVE else None,

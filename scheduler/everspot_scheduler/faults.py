@@ -1,0 +1,82 @@
+"""Instances that were of no use: written down once each, so that people and later schedulers know of them."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from everspot_core.records import FaultKind, FaultRecord, InstanceRecord, Role
+from everspot_store import Store
+
+from everspot_scheduler.cloud import CloudInstance, Phase
+from everspot_scheduler.facts import Facts
+
+_log = logging.getLogger(__name__)
+
+
+class Faults:
+    """The faults of one cluster. All methods raise the store's errors."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.known: dict[str, FaultRecord] = {}
+        self._cleared: set[str] = set()
+
+    def load(self) -> None:
+        """Read what earlier schedulers have written."""
+        self.known = {name: found.value for name, found in self._store.faults.scan().items()}
+
+    def note(self, instance: InstanceRecord, kind: FaultKind, detail: str, image: str = "") -> None:
+        """Write a fault of an instance that has reported."""
+        fault = FaultRecord(
+            instance_id=instance.instance_id,
+            instance_type=instance.instance_type,
+            zone=instance.zone,
+            market=instance.market,
+            kind=kind,
+            generation=instance.generation,
+            image=image,
+            detail=detail,
+            at=self._store.clock.now(),
+        )
+        self._write(fault)
+
+    def look_for_silent(
+        self, facts: Facts, reported: Mapping[str, object], late: Callable[[CloudInstance], bool]
+    ) -> None:
+        """Write down the agents that have never reported: those that run and are `late`, and those that were by the
+        time of their end, unless the cloud took them.
+
+        Args:
+            facts: What the cloud says.
+            reported: The instances that have a heartbeat.
+            late: Whether an instance lives, or has lived, for longer than the boot deadline.
+        """
+        for name, instance in facts.described.items():
+            asked = name in reported or name in self.known or name in self._cleared
+            if asked or instance.role is not Role.AGENT or not late(instance):
+                continue
+            if instance.phase is not Phase.ALIVE and instance.interrupted is None:
+                continue  # who ended it is not known yet
+            if instance.interrupted or name in facts.warned or self._store.past_instances.get(name) is not None:
+                self._cleared.add(name)
+                continue
+            self._write(_silent(instance, self._store))
+
+    def _write(self, fault: FaultRecord) -> None:
+        name = fault.instance_id
+        if name not in self.known:
+            self._store.faults.create(name, fault)  # None: another scheduler was first
+            self.known[name] = fault
+            _log.warning("%s is of no use (%s): %s", name, fault.kind.value, fault.detail)
+
+
+def _silent(instance: CloudInstance, store: Store) -> FaultRecord:
+    return FaultRecord(
+        instance_id=instance.instance_id,
+        instance_type=instance.instance_type,
+        zone=instance.zone,
+        market=instance.market,
+        kind=FaultKind.NEVER_REPORTED,
+        image=instance.image,
+        detail="its agent has never reported",
+        at=store.clock.now(),
+    )

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -115,6 +117,19 @@ class Session:
     def now(self) -> datetime:
         """Market time."""
         return self.clock.now()
+
+    @contextmanager
+    def progress(self, words: str, *, shown: bool) -> Iterator[None]:
+        """A line on standard error that says what goes on, while it does; not with `json`."""
+        if self.json or not shown:
+            yield
+            return
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.errors, transient=True) as progress:
+            progress.add_task(words, total=None)
+            yield
 
     def answer(self, value: Any) -> None:
         """Print one JSON document, which names the cluster if one was asked."""

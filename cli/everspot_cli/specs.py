@@ -9,14 +9,16 @@ from everspot_core.recipes import RECIPES, parameters_of
 from pydantic import BaseModel, ValidationError
 
 from everspot_cli.errors import CliError
+from everspot_cli.overrides import Overrides
 from everspot_cli.yamlfile import read_yaml
 
 SHOWN = 20  # faults that are told one by one; the rest are counted
 _VALUE = 80  # characters of a wrong value that are shown
 
 
-def read_spec(path: Path) -> JobSpec:
-    """The job that a file describes; `code` is made absolute, relative to the file.
+def read_spec(path: Path, overrides: Overrides | None = None) -> JobSpec:
+    """The job that a file describes, with what the command line says instead; `code` is made absolute, relative to
+    the file.
 
     Raises:
         CliError: if there is no such file, or if it is not a valid job; then with every fault.
@@ -24,7 +26,7 @@ def read_spec(path: Path) -> JobSpec:
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise CliError(f"{path} must be a mapping of fields, such as `name: my-job`")
-    return _validated(path, data)
+    return _validated(path, overrides.over(data) if overrides is not None else data)
 
 
 def _validated(path: Path, data: dict[str, Any]) -> JobSpec:

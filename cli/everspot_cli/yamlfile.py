@@ -117,7 +117,15 @@ def read_yaml(path: Path, *, size: int = SIZE, nodes: int = NODES) -> Any:
     Raises:
         CliError: if there is no such file, or it is too large, too deep, no UTF-8 or no YAML.
     """
-    text = _text(path, size)
+    return parse_yaml(_text(path, size), str(path), nodes=nodes)
+
+
+def parse_yaml(text: str, path: str, *, nodes: int = NODES) -> Any:
+    """What a text of at most `nodes` values holds. `path`: whose text it is, for errors.
+
+    Raises:
+        CliError: if it is too deep, or no YAML.
+    """
     loader = None
     try:
         loader = _Loader(text, nodes)

@@ -16,8 +16,9 @@ from everspot_core.fleet import (
     capacity_problems,
     derived_weights,
 )
-from everspot_core.manifest import Standing
+from everspot_core.manifest import FleetOffer, Standing
 from everspot_core.problems import Problems, near
+from everspot_core.records import Market
 
 
 class InstanceTypeArgs(TypedDict):
@@ -120,6 +121,17 @@ def standing_of(args: CapacityArgs) -> Standing:
         on_demand_units=capacity.on_demand_target,
         spot_units=capacity.spot_target,
         weights=derived_weights(capacity, known_types(args)),
+    )
+
+
+def offer_of(args: CapacityArgs, zones: list[str]) -> FleetOffer:
+    """What the fleets may be made of, for `cluster.json`: a job that fits nothing of it is refused at submission."""
+    capacity = capacity_of(args)
+    units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
+    return FleetOffer(
+        types=sorted({entry["type"] for entry in args["instance_types"]}),
+        zones=list(zones),
+        markets=[market for market, count in units.items() if count],
     )
 
 

@@ -8,7 +8,7 @@ from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
-from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types, standing_of
+from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types, offer_of, standing_of
 from everspot.events import InterruptionEvents
 from everspot.fleet import TrainingFleet, TrainingFleetArgs
 from everspot.identity import Identity, IdentityArgs
@@ -228,6 +228,7 @@ class TrainingCluster(pulumi.ComponentResource):
                 machine=known["machine"],
                 facts=known,
                 standing=standing_of(capacity) if published else None,
+                fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
             )
         )
 

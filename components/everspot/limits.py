@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.manifest import Cloud, Limits, Manifest, Standing, limit_problems
+from everspot_core.manifest import Cloud, FleetOffer, Limits, Manifest, Standing, limit_problems
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -59,11 +59,12 @@ def build_manifest(
     machine: Mapping[str, Any],
     facts: Mapping[str, str],
     standing: Standing | None = None,
+    fleet: FleetOffer | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and queue_url where it is to be told. `standing`: for `cluster.json` only.
+    data_url, and queue_url where it is to be told. `standing` and `fleet`: for `cluster.json` only.
     """
     common = Manifest(
         cluster=cluster,
@@ -78,6 +79,7 @@ def build_manifest(
         "role": role,
         "queue_url": facts.get("queue_url"),
         "standing": standing,
+        "fleet": fleet,
         "generation": generation(common, machine),
     }
     return json.dumps(json.loads(common.model_copy(update=own).to_json()), separators=(",", ":"))

@@ -1,6 +1,7 @@
 """What a job could run on and what that would cost, from the catalogue alone: the table before the submission."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -43,22 +44,25 @@ def candidates(
     catalogue: Catalogue,
     regions: Iterable[str] | None = None,
     expected: timedelta | None = None,
+    only: Collection[str] | None = None,
 ) -> list[Candidate]:
-    """Every offer that fits, cheapest spot price first; what has no price at all is left out.
+    """Every offer that fits, cheapest spot price first; what has no price at all is left out, unless it is `only`.
 
     Args:
         wanted: What the job needs on one instance.
         catalogue: Types and prices.
         regions: Only these; None for all that the catalogue knows.
         expected: Upper bound of the uninterrupted running time, for the costs.
+        only: These types alone, those too whose price nobody knows; None for all.
     """
     hours = expected.total_seconds() / 3600 if expected is not None else None
     found = []
     for region in catalogue.regions if regions is None else regions:
-        for name in (*catalogue.offered(region), *_declared(catalogue, region)):
+        every = (*catalogue.offered(region), *_declared(catalogue, region)) if only is None else sorted(only)
+        for name in (name for name in every if name in catalogue.types):
             kind = catalogue.get(name)
             spot, on_demand = catalogue.spot_range(name, region), catalogue.on_demand(name, region)
-            if misfits(kind, wanted) or (spot is None and on_demand is None):
+            if misfits(kind, wanted) or (only is None and spot is None and on_demand is None):
                 continue
             found.append(
                 Candidate(
@@ -82,7 +86,7 @@ def _declared(catalogue: Catalogue, region: str) -> list[str]:
 
 def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
     known = [p.usd_per_hour for p in (*(candidate.spot or ()), candidate.on_demand) if p is not None]
-    return min(known), candidate.instance_type.name, candidate.region
+    return min(known, default=math.inf), candidate.instance_type.name, candidate.region
 
 
 def nearest(wanted: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, parse_duration
 from everspot_core.problems import Problems, camel
-from everspot_core.records import Role
+from everspot_core.records import Market, Role
 
 USER_DATA_LIMIT = 16 * 1024
 
@@ -101,6 +101,14 @@ class Standing(Frozen):
     weights: dict[str, float] = Field(default_factory=dict, description="Units by instance type; 1 where it is silent.")
 
 
+class FleetOffer(Frozen):
+    """What the fleets may be made of, for whoever submits a job: nothing else is ever launched for it."""
+
+    types: list[str] = Field(description="Instance types.")
+    zones: list[str] = Field(default_factory=list, description="Availability zones; empty: those of given subnets.")
+    markets: list[Market] = Field(default_factory=list, description="How instances are paid, as declared now.")
+
+
 class Manifest(Document):
     """What an instance, or the CLI, needs to know of its cluster."""
 
@@ -121,6 +129,10 @@ class Manifest(Document):
     )
     standing: Standing | None = Field(
         default=None, description="In `cluster.json` only: a change of size must not change the user data."
+    )
+    fleet: FleetOffer | None = Field(
+        default=None,
+        description="In `cluster.json` only. None: whoever starts instances by hand decides what they are.",
     )
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(

@@ -17,8 +17,9 @@ from unittest import mock
 import pytest
 from everspot_cli.main import main
 from everspot_core import lease
+from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Cloud, FleetOffer, Manifest
 from everspot_core.records import (
     EndRecord,
     EventKind,
@@ -125,6 +126,13 @@ class World:
             env={**os.environ, **PLAIN, **(env or {})},
         )
         return Answer(done.returncode, done.stdout, done.stderr)
+
+    def offer(self, *types: str, **declared: Any) -> None:
+        """Have `cluster.json` say of which types the fleets are made. `declared`: of one of them, which the catalogue
+        lacks."""
+        own = [InstanceType(**declared)] if declared else []
+        fleet = FleetOffer(types=list(types), zones=["us-east-1a"], markets=[Market.SPOT])
+        self.store.write_manifest(self.store.manifest().model_copy(update={"fleet": fleet, "instance_types": own}))
 
     def to(self, seconds: float) -> datetime:
         """Turn the clock on to a moment."""

@@ -184,6 +184,7 @@ def test_no_job_of_the_documents_would_be_refused():
 
 def test_a_submission_reads_nothing_but_the_clusters_manifest_and_prices(world, spec_file):
     world.beat("i-spot2")
+    world.offer("c6i.large", "m7i.large")
     script = (
         "import sys; from everspot_store.bucket import Bucket; from everspot_cli.main import main\n"
         "def told(name, call):\n"

@@ -110,6 +110,9 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert published["standing"] == {
         "on_demand_units": 1, "spot_units": 4, "weights": {"m6i.large": 1, "c6i.large": 1, "m7i.large": 1},
     }  # fmt: skip
+    assert published["fleet"]["types"] == ["c6i.large", "m6i.large", "m7i.large"]
+    assert published["fleet"]["markets"] == ["on-demand", "spot"]
+    assert not {"standing", "fleet"} & {key for m in (agent, scheduler) for key, value in m.items() if value}
     assert "standing" not in {*agent, *scheduler}  # a change of size must not change what instances get
 
 

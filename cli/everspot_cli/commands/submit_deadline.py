@@ -3,20 +3,31 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everspot_core.documents import format_duration
-from everspot_core.schedule.feasible import Verdict
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER
 
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.tables import duration
 
+if TYPE_CHECKING:
+    from everspot_core.schedule.feasible import Verdict
+
 _MINUTE = timedelta(minutes=1)
 
 
-def refusal(file: Path, said: Verdict) -> CliError:
+def refuse_too_early(file: Path, said: "Verdict | None") -> None:
+    """Refuse a deadline that cannot be kept.
+
+    Raises:
+        CliError: if it cannot.
+    """
+    if said is not None and said.feasible is False:
+        raise refusal(file, said)
+
+
+def refusal(file: Path, said: "Verdict") -> CliError:
     """The error for a deadline that cannot be kept: why, the earliest that could be, and what that costs."""
     problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
     if said.earliest is not None:
@@ -28,15 +39,17 @@ def refusal(file: Path, said: Verdict) -> CliError:
     )
 
 
-def _why(said: Verdict) -> str:
+def _why(said: "Verdict") -> str:
     if said.slack is None or said.least is None:
         return "what expected_duration says ends on no date that there is"
+    from everspot_core.schedule.outlook import CHANGEOVER_UPPER
+
     work, changeover = format_duration(said.least - CHANGEOVER_UPPER), format_duration(CHANGEOVER_UPPER)
     missing = duration(-said.slack.total_seconds())
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
 
 
-def warnings(said: Verdict | None) -> list[str]:
+def deadline_warnings(said: "Verdict | None") -> list[str]:
     """What the author should know although the job is taken."""
     if said is None or said.feasible is not None:
         return []
@@ -53,7 +66,7 @@ def warn(session: Session, said: Iterable[str]) -> None:
             session.errors.print(f"warning: {words}", style="yellow", markup=False, soft_wrap=True)
 
 
-def deadline_row(said: Verdict | None) -> dict[str, Any] | None:
+def deadline_row(said: "Verdict | None") -> dict[str, Any] | None:
     """The verdict as JSON."""
     if said is None:
         return None
@@ -69,7 +82,7 @@ def deadline_row(said: Verdict | None) -> dict[str, Any] | None:
     }
 
 
-def sentence(said: Verdict) -> str:
+def sentence(said: "Verdict") -> str:
     """For a deadline that can be kept: how much time there is to spare, and when there is none left."""
     spare = duration(said.slack.total_seconds()) if said.slack is not None else "—"
     by = _minute(said.begin_by) if said.begin_by is not None else "—"
@@ -79,7 +92,7 @@ def sentence(said: Verdict) -> str:
     )
 
 
-def _cost(said: Verdict) -> str:
+def _cost(said: "Verdict") -> str:
     if said.usd is None or said.cheapest is None:
         return ""
     usd = f"{said.usd:.2f}" if said.usd >= 0.1 else f"{said.usd:.2g}"

@@ -1,0 +1,146 @@
+"""`everspot submit --dry-run`: what a job could run on, and what that would cost."""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from everspot_core.candidates import Candidate, candidates, misfits, nearest
+from everspot_core.catalogue import Catalogue, builtin, region_of
+from everspot_core.documents import format_duration
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.schedule.feasible import Verdict, verdict
+
+from everspot_cli.commands.submit_deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
+from everspot_cli.commands.submit_fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible
+from everspot_cli.errors import CliError
+from everspot_cli.session import Session
+from everspot_cli.tables import NARROW, sheet
+from everspot_cli.views import instance_rows
+
+SHOWN = 12
+
+
+def dry_run(
+    session: Session, file: Path, submission: JobSubmission, regions: list[str] | None, wait_for_capacity: bool
+) -> None:
+    """Show what the job could run on and what that costs; refuse what a submission would refuse."""
+    spec = submission.spec
+    catalogue, here, alive, fleet = _cluster(session)
+    only = fleet.types if fleet is not None and fleet.declared and not wait_for_capacity else None
+    found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
+    said = verdict(submission, found)
+    today = datetime.now().astimezone().date()  # the age of a price is counted in real days
+    warnings = deadline_warnings(said)
+    if session.json:
+        session.answer({"spec": spec.model_dump(mode="json"), "candidates": [_row(c, alive, today) for c in found],
+                        "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
+                        "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
+    if fleet is not None:
+        refuse_impossible(session, file, submission, fleet, wait_for_capacity)
+        warnings = [*price_warnings(session, file, submission, fleet), *warnings]
+    if not found and not any(_fits(catalogue, t, spec) for t in alive):
+        lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
+        raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
+    if not session.json:
+        _print_candidates(session, spec, found, alive, today)
+        warn(session, warnings)
+        _print_deadline(session, said)
+    refuse_too_early(file, said)
+
+
+def _print_deadline(session: Session, said: Verdict | None) -> None:
+    if said is not None and said.feasible:
+        session.console.print(sentence(said), markup=False, soft_wrap=True)
+
+
+def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
+    return name in catalogue.types and not misfits(catalogue.types[name], spec.resources)
+
+
+def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], FleetTypes | None]:
+    """The catalogue, the cluster's region, the types that live there and those that it may have; without a store,
+    everything is priced."""
+    try:
+        session.store_url  # noqa: B018 - whether there is one at all
+    except CliError:
+        return builtin(), None, set(), None
+    live = [row for row in instance_rows(session) if row["role"] == "agent"]
+    region = session.manifest.region or next((region_of(row["zone"]) for row in live), "")
+    types = {row["instance_type"] for row in live}
+    here = [region] if region in session.catalogue.regions else None
+    return session.catalogue, here, types, fleet_of(session)
+
+
+def _row(candidate: Candidate, alive: set[str], today: date) -> dict[str, Any]:
+    kind, low_high, listed = candidate.instance_type, candidate.spot, candidate.on_demand
+    dated = listed or (low_high[0] if low_high else None)
+    return {
+        **kind.model_dump(exclude={"on_demand_usd_per_hour"}),
+        "region": candidate.region,
+        "zones": list(candidate.zones),
+        "spot_usd_per_hour": [p.usd_per_hour for p in low_high] if low_high else None,
+        "on_demand_usd_per_hour": listed.usd_per_hour if listed else None,
+        "expected_spot_usd": list(candidate.spot_cost) if candidate.spot_cost else None,
+        "expected_on_demand_usd": candidate.on_demand_cost,
+        "in_cluster": kind.name in alive,
+        "price_as_of": str(dated.as_of) if dated and dated.as_of else None,
+        "price_age": dated.age(today) if dated else None,
+        "price_source": dated.source if dated else None,
+    }
+
+
+def _print_candidates(session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date) -> None:
+    expected = format_duration(spec.expected_duration) if spec.expected_duration else None
+    wide = session.console.width >= NARROW
+    ordered = sorted(found, key=lambda c: c.instance_type.name not in alive)[:SHOWN]  # what is there goes first
+    columns = ["TYPE", "REGION", "VCPU", "GIB", "SPOT\n$/H", "ON-DEMAND\n$/H", "SAVES"]
+    if expected:
+        columns += [f"SPOT $\nFOR {expected}", f"ON-DEMAND $\nFOR {expected}"]
+    rows = [_cells(candidate, alive, " to " if wide else "-", bool(expected)) for candidate in ordered]
+    # Where columns are dear, a region that all share is told below.
+    told = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
+    table = sheet([columns[n] for n in told], left=sum(n < 2 for n in told), fold=("TYPE",))
+    for row in rows:
+        table.add_row(*(row[n] for n in told))
+    session.console.print(table)
+    _footnotes(session, ordered, len(found), alive, today)
+
+
+def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> list[str]:
+    kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
+    saves = [100 * (1 - p.usd_per_hour / listed.usd_per_hour) for p in reversed(spot)] if spot and listed else []
+    more = " ".join([*([f"{kind.gpus} {kind.gpu}"] if kind.gpus else []), *([kind.arch] * (kind.arch != "x86_64"))])
+    cells = [
+        kind.name + (" *" if kind.name in alive else "") + (f"\n  {more}" if more else ""),
+        candidate.region,
+        str(kind.vcpus),
+        f"{kind.memory_gib:g}",
+        _span([p.usd_per_hour for p in spot] if spot else None, dash),
+        f"{listed.usd_per_hour:.4f}" if listed else "—",
+        _span(saves, dash, "{:.0f}", " %"),
+    ]
+    if expected:
+        cells += [_span(candidate.spot_cost, dash), _span([candidate.on_demand_cost] * 2, dash)]
+    return cells
+
+
+def _footnotes(session: Session, shown: list[Candidate], count: int, alive: set[str], today: date) -> None:
+    prices = [p for c in shown for p in (c.on_demand, *(c.spot or ())) if p is not None]
+    sources = sorted({(p.source, p.age(today)) for p in prices})
+    regions = sorted({c.region for c in shown})
+    where = f" in {regions[0]}" if len(regions) == 1 else ""
+    notes = [f"Shown {len(shown)} of {count} candidates{where}. Nothing was submitted."]
+    notes.append("Spot prices from the cheapest to the dearest zone; no interruption is reckoned with.")
+    if any(c.instance_type.name in alive for c in shown):
+        notes.append("* runs in the cluster now")
+    notes += [f"Prices: {source}, {age}." for source, age in sources]
+    session.console.print("\n".join(notes), style="dim", markup=False)
+
+
+def _span(values: Sequence[float | None] | None, dash: str, form: str = "{:.4f}", unit: str = "") -> str:
+    """From the lowest to the highest zone of the region; `—` if it is not known."""
+    if not values or None in values:
+        return "—"
+    low, high = (form.format(value) for value in values)
+    return f"{low}{unit}" if low == high else f"{low}{dash}{high}{unit}"

@@ -1,0 +1,111 @@
+"""What is said at submission of the cluster's instance types: that none holds the job, or that one has no price."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from everspot_core.candidates import Candidate, candidates, misfits
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import JobSubmission
+from everspot_core.manifest import Cloud
+
+from everspot_cli.errors import CliError
+from everspot_cli.session import Session
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class FleetTypes:
+    """The types of a cluster's instances. `declared`: by its infrastructure, so that no other ever comes; else those
+    of the instances that have reported, and others may be started by hand."""
+
+    kinds: tuple[InstanceType, ...]
+    declared: bool
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(kind.name for kind in self.kinds)
+
+
+def fleet_of(session: Session) -> FleetTypes | None:
+    """What the cluster has: by its description, or on a folder by the instances that live; None if nobody knows."""
+    known, offer = session.catalogue.types, session.manifest.fleet
+    if offer is not None:
+        return FleetTypes(tuple(known[name] for name in offer.types if name in known), True)
+    if session.manifest.cloud is not Cloud.FOLDER:
+        return None
+    alive = [doc.value for doc in session.store.instances.scan().values()]
+    kinds = {
+        record.instance_type: InstanceType(
+            name=record.instance_type, vcpus=record.vcpus, memory_gib=record.memory_gib, gpus=record.gpus,
+            gpu=record.gpu, gpu_memory_gib=record.gpu_memory_gib,
+        )
+        for record in alive
+        if record.role.value == "agent" and record.state.value != "GONE"
+    }  # fmt: skip
+    return FleetTypes(tuple(kinds.values()), False) if kinds else None
+
+
+def possible(session: Session, submission: JobSubmission) -> list[Candidate]:
+    """What the job might run on, with prices: of the cluster's own types if it says which, else of the catalogue's."""
+    catalogue, region, offer = session.catalogue, session.manifest.region, session.manifest.fleet
+    return candidates(
+        submission.spec.resources,
+        catalogue,
+        [region] if region in catalogue.regions else None,
+        only=offer.types if offer is not None else None,
+    )
+
+
+def refuse_impossible(
+    session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None, wait_for_capacity: bool
+) -> None:
+    """Refuse a job that nothing of the cluster can hold.
+
+    Raises:
+        CliError: if nothing can, and nobody means to wait for what could.
+    """
+    wanted = submission.spec.resources
+    if fleet is None or wait_for_capacity or any(not misfits(kind, wanted) for kind in fleet.kinds):
+        return
+    near = sorted(fleet.kinds, key=lambda kind: (len(misfits(kind, wanted)), -kind.vcpus, kind.name))
+    lacks = "; ".join(f"{kind.name} has {', '.join(misfits(kind, wanted))}" for kind in near[:_SHOWN])
+    more = f"; and {len(near) - _SHOWN} more types" if len(near) > _SHOWN else ""
+    has = "; ".join(_words(kind) for kind in near[:_SHOWN])
+    whose = "the fleet's types" if fleet.declared else "the instances that have reported"
+    raise CliError(
+        f"{file}: nothing that the cluster {session.manifest.cluster} has can hold this job",
+        hint=f"{whose}: {has}{more}. Ask for less, add a type that holds it to the fleet, "
+        "or let the job wait until there is one: --wait-for-capacity",
+        problems=[{"field": "resources", "problem": f"{lacks}{more}" or "the fleet has no types"}],
+    )
+
+
+def price_warnings(session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None) -> list[str]:
+    """What is said of types that could hold the job and whose price nobody knows.
+
+    Raises:
+        CliError: if the job has a budget in dollars, which could not be kept there.
+    """
+    region = session.manifest.region
+    if fleet is None or not fleet.declared:
+        return []
+    fitting = [kind.name for kind in fleet.kinds if not misfits(kind, submission.spec.resources)]
+    unpriced = [name for name in fitting if session.catalogue.on_demand(name, region) is None]
+    if not unpriced:
+        return []
+    words = f"no on-demand price is known in {region or 'this region'} for {', '.join(unpriced)}"
+    ways = "read it with `everspot prices refresh`, or declare onDemandUsdPerHour with the type in the stack's settings"
+    if submission.spec.budget.dollars is None:
+        return [f"{words}: what the job costs there cannot be told; {ways}"]
+    raise CliError(
+        f"{file}: a budget in dollars needs prices",
+        hint=ways,
+        problems=[{"field": "budget.dollars", "problem": f"{words}, which the job could run on"}],
+    )
+
+
+def _words(kind: InstanceType) -> str:
+    gpus = f", {kind.gpus} {kind.gpu} of {kind.gpu_memory_gib:g} GiB" if kind.gpus else ""
+    return f"{kind.name} ({kind.vcpus} vCPUs, {kind.memory_gib:g} GiB{gpus})"

@@ -1,0 +1,97 @@
+"""What `submit` says of a job that the cluster cannot hold, and of a price that nobody knows; and what the command line
+says instead of the file."""
+
+import json
+
+import pytest
+
+CPU = ("c6i.large", "m7i.xlarge")
+GPU_JOB = "name: big\nrecipe: image-classification\nresources: {vcpus: 4, memory_gib: 16, gpus: 1, gpu: A10G}\n"
+SMALL = "name: small\nrecipe: image-classification\nresources: {vcpus: 2, memory_gib: 4}\n"
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_gpu_job_on_a_cpu_fleet_is_refused_with_what_the_cluster_has(world, spec_file, more):
+    world.offer(*CPU)
+    answer = world.run("submit", str(spec_file(GPU_JOB)), *more)
+    assert answer.code == 1
+    assert "nothing that the cluster test has can hold this job" in answer.err
+    assert "resources: m7i.xlarge has GPUs 0 of 1" in answer.err
+    assert "c6i.large (2 vCPUs, 4 GiB)" in answer.err and "m7i.xlarge (4 vCPUs, 16 GiB)" in answer.err
+    assert "--wait-for-capacity" in answer.err
+    assert world.store.jobs.scan() == {}
+    said = json.loads(world.run("--json", "submit", str(spec_file(GPU_JOB)), *more).err)
+    assert said["problems"][0]["field"] == "resources"
+
+
+def test_who_means_to_wait_may(world, spec_file):
+    world.offer(*CPU)
+    assert world.run("submit", str(spec_file(GPU_JOB)), "--wait-for-capacity", "--dry-run").code == 0
+    assert world.run("submit", str(spec_file(GPU_JOB)), "--wait-for-capacity").code == 0
+    assert len(world.store.jobs.scan()) == 1
+
+
+def test_dry_run_offers_only_what_the_fleet_has(world, spec_file):
+    world.offer(*CPU, "g5.xlarge")
+    found = world.run("--json", "submit", str(spec_file(SMALL)), "--dry-run").json["candidates"]
+    assert {c["name"] for c in found} == {*CPU, "g5.xlarge"}
+    found = world.run("--json", "submit", str(spec_file(GPU_JOB)), "--dry-run").json["candidates"]
+    assert [c["name"] for c in found] == ["g5.xlarge"]
+
+
+def test_on_a_folder_the_instances_that_have_reported_are_what_there_is(world, spec_file):
+    assert world.run("submit", str(spec_file(GPU_JOB))).code == 0  # nobody knows yet
+    world.beat("i-brain")  # a scheduler runs no job
+    world.beat("i-spot2")
+    answer = world.run("submit", str(spec_file(GPU_JOB)))
+    assert answer.code == 1
+    assert "the instances that have reported: m7i.large (2 vCPUs, 8 GiB)" in answer.err
+    assert world.run("submit", str(spec_file(SMALL))).code == 0
+
+
+def test_without_a_price_a_budget_in_dollars_is_refused_and_nothing_is_free(world, spec_file):
+    world.offer("own.type", "c6i.large", name="own.type", vcpus=4, memory_gib=8)
+    budget = SMALL + "budget: {dollars: 5}\n"
+    answer = world.run("submit", str(spec_file(budget)))
+    assert answer.code == 1
+    assert "budget.dollars: no on-demand price is known in us-east-1 for own.type" in answer.err
+    assert "everspot prices refresh" in answer.err and "onDemandUsdPerHour" in answer.err
+    assert world.run("submit", str(spec_file(budget)), "--dry-run").code == 1
+    answer = world.run("--json", "submit", str(spec_file(SMALL)))
+    assert answer.code == 0
+    (warning,) = answer.json["warnings"]
+    assert "own.type" in warning and "cannot be told" in warning
+    rows = {c["name"]: c for c in world.run("--json", "submit", str(spec_file(SMALL)), "--dry-run").json["candidates"]}
+    assert rows["own.type"]["on_demand_usd_per_hour"] is None
+    world.offer("own.type", name="own.type", vcpus=4, memory_gib=8, on_demand_usd_per_hour=1.5)
+    assert world.run("submit", str(spec_file(budget))).code == 0
+
+
+def test_the_command_line_goes_before_the_file(world, spec_file):
+    path = str(spec_file(SMALL + "env: {A: '1'}\nparameters: {epochs: 3}\n"))
+    answer = world.run(
+        "--json", "submit", path, "--name", "other", "--set", "parameters.epochs=5", "--set", "resources.vcpus=1",
+        "--set", "deadline=6h", "--env", "A=2", "--env", "B_C=x=y",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    spec = world.store.jobs.get(answer.json["job_id"]).value.spec
+    assert answer.json["job_id"].startswith("other-")
+    assert (spec.parameters["epochs"], spec.resources.vcpus, spec.resources.memory_gib) == (5, 1, 4)
+    assert spec.env == {"A": "2", "B_C": "x=y"}
+    assert spec.deadline.total_seconds() == 6 * 3600
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        (("--set", "resources.gpu"), 2, "--set FIELD=VALUE"),
+        (("--env", "=x"), 2, "--env KEY=VALUE"),
+        (("--set", "resources.vcpu=1"), 1, "resources.vcpu: unknown field, did you mean vcpus?"),
+        (("--set", "resources.vcpus=[1"), 1, "--set resources.vcpus is neither YAML nor JSON"),
+        (("--name", "Not A Name"), 1, "name: 1 to 40 small letters"),
+    ],
+)
+def test_what_the_command_line_says_is_checked_as_the_file_is(world, spec_file, given, code, words):
+    answer = world.run("submit", str(spec_file(SMALL)), *given)
+    assert (answer.code, words in answer.err) == (code, True), answer.err
+    assert world.store.jobs.scan() == {}

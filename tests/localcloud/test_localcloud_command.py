@@ -38,7 +38,7 @@ class Command:
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     command = Command(Path(tmp_path_factory.mktemp("command")) / "local")
     boot = f"{sys.executable} {SCRIPT}"
-    command("up", "--time-scale", "120", "--boot-command", boot)
+    command("up", "--time-scale", "120", "--boot-command", boot, "--quota", "L-34B43A08=64")
     yield command
     command("down")
 
@@ -73,6 +73,11 @@ def test_env_is_what_a_shell_and_the_engine_need(local: Command) -> None:
     assert told["EVERSPOT_CLOCK"].startswith("120@")
 
 
+def test_quotas_are_as_told(local: Command) -> None:
+    quota = client(local, "service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-34B43A08")
+    assert quota["Quota"]["Value"] == 64
+
+
 def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:
     ec2 = client(local, "ec2")
     answer = ec2.run_instances(
@@ -95,6 +100,8 @@ def test_what_cannot_be_done_is_said_in_one_line(local: Command, tmp_path: Path)
     assert "i-0" in local("interrupt", "i-0", code=1)
     assert "mars" in local("drought", "mars/x", code=1)
     nobody = Command(tmp_path)
+    for wrong in ("L-0=1", "L-34B43A08", "L-34B43A08=-1"):
+        assert "--quota" in nobody("up", "--quota", wrong, code=1)
     assert "everspot-local up" in nobody("status", code=1)
     assert nobody("down") == "nothing was up\n"
     bad = tmp_path / "bad.yaml"

@@ -103,8 +103,11 @@ def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
 
 
 def _fleet(ec2: Any, cluster: str) -> list[Check]:
-    fleets = ec2.describe_fleets(Filters=[{"Name": "fleet-state", "Values": ["active", "modifying"]}])["Fleets"]
-    own = [f for f in fleets if {"Key": "everspot:cluster", "Value": cluster} in f.get("Tags", [])]
+    pages = ec2.get_paginator("describe_fleets").paginate(
+        Filters=[{"Name": "fleet-state", "Values": ["active", "modifying"]}]
+    )
+    mine = {"Key": "everspot:cluster", "Value": cluster}
+    own = [fleet for page in pages for fleet in page["Fleets"] if mine in fleet.get("Tags", [])]
     if not own:
         return [Check("user", "fleet", Verdict.WARN, f"no fleet is tagged everspot:cluster={cluster}", "pulumi up")]
     checks = []

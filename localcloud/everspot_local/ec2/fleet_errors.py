@@ -28,7 +28,7 @@ def of_refusal(refusal: Refusal, candidate: Candidate, pool: MarketPool | None) 
 def of_shortfall(codes: set[str]) -> tuple[str, str, str]:
     """Detail type, kind and sub-type of the event of a shortfall (User Guide, "EC2 Fleet event types")."""
     if codes and codes <= {"SpotMaxPriceTooLow"}:
-        return "EC2 Fleet Information", "information", "fleetProgressHalted"
+        return "EC2 Fleet Information", "service-error", "fleetProgressHalted"
     if codes and codes <= QUOTA_CODES:
         sub_type = "spotInstanceCountLimitExceeded"
     elif codes & PASSING_CODES or not codes:

@@ -20,6 +20,7 @@ from everspot_train.agent.decide import (
     LeaseView,
     Leave,
     Memory,
+    Stalled,
     Take,
     Terminate,
     World,
@@ -210,6 +211,80 @@ def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
     assert left == [Leave("the agent was told to end", poweroff=False)]
     stuck = running(180, shutdown_by=seconds(180), running=False, exit_code=0)
     assert isinstance(acts(Memory(job=JOB), stuck)[0], Abandon)
+
+
+def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -> None:
+    leave = assignment(JobKey("job-7", 3), order=Order.LEAVE, reason=Reason.ROLL, job_id=None)
+    memory, actions = decide(BUSY, running(assignment=leave), LIMITS)
+    asked = actions[0]
+    assert isinstance(asked, AskToStop)
+    assert (asked.stop.reason, asked.stop.source) == (Reason.ROLL, "roll")
+    memory = concluded(memory, seconds(103))
+    assert acts(memory, world(104, assignment=leave)) == [
+        Leave("the scheduler lets this instance go: roll", poweroff=True)
+    ]
+
+
+def test_a_job_that_came_with_an_order_to_leave_is_given_back_first() -> None:
+    order = assignment(order=Order.LEAVE, reason=Reason.RELEASE)
+    memory, actions = decide(Memory(), world(100, assignment=order), LIMITS)
+    assert actions == [Decline(JOB, Reason.RELEASE)]
+    assert isinstance(acts(memory, world(101, assignment=order))[0], Leave)
+
+
+def test_an_unfit_machine_gives_back_what_is_put_there_and_is_idle_as_long_as_it_may() -> None:
+    memory, actions = decide(Memory(), world(100, assignment=assignment(), unfit="no room"), LIMITS)
+    assert actions == [Decline(JOB, Reason.CORDON)]
+    limits = LIMITS.model_copy(update={"idle_limit": timedelta(minutes=1)})
+    assert acts(memory, world(170, unfit="no room"), limits) == [Leave("no job for the idle limit", poweroff=True)]
+
+
+def train(memory: Memory, pace: float, count: int, start: float = 100, **fields: object) -> tuple[Memory, float]:
+    """`count` steps, each seen once, `pace` seconds apart."""
+    for number in range(count):
+        start += pace
+        seen = running(start, status=TRAINING.model_copy(update={"step": 100 + number}), **fields)
+        memory, actions = decide(memory, seen, LIMITS)
+        assert actions == []
+    return memory, start
+
+
+@pytest.mark.parametrize(("pace", "stalls_after"), [(0.5, 60), (30, 300)])
+def test_a_step_that_takes_ten_times_the_usual_is_a_stall_told_once(pace: float, stalls_after: float) -> None:
+    memory, last = train(BUSY, pace, 5)
+    status = TRAINING.model_copy(update={"step": 104})
+    assert acts(memory, running(last + stalls_after - 1, status=status)) == []
+    memory, actions = decide(memory, running(last + stalls_after, status=status), LIMITS)
+    assert actions == [Stalled(104, stalls_after, restart=False)]
+    memory, actions = decide(memory, running(last + 2 * stalls_after, status=status), LIMITS)
+    assert actions == []
+    train(memory, pace, 5, last + 2 * stalls_after)
+
+
+def test_a_job_that_asks_for_it_is_restarted_when_it_stalls() -> None:
+    memory, last = train(BUSY, 1, 5)
+    status = TRAINING.model_copy(update={"step": 104})
+    memory, actions = decide(memory, running(last + 60, status=status, restart_stalled=True), LIMITS)
+    assert actions == [Stalled(104, 60, restart=True), Kill()]
+    over = running(last + 61, status=status, running=False, exit_code=-9, restart_stalled=True)
+    (concludes,) = acts(memory, over)
+    assert isinstance(concludes, Conclude)
+    assert (concludes.ending.reason, concludes.ending.exit_code) == (Reason.STALLED, -9)
+    assert concludes.ending.message == "no step for 60 s after step 104"
+
+
+def test_what_is_no_training_does_not_stall() -> None:
+    memory, last = train(BUSY, 1, 5)
+    saving = TRAINING.model_copy(update={"step": 104, "phase": Phase.CHECKPOINTING})
+    memory, actions = decide(memory, running(last + 600, status=saving), LIMITS)
+    assert actions == []
+    assert acts(memory, running(last + 601, status=TRAINING.model_copy(update={"step": 104}))) == []
+
+
+def test_the_folder_of_a_silent_program_is_left_the_time_that_it_took_last() -> None:
+    memory, _ = decide(BUSY, running(status=None, interruption=interruption(60), upload=seconds(20)), LIMITS)
+    assert memory.stop is not None
+    assert memory.stop.kill_at == seconds(100 + 60 - 2 - 20)
 
 
 def test_idle_and_orphaned_instances_switch_themselves_off() -> None:

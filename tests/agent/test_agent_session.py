@@ -8,10 +8,16 @@ import pytest
 from agent_kit import FAST
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import JobState, Reason
-from everspot_store import ManualClock, Store
-from everspot_train.agent.decide import LeaseView, Stop
+from everspot_core.manifest import Cloud, Manifest
+from everspot_core.records import EventKind, JobState, Market, Reason
+from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied
+from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.decide import LeaseView
+from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.metadata import Identity
+from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import Session
 from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, Status, StopRequest
 
@@ -66,6 +72,84 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
     assert not session.renew_if_due()
     found = store.records.get("job-1")
     assert found is not None and found.value.state is JobState.SUCCEEDED
+
+
+def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: Session) -> None:
+    session.run_dir.write(Status(phase=Phase.TRAINING, step=10))
+    session.stalled(10, 75.0, restart=False)
+    CLOCK.advance(FAST.beat_every)
+
+    assert session.renew_if_due()
+    assert session.record.progress.stalled_seconds == pytest.approx(75 + FAST.beat_every.total_seconds())
+    session.ship()
+    (told,) = [event for event in store.events("job-1") if event.kind is EventKind.STALLED]
+    assert told.data == {"step": 10, "seconds": 75.0, "restarted": False}
+
+    session.run_dir.write(Status(phase=Phase.TRAINING, step=11))
+    CLOCK.advance(FAST.beat_every)
+    assert session.renew_if_due()
+    assert session.record.progress.stalled_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "errors"),
+    [
+        (StoreDenied("403"), Reason.DENIED, 0),
+        (FileNotFoundError("code/x"), Reason.MISSING, 1),
+        (DigestMismatch("code/x", "a", "b"), Reason.MISSING, 1),
+        (OSError(28, "No space left on device"), Reason.MACHINE, 0),
+    ],
+)
+def test_code_that_cannot_be_had_is_a_reason_of_its_own_with_a_back_off(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: Reason, errors: int
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    spec = JobSpec(name="toy", entrypoint=["train.py"], code=".")
+    store.submit(JobSubmission(job_id="job-2", spec=spec, submitted_at=CLOCK.now()), tmp_path / "code")
+    waits = []
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(store, "fetch_code", refuse)
+    desk = a_desk(store, tmp_path)
+    for _ in range(3):
+        old = store.records.get("job-2")
+        new = transitions.assign(old.value if old else None, "job-2", "i-1", CLOCK.now())
+        assert (store.records.replace("job-2", old, new) if old else store.records.create("job-2", new)) is not None
+        session = desk.take(JobKey("job-2", new.epoch))
+        assert session is not None
+        desk.start(session)
+        assert session.unstarted is not None
+        assert session.conclude(session.unstarted, None)
+        record = store.records.get("job-2")
+        assert record is not None
+        if not record.value.state.final:
+            assert record.value.not_before is not None
+            waits.append(record.value.not_before - record.value.changed_at)
+
+    assert (record.value.last_reason, record.value.errors) == (reason, 3 * errors)
+    assert record.value.state is (JobState.FAILED if errors else JobState.PENDING)
+    assert str(error.args[-1] if errors == 0 else "could not be started") in record.value.detail
+    assert waits == [timedelta(seconds=10) * 2**attempt for attempt in range(len(waits))]
+
+
+def a_desk(store: Store, home: Path) -> Desk:
+    """A desk without a program to launch."""
+    manifest = Manifest(
+        cluster="test", cloud=Cloud.FOLDER, control_url=store.control.url, data_url=store.data.url, limits=FAST
+    )
+    identity = Identity(instance_id="i-1", instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
+    return Desk(
+        store=store,
+        manifest=manifest,
+        identity=identity,
+        hardware=Hardware(vcpus=2, memory_gib=8),
+        processes=LocalLauncher(home / "runs", adopt=False),
+        surroundings=Surroundings(home, {}),
+        clock=CLOCK,
+    )
 
 
 def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: Session) -> None:

@@ -35,6 +35,7 @@ def test_a_checkpoint_of_one_rank_is_taken_up_by_two(stopped: Path, tmp_path: Pa
     assert (second.status.phase, second.status.resumed_from, second.status.step) == ("finished", 17, 40)
     said = (second.root / "stderr").read_text()
     assert "world_size was 1 and is 2 now" in said
+    assert not (second.root / "scratch" / "restored").exists()
     assert "accumulation is" not in said  # the loop halves its batch by itself
     assert "rank 1 took no part in the checkpoint" in said
 

@@ -1,6 +1,7 @@
 """Keeping a run's state durable: restoring, checkpointing and stopping, agreed between all ranks."""
 
 import logging
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -50,6 +51,8 @@ class Keeper:
         if not own:
             log.warning("rank %d took no part in the checkpoint: its random numbers start afresh", self._ranks.rank)
         self._ranks.meet()
+        if self._link:  # as large as the state; what is still mapped goes with the mapping
+            shutil.rmtree(restore_directory(self._context), ignore_errors=True)
         return step
 
     def begin(self, step: int, total_steps: int) -> None:

@@ -1,0 +1,93 @@
+"""What a job gets of a machine, and what is a fault of the machine: tables, without a process."""
+
+from pathlib import Path
+
+import pytest
+from everspot_core.job import JobSpec
+from everspot_core.records import FaultKind, Reason
+from everspot_train.agent.endings import ending_of
+from everspot_train.agent.failures import ERROR_FILE, Failure, read_failure
+from everspot_train.agent.program import command_for, environment_for
+from everspot_train.rundir import Phase, Status
+
+RUN = Path("/runs/job-1")
+
+
+def spec(**resources: object) -> JobSpec:
+    return JobSpec.model_validate(
+        {"name": "toy", "entrypoint": ["train.py"], "code": ".", "resources": resources, "env": {"A": "b"}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("resources", "processes", "visible", "threads"),
+    [
+        ({}, 1, "", "1"),
+        ({"vcpus": 8}, 1, "", "8"),
+        ({"vcpus": 64}, 1, "", "16"),  # no more than the machine has
+        ({"gpus": 1}, 1, "0", "1"),
+        ({"gpus": 1, "vcpus": 8}, 1, "0", "8"),
+        ({"gpus": 4, "vcpus": 16}, 4, "0,1,2,3", "4"),
+    ],
+)
+def test_a_job_has_the_processes_gpus_and_threads_that_it_asked_for_whatever_the_machine_has(
+    resources: dict[str, int], processes: int, visible: str, threads: str
+) -> None:
+    job = spec(**resources)
+    assert f"--nproc-per-node={processes}" in command_for(job, None)
+    env = environment_for(job, {"HOME": "/var/lib/everspot", "EVERSPOT_HOME": "/h"}, 16, RUN, RUN / "code")
+    assert (env["CUDA_VISIBLE_DEVICES"], env["OMP_NUM_THREADS"]) == (visible, threads)
+    assert (env["HOME"], env["TMPDIR"]) == ("/runs/job-1/home", "/runs/job-1/tmp")
+    assert env["EVERSPOT_CHECKPOINT_DIR"] == "/runs/job-1/code/checkpoints"
+    assert (env["A"], env["EVERSPOT_HOME"]) == ("b", "/h")
+
+
+def test_torchrun_waits_as_long_as_the_agent_does() -> None:
+    (option,) = [part for part in command_for(spec(), None) if part.startswith("--shutdown-timeout=")]
+    assert int(option.partition("=")[2]) >= 600
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", FaultKind.GPUS),
+        ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", FaultKind.GPUS),
+        ("Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.", FaultKind.GPUS),
+        ("OSError: [Errno 28] No space left on device: '/x'", FaultKind.DISK),
+        ("RuntimeError: CUDA error: device-side assert triggered", None),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", None),
+        ("torch.OutOfMemoryError: CUDA out of memory", None),
+        ("ValueError: the taxid is wrong", None),
+    ],
+)
+def test_a_fault_of_the_machine_is_told_from_one_of_the_program(said: str, fault: FaultKind | None) -> None:
+    ending = ending_of(None, 1, None, Failure(message=said))
+    assert ending.fault is fault
+    assert ending.reason is (Reason.MACHINE if fault else Reason.ERROR)
+    assert ending.unstarted is (fault is not None)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("CheckpointCorrupt: job a: no checkpoint is whole: step 2: gone; step 1: gone", Reason.DAMAGED),
+        ("everspot_store.errors.StoreDenied: 403", Reason.DENIED),
+        ("StoreUnavailable: 503", Reason.SHUTDOWN),
+        ("NonFiniteLoss: the loss is nan at step 3", Reason.ERROR),
+    ],
+)
+def test_the_stores_troubles_are_reasons_of_their_own(message: str, reason: Reason) -> None:
+    assert ending_of(None, 1, Status(phase=Phase.FAILED, message=message)).reason is reason
+    assert ending_of(None, 1, None, Failure(message=message)).reason is reason
+
+
+def test_a_full_disk_is_one_whatever_the_program_made_of_it() -> None:
+    ending = ending_of(None, -6, None, Failure(message="RuntimeError: unexpected pos 64 vs 0", disk_full=True))
+    assert (ending.reason, ending.message) == (Reason.MACHINE, "the machine's disk is full")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"message": 5}', '{"message": {"errorCode": "x"}}', "\xff\xfe"])
+def test_an_error_file_that_is_none_is_silence(tmp_path: Path, text: str) -> None:
+    (tmp_path / ERROR_FILE).write_bytes(text.encode("latin-1"))
+    found = read_failure(tmp_path, "the tail")
+    assert (found.exit_code, found.message, found.tail) == (None, "", "the tail")

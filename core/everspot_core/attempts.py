@@ -4,7 +4,8 @@ Definitions, used by report and budget alike:
 
 - An *attempt* is one ownership (one epoch): from its assignment to its release, which is the first of interrupted,
   lost, error, finished, failed or cancelled; without any, the next assignment. Where the owner's agent was restarted
-  and took the job up again under the same epoch, what went before is an attempt of its own, which was lost.
+  and took the job up again under the same epoch, what went before is an attempt of its own, which was lost. A loss
+  that was taken back, because the owner lived and renewed its lease, is none.
 - An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
 - *Steps redone* by it: the last step that the attempt is known to have done, minus the step that the next training
   resumed from. An attempt that never trained has done none, whatever its job's record still said of the one before.
@@ -159,7 +160,9 @@ def _attempt(
 ) -> Attempt:
     first = assigned or events[0]
     start = _first(events, EventKind.ASSIGNED, EventKind.STARTED) or events[0]
-    release = next((e for e in events if e.kind in _RELEASE), None)
+    reclaimed = max((e.at for e in events if e.data.get("reclaimed")), default=None)
+    taken_back = [e for e in events if e.kind is EventKind.LOST and reclaimed is not None and e.at <= reclaimed]
+    release = next((e for e in events if e.kind in _RELEASE and e not in taken_back), None)
     end, reason = (release.at, _reason(release)) if release else (None, None)
     if release is None and successor is not None:
         # A job that was given back before it was started has not been interrupted.

@@ -166,6 +166,24 @@ def expire(record: JobRecord, now: datetime, detail: str = "") -> JobRecord:
     return record.model_copy(update={**_left(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1})
 
 
+def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
+    """The owner that was given up for dead lives, and nobody has been given the job since: it runs on under the same
+    epoch, as if it had never been lost. None if it was not this one's, or is somebody else's."""
+    lost = record.state is JobState.PENDING and record.last_reason is Reason.LOST
+    if not lost or record.epoch != epoch or record.last_owner != owner:
+        return None
+    return record.model_copy(
+        update={
+            "state": JobState.RUNNING,
+            "owner": owner,
+            "beat": record.beat + 1,
+            "preemptions": max(0, record.preemptions - 1),
+            "detail": "",
+            "changed_at": now,
+        }
+    )
+
+
 def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
     """End a job that has no owner: cancelled, or out of budget, while it waits.
 

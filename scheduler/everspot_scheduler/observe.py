@@ -64,7 +64,10 @@ class Observer:
 
     def __init__(self, store: Store, declaration: Declaration) -> None:
         self._store, self._declaration = store, declaration
-        self._records, self._instances = Staleness(), Staleness()
+        longest = (
+            declaration.limits.lease_ttl / 2
+        )  # of a tick; a longer one is an outage, of the store or of this machine
+        self._records, self._instances = Staleness(longest), Staleness(longest)
         self._pool = ThreadPoolExecutor(_BRANCHES, thread_name_prefix="everspot-look")
         self._read_at: dict[str, timedelta] = {}
 

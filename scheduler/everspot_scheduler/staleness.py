@@ -25,20 +25,26 @@ class Staleness:
     """Remembers since when each document has had its ETag.
 
     No time that another machine wrote is looked at, and a scheduler that has just started grants everybody the full
-    length. A version's age counts from after the read that first saw it to before the read that last did. So it is
+    length. Time in which nothing could be read counts for nothing: a store that is silent silences the owners too.
+    A version's age counts from after the read that first saw it to before the read that last did. So it is
     never held to be older than it is, and an owner, which counts from before it wrote, gives up first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: timedelta | None = None) -> None:
+        """`longest`: between two looks no more than this counts; None: all of it does."""
         self._seen: dict[str, _Seen] = {}
         self._last = timedelta(0)
+        self._longest = longest
 
     def observe(self, documents: Mapping[str, HasEtag], before: timedelta, after: timedelta) -> None:
         """Note all documents, read between two moments of the monotonic clock. Absent ones are forgotten."""
+        blind = max(before - self._last - self._longest, timedelta(0)) if self._longest is not None else timedelta(0)
         seen = {}
         for name, document in documents.items():
             known = self._seen.get(name)
-            seen[name] = known if known is not None and known.etag == document.etag else _Seen(document.etag, after)
+            same = known is not None and known.etag == document.etag
+            since = min(known.since + blind, before) if known is not None and same else after
+            seen[name] = _Seen(document.etag, since)
         self._seen, self._last = seen, before
 
     def stale(self, limit: timedelta) -> frozenset[str]:

@@ -21,6 +21,7 @@ from everspot_store.errors import (
     StoreError,
     StoreMissing,
     StoreUnavailable,
+    TransferCancelled,
     UnsafeArchive,
 )
 from everspot_store.events import EventWriter
@@ -28,6 +29,7 @@ from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.store import Store
 from everspot_store.table import Table
+from everspot_store.transfers import Transfer
 
 __all__ = [
     "Archive",
@@ -59,6 +61,8 @@ __all__ = [
     "StoreUnavailable",
     "SystemClock",
     "Table",
+    "Transfer",
+    "TransferCancelled",
     "UnsafeArchive",
     "Uploaded",
     "Versioned",

@@ -58,6 +58,9 @@ class Uploaded:
     sha256: str
 
 
+Moved = Callable[[int], None]
+"""Told how many bytes more have arrived; what it raises ends the upload."""
+
 Guard = Callable[[], bool]
 """Answers whether its owner may still write."""
 
@@ -93,8 +96,9 @@ class Backend(Protocol):
         """Remove the key; nothing happens if it does not exist."""
         ...
 
-    def upload(self, key: str, path: Path) -> Uploaded:
-        """Stream a file to a key that does not exist. Raises KeyTaken if it does."""
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
+        """Stream a file to a key that does not exist. Raises KeyTaken if it does. `moved` is told now and then, at
+        least at each piece of a large file."""
         ...
 
     def download(self, key: str, path: Path) -> str | None:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Backend, Entry, Uploaded, Versioned, WriteResult
+from everspot_store.backend import Backend, Entry, Moved, Uploaded, Versioned, WriteResult
 from everspot_store.clock import SystemClock
 from everspot_store.cloud import open_cloud
 from everspot_store.errors import DigestMismatch, KeyTaken, StoreError, StoreUnavailable
@@ -89,14 +89,15 @@ class Bucket:
         """Remove a key; nothing happens if it does not exist."""
         self._retrying(lambda: self._backend.delete(key))
 
-    def upload(self, key: str, path: Path) -> Uploaded:
-        """Stream a file to a key that does not exist yet.
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
+        """Stream a file to a key that does not exist yet. `moved` is told of the bytes that have arrived; what it
+        raises ends the upload, and nothing is left of it.
 
         Raises:
             KeyTaken: if it exists with other content, or with any content if the file is large. After a lost answer
                 this may be our own upload, so callers choose another key and go on.
         """
-        return self._retrying(lambda: self._backend.upload(key, path))
+        return self._retrying(lambda: self._backend.upload(key, path, moved))
 
     def download(self, key: str, path: Path, sha256: str | None = None) -> str:
         """Stream a key into a file; its SHA-256.

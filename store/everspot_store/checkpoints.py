@@ -19,6 +19,7 @@ from everspot_store.backend import Guard, Versioned
 from everspot_store.bucket import Bucket
 from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
 from everspot_store.table import Table
+from everspot_store.transfers import Transfer
 
 _ROUNDS = 5
 _PARALLEL_PARTS = 3
@@ -29,8 +30,8 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints of one job, for the owner of one epoch; or for readers only, if `epoch` is None.
 
-    `guard` says whether the owner's lease is still valid; it is asked before every write and delete. One thread at a
-    time may write.
+    `guard` says whether the owner's lease is still valid; it is asked before every write and delete, and may raise
+    instead, such as `StoreUnavailable` where nobody knows for now. One thread at a time may write.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -99,14 +100,16 @@ class Checkpoints:
         info: Mapping[str, JsonValue] | None = None,
         keep: int = 2,
         unchanged: Mapping[str, Part] | None = None,
+        transfer: Transfer | None = None,
     ) -> Checkpoint:
         """Upload the files and publish them as the newest checkpoint; returns when it is durable. `step`: optimizer
         steps done. The head names the newest `keep` afterwards. `unchanged`: parts of the newest checkpoint that belong
         to this one as they are. Publishing a step again under the same epoch does nothing and returns what was
-        published.
+        published. `transfer` tells how far it is, and may cancel it.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
+            TransferCancelled: if it was cancelled before all was uploaded. Nothing was published.
             ValueError: if `step` is behind what is published, or `keep` below 1.
         """
         if keep < 1:
@@ -116,8 +119,10 @@ class Checkpoints:
         done = self._published(step)
         if done is not None:
             return done
+        transfer = transfer or Transfer(self._clock)
+        transfer.begin(sum(path.stat().st_size for path in files.values()))
         with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="everspot-upload") as pool:
-            parts = list(pool.map(lambda item: self._upload(step, *item), sorted(files.items())))
+            parts = list(pool.map(lambda item: self._upload(step, item[0], item[1], transfer), sorted(files.items())))
         parts = sorted([*parts, *(unchanged or {}).values()], key=lambda part: part.name)
         checkpoint = Checkpoint(
             step=step, epoch=self.epoch, created_at=self._clock.now(), parts=parts, info=dict(info or {})
@@ -219,13 +224,15 @@ class Checkpoints:
             return whole[0]
         raise ValueError(f"step {step} is behind step {whole[0].step}, which is published")
 
-    def _upload(self, step: int, name: str, path: Path) -> Part:
+    def _upload(self, step: int, name: str, path: Path, transfer: Transfer) -> Part:
         """Upload under a key that nobody has used. The plain key is taken only if an earlier try was cut off."""
         key = f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}/{name}"
         for attempt in range(_KEY_TRIES):
             self._check_guard()
             try:
-                stored = self._data.upload(key if attempt == 0 else f"{key}~{secrets.token_hex(4)}", path)
+                stored = self._data.upload(
+                    key if attempt == 0 else f"{key}~{secrets.token_hex(4)}", path, transfer.moved
+                )
             except KeyTaken:
                 continue
             return Part(name=name, key=stored.key, size=stored.size, sha256=stored.sha256)

@@ -25,7 +25,7 @@ from obstore.exceptions import (
 )
 from obstore.store import GCSStore, S3Store
 
-from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.region import endpoint
 
@@ -136,7 +136,7 @@ class CloudBackend:
             except FileNotFoundError as error:
                 self._absent(error)
 
-    def upload(self, key: str, path: Path) -> Uploaded:
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`. Above one piece (16 MiB) a multipart upload, several pieces at a time.
 
         A multipart upload cannot be conditional here, so the key is looked at first. Only one process may ever write
@@ -144,7 +144,12 @@ class CloudBackend:
         """
         size = path.stat().st_size
         if size <= _PIECE:
-            return self._upload_small(key, path)
+            if moved is not None:
+                moved(0)
+            stored = self._upload_small(key, path)
+            if moved is not None:
+                moved(size)
+            return stored
         with self._errors(key):
             try:
                 obstore.head(self._small, key)
@@ -153,7 +158,7 @@ class CloudBackend:
             else:
                 raise KeyTaken(key)
             digest = hashlib.sha256()
-            pieces = _pieces(path, digest.update)
+            pieces = _pieces(path, digest.update, moved or (lambda size: None))
             obstore.put(self._large, key, pieces, chunk_size=_PIECE, max_concurrency=_PIECES_IN_FLIGHT)
         return Uploaded(key, size, digest.hexdigest())
 
@@ -257,11 +262,17 @@ class _Refused(StoreUnavailable):
         self.outcome = outcome
 
 
-def _pieces(path: Path, see: Callable[[bytes], None]) -> Iterator[bytes]:
+def _pieces(path: Path, see: Callable[[bytes], None], moved: Moved) -> Iterator[bytes]:
+    """What `moved` raises ends the upload: obstore aborts it and hands the exception on. Pieces that are asked for
+    ahead of those that have arrived do not count."""
+    ahead: deque[int] = deque()
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE):
             see(piece)
+            ahead.append(len(piece))
+            moved(ahead.popleft() if len(ahead) > _PIECES_IN_FLIGHT else 0)
             yield piece
+    moved(sum(ahead))
 
 
 def _tag(etag: str | None) -> str:

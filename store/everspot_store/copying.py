@@ -6,11 +6,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 
+from everspot_store.backend import Moved
+
 _PIECE = 4 * 1024 * 1024
 
 
-def copy_with_digest(reader: FileIO, target: Path, *, sync: bool) -> tuple[int, str]:
-    """Copy what is left to read; its size in bytes and SHA-256. `sync`: durable before this returns.
+def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved | None = None) -> tuple[int, str]:
+    """Copy what is left to read; its size in bytes and SHA-256. `sync`: durable before this returns. `moved` is told
+    of each piece, before it is copied, and ends the copying by what it raises.
 
     One piece is hashed while the next is read and written: of a large checkpoint the hashing is as long as the
     writing, and a notice does not wait.
@@ -19,6 +22,8 @@ def copy_with_digest(reader: FileIO, target: Path, *, sync: bool) -> tuple[int, 
     hashing: Future[None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="everspot-digest") as pool, target.open("wb") as writer:
         while piece := reader.read(_PIECE):
+            if moved is not None:
+                moved(len(piece))
             if hashing is not None:
                 hashing.result()
             hashing = pool.submit(digest.update, piece)

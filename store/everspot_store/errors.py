@@ -7,6 +7,7 @@ StoreError
 ├── BadDocument         a document cannot be read as its type
 ├── JobExists           a job with this id was already submitted
 ├── KeyTaken            a write-once key exists already, with other content
+├── TransferCancelled   an upload was ended by the one who began it
 ├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
 ├── DigestMismatch      bytes are not those that were published
 ├── CheckpointCorrupt   there are checkpoints, and none of them is whole
@@ -54,6 +55,10 @@ class KeyTaken(StoreError):
     def __init__(self, key: str) -> None:
         super().__init__(f"{key} exists already and is never overwritten")
         self.key = key
+
+
+class TransferCancelled(StoreError):
+    """The upload was cancelled by its own process. What had arrived is not published."""
 
 
 class Fenced(StoreError):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.copying import copy_with_digest
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 
@@ -94,14 +94,14 @@ class FolderBackend:
                 _sync_folder(path.parent)
             self._prune(path.parent)
 
-    def upload(self, key: str, path: Path) -> Uploaded:
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`."""
         with path.open("rb", buffering=0) as reader, _as_store_errors(self._root):
             if _etag_of(self._path(key)) is not None:
                 raise KeyTaken(key)
             temporary = self._temporary()
             try:
-                size, digest = copy_with_digest(reader, temporary, sync=True)
+                size, digest = copy_with_digest(reader, temporary, sync=True, moved=moved)
                 if self._into_place(temporary, key, None) is None:
                     raise KeyTaken(key)
             finally:

@@ -23,6 +23,10 @@ class Lease:
     The owner trusts itself for `ttl` after the last successful renewal *began*, by its own monotonic clock. An
     observer declares it dead when the record stood still for `ttl` on the observer's clock, which starts no earlier
     than that renewal arrived; so the owner always stops first. No two machines' clocks are compared.
+
+    An owner whose `ttl` has passed does nothing in the owner's name, and may still renew: the write is conditional, so
+    it is done only if nobody has taken the job. One that was given up meanwhile takes the job back the same way, as
+    long as it has been given to nobody; `reclaimed` counts that.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Lease:
         self._ttl = ttl
         self._began = began
         self._lost = False
+        self.reclaimed = 0
         self._released = False
         self._lock = threading.Lock()
         self.job_id = held.value.job_id
@@ -125,16 +130,33 @@ class Lease:
                 self._held = written
                 return written
             current = self._records.get(self.job_id)
-            if (
-                current is None
-                or current.value.state is not JobState.RUNNING
-                or not transitions.owns(current.value, self.epoch, self.owner)
-                or current.value.incarnation != self.incarnation
-            ):
+            held = self._reclaimed(current) if current is not None else None
+            if held is None:
                 self._lost = True
                 return None
-            self._held = current
+            self._held = held
         raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be renewed")
+
+    def _reclaimed(self, current: Versioned[JobRecord]) -> Versioned[JobRecord] | None:
+        """The record as this owner's, if it is that or can be again; else None."""
+        for _ in range(_ROUNDS):
+            found = current.value
+            if found.incarnation != self.incarnation:
+                return None
+            if found.state is JobState.RUNNING and transitions.owns(found, self.epoch, self.owner):
+                return current
+            again = transitions.reclaim(found, self.epoch, self.owner, self._clock.now())
+            if again is None:
+                return None
+            written = self._records.replace(self.job_id, current, again)
+            if written is not None:
+                self.reclaimed += 1
+                return written
+            reread = self._records.get(self.job_id)
+            if reread is None:
+                return None
+            current = reread
+        raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be taken back")
 
 
 def _finite(progress: Progress) -> Progress:

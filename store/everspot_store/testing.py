@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Backend, Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Backend, Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
 from everspot_store.errors import KeyTaken, StoreDenied, StoreUnavailable
 from everspot_store.store import Store
@@ -132,9 +132,9 @@ class FaultyBackend:
         """See `Backend`."""
         self._plain("delete", key, lambda: self._inner.delete(key))
 
-    def upload(self, key: str, path: Path) -> Uploaded:
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`."""
-        return self._plain("upload", key, lambda: self._inner.upload(key, path))
+        return self._plain("upload", key, lambda: self._inner.upload(key, path, moved))
 
     def download(self, key: str, path: Path) -> str | None:
         """See `Backend`."""
@@ -237,9 +237,11 @@ class MemoryBackend:
                 self._watch(key, None)
                 del self.objects[key], self._tags[key]
 
-    def upload(self, key: str, path: Path) -> Uploaded:
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`."""
         data = path.read_bytes()
+        if moved is not None:
+            moved(len(data))
         if self.create(key, data).outcome is not WriteOutcome.DONE:
             raise KeyTaken(key)
         return Uploaded(key, len(data), hashlib.sha256(data).hexdigest())

@@ -188,6 +188,20 @@ def test_a_lost_lease_abandons_whatever_else_is_going_on() -> None:
     assert acts(BUSY, running(lease=LeaseView.LOST, running=False, exit_code=0))[0] == Abandon("the lease is lost")
 
 
+def test_a_silent_store_suspends_the_lease_and_ends_nothing_before_the_orphan_limit() -> None:
+    seen = running(lease=LeaseView.SUSPENDED, lease_until=seconds(90))
+    assert acts(BUSY, seen) == []
+    assert acts(BUSY, replace(seen, now=seconds(90) + LIMITS.orphan_limit - seconds(1))) == []
+    assert acts(BUSY, replace(seen, now=seconds(90) + LIMITS.orphan_limit))[0] == Abandon(
+        "the lease could not be renewed for the orphan limit"
+    )
+    over = replace(seen, running=False, exit_code=0, status=Status(phase=Phase.FINISHED))
+    assert acts(BUSY, over) == []  # it may be another's: nothing is told
+    assert isinstance(acts(BUSY, replace(over, lease=LeaseView.VALID))[0], Conclude)
+    noticed = acts(BUSY, replace(seen, interruption=interruption(160)))
+    assert isinstance(noticed[0], AskToStop)
+
+
 def test_a_fenced_trainer_is_abandoned_and_not_concluded() -> None:
     seen = running(running=False, exit_code=3, status=Status(phase=Phase.FENCED))
     assert [type(action) for action in acts(BUSY, seen)] == [Abandon]

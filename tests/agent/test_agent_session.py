@@ -10,7 +10,7 @@ from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Manifest
 from everspot_core.records import EventKind, JobState, Market, Reason
-from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied
+from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, Stop
 from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.desk import Desk, Surroundings
@@ -150,6 +150,42 @@ def a_desk(store: Store, home: Path) -> Desk:
         surroundings=Surroundings(home, {}),
         clock=CLOCK,
     )
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_lease_that_ran_out_is_renewed_as_long_as_nobody_else_has_the_job(
+    store: Store, session: Session, given_up: bool
+) -> None:
+    CLOCK.advance(FAST.lease_ttl)
+    assert session.lease_view() is LeaseView.SUSPENDED
+    with pytest.raises(StoreUnavailable):
+        session.conclude(FINISHED, None)
+    old = store.records.get("job-1")
+    assert old is not None
+    if given_up:
+        assert store.records.replace("job-1", old, transitions.expire(old.value, CLOCK.now())) is not None
+    assert session.renew_if_due()
+    assert session.lease_view() is LeaseView.VALID
+    now = store.records.get("job-1")
+    assert now is not None
+    assert (now.value.state, now.value.epoch, now.value.preemptions) == (JobState.RUNNING, 1, 0)
+    session.ship()
+    assert [e.data["reclaimed"] for e in store.events("job-1")] == ([True] if given_up else [])
+
+
+def test_a_lease_that_ran_out_is_lost_once_there_is_a_successor(store: Store, session: Session) -> None:
+    CLOCK.advance(FAST.lease_ttl)
+    old = store.records.get("job-1")
+    assert old is not None
+    lost = transitions.expire(old.value, CLOCK.now())
+    successor = transitions.assign(lost, "job-1", "i-2", CLOCK.now())
+    assert store.records.replace("job-1", old, successor) is not None
+    assert not session.renew_if_due()
+    assert session.lease_view() is LeaseView.LOST
+    told = session.run_dir.read(LeaseFile)
+    assert told is not None and told.lost
+    assert not session.conclude(FINISHED, None)
+    assert store.events("job-1") == []
 
 
 def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: Session) -> None:

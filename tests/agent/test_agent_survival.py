@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from agent_kit import FAST, Cluster, eventually, market_in, metadata_pages
+from everspot_core import lease as transitions
 from everspot_core.documents import parse_duration
 from everspot_core.records import InstanceState, JobState, Role
+from everspot_store import Store
 
 
 @pytest.fixture
@@ -25,8 +27,9 @@ class Outage:
     def __init__(self, cluster: Cluster) -> None:
         self._here, self._away = cluster.root / "control", cluster.root / "control-away"
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Path:
         self._here.rename(self._away)
+        return self._away
 
     def __exit__(self, *_: object) -> None:
         self._away.rename(self._here)
@@ -46,27 +49,30 @@ def test_training_goes_on_through_an_outage_that_is_shorter_than_the_lease(clust
     assert [fact["step"] for fact in cluster.trace()] == list(range(150))
 
 
-def test_training_is_killed_when_the_lease_ends_in_an_outage_and_nothing_is_written_then(short: Cluster) -> None:
-    """The program does not look at its lease by itself."""
+def test_training_goes_on_through_an_outage_that_outlasts_the_lease_and_the_job_is_taken_back(short: Cluster) -> None:
     short.submit("job-1", env={"TOY_STEPS": "100000", "TOY_EVERY": "1000000", "TOY_DEAF": "1"})
     short.assign("job-1", "i-1")
     agent = short.start_agent("i-1")
     short.wait_steps(5)
-    before = short.record("job-1")
-    with Outage(short):
-        eventually("the training process is gone", lambda: agent.tree() == [agent.popen.pid])
+    lease = agent.home / "runs" / "job-1-000001" / "lease.json"
+    with Outage(short) as away:
+        over = float(json.loads(lease.read_text())["valid_until"])
+        eventually("the lease is over", lambda: time.monotonic() > over)
         executed = len(short.trace())
-    time.sleep(1)
-    assert len(short.trace()) == executed
-    record = short.record("job-1")
-    assert record is not None
-    assert before is not None
-    assert (record.state, record.epoch, record.owner) == (JobState.RUNNING, 1, "i-1")
-    assert "is abandoned: the lease is lost" in agent.output
-    # The scheduler finds a record that stands still; the instance takes it again under the next epoch.
-    short.expire("job-1")
-    short.assign("job-1", "i-1")
-    eventually("it trains again", lambda: short.trace()[-1]["epoch"] == 2)
+        eventually("it trains on", lambda: len(short.trace()) > executed)
+        # To the scheduler the outage has been shorter: it has found a record that stood still, and given the owner up.
+        table = Store.open(away.as_uri(), short.store.data.url).records
+        found = table.get("job-1")
+        assert found is not None
+        lost = transitions.expire(found.value, short.clock.now())
+        assert (lost.state, lost.preemptions) == (JobState.PENDING, 1)
+        assert table.replace("job-1", found, lost) is not None
+    record = short.wait_state("job-1", JobState.RUNNING)
+    assert (record.epoch, record.owner, record.preemptions) == (1, "i-1", 0)
+    eventually("it is told", lambda: any(e.data.get("reclaimed") for e in short.store.events("job-1")))
+    executed = len(short.trace())
+    eventually("it trains on", lambda: len(short.trace()) > executed)
+    assert {fact["epoch"] for fact in short.trace()} == {1}
 
 
 def test_an_idle_instance_says_gone_and_switches_itself_off(tmp_path: Path) -> None:

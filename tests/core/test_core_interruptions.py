@@ -53,6 +53,18 @@ def test_an_agent_that_was_restarted_under_the_same_epoch_has_steps_to_redo():
     assert known.jobs[0].lost_seconds == 120  # from the checkpoint at 110 to training at 230
 
 
+def test_a_loss_that_was_taken_back_is_none():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.TRAINING, 10, from_step=0),
+        event(EventKind.LOST, 200, iid=None, cause="expired", step=150),
+        event(EventKind.TRAINING, 210, from_step=190, restored=False, by="agent", reclaimed=True),
+        event(EventKind.FINISHED, 400, step=300),
+    ]
+    job = compute([launch()], [end(500)], [price(0.036)], {"job-1": events}).jobs[0]
+    assert (job.interruptions, job.lost_seconds) == ((), 0)
+
+
 def test_metrics_may_know_of_more_steps_than_the_events():
     events = {
         "job-1": [

@@ -125,8 +125,8 @@ class KnifedBackend:
     def delete(self, key: str) -> None:
         return self._read(key, lambda: self._inner.delete(key))
 
-    def upload(self, key: str, path: Path) -> Uploaded:
-        return self._read(key, lambda: self._inner.upload(key, path))
+    def upload(self, key: str, path: Path, moved: Any = None) -> Uploaded:
+        return self._read(key, lambda: self._inner.upload(key, path, moved))
 
     def download(self, key: str, path: Path) -> str | None:
         return self._read(key, lambda: self._inner.download(key, path))

@@ -40,6 +40,15 @@ def test_the_time_that_reading_takes_is_never_counted_against_the_owner() -> Non
     assert look(s, 20, took=5, a="1") == {"a"}
 
 
+def test_an_outage_of_the_store_is_not_counted_against_the_owners() -> None:
+    s = Staleness(TTL / 2)
+    look(s, 0, a="1", b="1")
+    assert look(s, 5, a="1", b="1") == set()
+    assert look(s, 100, a="1", b="1") == set()  # of 95 s in which nobody could write, 7.5 count
+    assert look(s, 102.4, a="1", b="2") == set()
+    assert look(s, 102.5, a="1", b="2") == {"a"}
+
+
 def test_one_that_was_away_starts_anew() -> None:
     s = Staleness()
     look(s, 0, a="1")

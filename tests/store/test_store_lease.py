@@ -54,6 +54,28 @@ def test_only_the_assigned_instance_starts_its_own_epoch(state: JobState, epoch:
         assert (started.state, started.beat, started.epoch) == (JobState.RUNNING, 8, 3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({}, True),
+        ({"epoch": 4}, False),
+        ({"last_owner": "i-2"}, False),
+        ({"last_reason": Reason.DRAIN}, False),
+        ({"state": JobState.ASSIGNED, "owner": "i-1"}, False),
+        ({"state": JobState.CANCELLED}, False),
+    ],
+)
+def test_only_an_owner_that_was_given_up_and_has_no_successor_takes_its_job_back(
+    changes: dict[str, object], again: bool
+) -> None:
+    lost = lease.expire(record(preemptions=1), NOW, "silent").model_copy(update=changes)
+    found = lease.reclaim(lost, 3, "i-1", LATER)
+    assert (found is not None) is again
+    if found is not None:
+        assert lease.owns(found, 3, "i-1") and found.state is JobState.RUNNING
+        assert (found.preemptions, found.detail) == (1, "")
+
+
 def test_a_renewal_raises_the_beat_and_carries_progress() -> None:
     made = lease.renew(record(), Progress(step=9), LATER)
     assert (made.beat, made.progress.step, made.epoch, made.owner) == (8, 9, 3, "i-1")

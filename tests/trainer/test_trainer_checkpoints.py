@@ -132,11 +132,24 @@ def test_a_run_that_cannot_reach_the_store_says_that_this_is_no_error_of_its_own
 
 def test_a_run_whose_lease_is_over_publishes_nothing(post: Callable[..., Post], train: Callable[..., None]) -> None:
     first = post(1)
-    first.hold(-1)
+    first.hold(-1, lost=True)
     with pytest.raises(RunFenced):
         train(first)
     assert first.status.phase is Phase.FENCED
     assert first.steps_published == []
+
+
+def test_a_run_whose_lease_cannot_be_renewed_trains_on_and_publishes_once_it_is(
+    post: Callable[..., Post], tmp_path: Path
+) -> None:
+    first = post(1)
+    process = first.start(tmp_path / "first", SUSPEND_AT=3, CHECKPOINT_AT=5)
+    wait_for(lambda: first.status.step == 40, first)
+    assert (first.steps_published, process.poll()) == ([], None)
+    first.hold(3600)
+    assert process.wait(timeout=120) == 0
+    assert first.status.phase is Phase.FINISHED
+    assert first.steps_published == [40]
 
 
 def test_a_run_that_finds_a_later_owner_leaves_at_once(post: Callable[..., Post], train: Callable[..., None]) -> None:
@@ -161,6 +174,10 @@ def test_an_owner_that_was_suspended_past_its_lease_publishes_nothing_and_takes_
     train(second, checkpoint_at=20)
     before = everything(tmp_path / "store")
     process.send_signal(signal.SIGCONT)
+    slept_at = first.status.step
+    wait_for(lambda: first.status.step > slept_at, first)  # it trains on, since it knows no better
+    assert everything(tmp_path / "store") == before
+    first.hold(-1, lost=True)  # its agent has asked
     assert process.wait(timeout=120) == 0
     assert first.status.phase is Phase.FENCED
     assert everything(tmp_path / "store") == before

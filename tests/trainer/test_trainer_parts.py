@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 import torch
 from everspot_core.job import Precision
 from everspot_store import Checkpoints, ManualClock, StoreUnavailable, SystemClock
+from everspot_store.testing import Faults, MemoryBackend, faulty_store
 from everspot_train.rundir import RunContext
 from everspot_train.trainer import NonFiniteLoss, Run, StateMismatch, TrainerError, UnsafeState
 from everspot_train.trainer import __all__ as public
+from everspot_train.trainer.deadlines import gives_way
 from everspot_train.trainer.environment import cpu_has_bf16, process_age
 from everspot_train.trainer.precision import MixedPrecision, resolve
 from everspot_train.trainer.publisher import Publisher, Snapshot
@@ -183,9 +186,9 @@ def publisher(post: Callable[..., Post], tmp_path: Path) -> Callable[[int], tupl
     return make
 
 
-def snapshot(folder: Path, step: int) -> Snapshot:
+def snapshot(folder: Path, step: int, size: int = 1) -> Snapshot:
     (folder / str(step)).mkdir()
-    (folder / str(step) / "a.pt").write_text("a")
+    (folder / str(step) / "a.pt").write_bytes(bytes(size))
     return Snapshot(step, folder / str(step), "notice", timedelta(0))
 
 
@@ -222,6 +225,68 @@ def test_tries_are_bounded(
     with pytest.raises(StoreUnavailable):
         ours.publish(snapshot(tmp_path, 3), deadline)
     assert len(clock.slept) == slept
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    ("left", "fresh", "rate", "seconds", "cancelled"),
+    [
+        (900, 1800, 100, 25, True),  # both would take 27 s, the newer one alone 18
+        (200, 1800, 100, 25, False),  # both are durable in time
+        (900, 1800, 100, 20, False),  # the newer one is not, with something to spare: the older one is what can be had
+        (1800, 1800, 100, 1, True),  # nothing has arrived that could be lost
+        (None, 1800, None, 1, True),
+        (900, 1800, None, 100, False),  # nobody knows how fast it is
+    ],
+)
+def test_an_upload_gives_way_where_only_the_newer_one_alone_meets_the_deadline(
+    left: int | None, fresh: int, rate: float | None, seconds: float, cancelled: bool
+) -> None:
+    assert gives_way(left, fresh, rate, seconds) is cancelled
+
+
+class Slow(MemoryBackend):
+    """Takes a second for each MB of a file, and stands still in the middle of `stuck` until `go`, or its cancelling."""
+
+    def __init__(self, clock: ManualClock, stuck: str) -> None:
+        super().__init__()
+        self._clock, self._stuck = clock, stuck
+        self.half_way, self.go = threading.Event(), threading.Event()
+
+    def upload(self, key: str, path: Path, moved: Any = None) -> Any:
+        size = path.stat().st_size
+        for half in range(2):
+            moved(size // 2)
+            self._clock.advance(timedelta(seconds=size / 2e6))
+            if self._stuck in key and not half:
+                self.half_way.set()
+                while not self.go.wait(0.01):
+                    moved(0)
+        return super().upload(key, path)
+
+
+@pytest.mark.parametrize(("notice", "durable", "kept"), [(25, 4, [4]), (40, 4, [4, 3]), (20, 4, [4, 3])])
+def test_a_notice_does_not_wait_for_an_upload_that_would_cost_the_newest_step(
+    tmp_path: Path, notice: int, durable: int, kept: list[int]
+) -> None:
+    """An upload of 18 s is half done. With 25 s left it is cancelled; with 40 s, or too few for the newer one anyhow,
+    it is finished first."""
+    clock = ManualClock()
+    data = Slow(clock, stuck="000000000003")
+    store = faulty_store(MemoryBackend(), data, clock, Faults())
+    ours = Publisher(store.checkpoints(JOB, 1), 2, clock, lambda published, snapshot: None)
+    old, new = snapshot(tmp_path, 3, 18_000_000), snapshot(tmp_path, 4, 18_000_000)
+    ours.start(old)
+    assert data.half_way.wait(20)
+    began = clock.monotonic()
+    if kept == [4, 3]:
+        data.go.set()
+    ours.publish(new, began + timedelta(seconds=notice))
+    assert ours.durable_step == durable
+    head = store.checkpoints(JOB).head()
+    assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == kept
+    assert (clock.monotonic() - began).total_seconds() == pytest.approx(18 if kept == [4] else 27, abs=1)
+    assert not old.directory.exists()
     ours.close()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from everspot_core.records import Reason
-from everspot_train.rundir import CheckpointRequest, RunDir, StopRequest
+from everspot_train.rundir import CheckpointRequest, LeaseFile, RunDir, StopRequest
 from everspot_train.trainer import Run, resumable_loader
 from torch import nn
 
@@ -28,6 +28,7 @@ class Settings:
     accumulation: int = 2
     stop_at: int | None = None
     checkpoint_at: int | None = None
+    suspend_at: int | None = None
     drop: str | None = None
     pause: float = 0.0
     poison_at: int | None = None
@@ -43,6 +44,7 @@ class Settings:
             losses=Path(f"{os.environ['LOSSES']}.{os.environ.get('RANK', '0')}"),
             stop_at=number("STOP_AT"),
             checkpoint_at=number("CHECKPOINT_AT"),
+            suspend_at=number("SUSPEND_AT"),
             pause=float(os.environ.get("PAUSE", "0")),
             precision=os.environ.get("PRECISION", "fp16"),
             workers=number("WORKERS") or 0,
@@ -99,6 +101,9 @@ def wish(settings: Settings, run: Run) -> None:
         return
     if run.steps_done == settings.stop_at:
         rundir.write(StopRequest(reason=Reason.NOTICE))
+    if run.steps_done == settings.suspend_at:
+        rundir.write(LeaseFile(valid_until=0))
+        time.sleep(1.1)  # the file is read at most once a second
     if run.steps_done == settings.checkpoint_at:
         rundir.write(CheckpointRequest(seq=1))
 

@@ -48,9 +48,9 @@ class Post:
         )
         self.hold(3600)
 
-    def hold(self, seconds: float) -> None:
-        """Renew the lease; negative: it is over."""
-        self.rundir.write(LeaseFile(valid_until=time.monotonic() + seconds))
+    def hold(self, seconds: float, *, lost: bool = False) -> None:
+        """Renew the lease; negative: it is over. `lost`: for good."""
+        self.rundir.write(LeaseFile(valid_until=time.monotonic() + seconds, lost=lost))
 
     @property
     def store(self) -> Store:

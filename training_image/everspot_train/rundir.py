@@ -45,11 +45,13 @@ class RunContext(RunFile):
 
 
 class LeaseFile(RunFile):
-    """Agent → trainer, rewritten at every renewal. A trainer past `valid_until` publishes and retires nothing."""
+    """Agent → trainer, rewritten at every renewal. A trainer past `valid_until` publishes and retires nothing, and
+    trains on: the store may be silent. One whose lease is `lost` ends."""
 
     file_name = "lease.json"
 
     valid_until: float = Field(description="CLOCK_MONOTONIC seconds.")
+    lost: bool = Field(default=False, description="The job has, or may soon have, another owner; this is for good.")
 
 
 class StopRequest(RunFile):
@@ -59,6 +61,7 @@ class StopRequest(RunFile):
 
     reason: Reason
     deadline: float | None = Field(default=None, description="CLOCK_MONOTONIC seconds; after it the instance is gone.")
+    term_at: float | None = Field(default=None, description="CLOCK_MONOTONIC seconds; SIGTERM is sent then.")
 
 
 class CheckpointRequest(RunFile):

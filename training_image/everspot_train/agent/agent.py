@@ -154,6 +154,7 @@ class Agent:
             rebalance=sighting.rebalance,
             shutdown_by=self._shutdown_by,
             lease=session.lease_view() if session else d.LeaseView.NONE,
+            lease_until=session.lease_until if session else timedelta(),
             running=session is not None and session.unstarted is None and exit_code is None,
             exit_code=exit_code,
             status=session.status() if session else None,

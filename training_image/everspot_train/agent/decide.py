@@ -62,10 +62,12 @@ _FORGETS = 0.95
 
 
 class LeaseView(Enum):
-    """How the lease of the current job stands. LOST: another owner is certain, or possible because the time is up."""
+    """How the lease of the current job stands. SUSPENDED: its time is up since the store is silent, so that the job may
+    have been given to somebody else: nothing is written in the owner's name until it is renewed. LOST: it cannot be."""
 
     NONE = "none"
     VALID = "valid"
+    SUSPENDED = "suspended"
     LOST = "lost"
 
 
@@ -73,9 +75,10 @@ class LeaseView(Enum):
 class World:
     """What the agent sees at one moment.
 
-    `real_per_market`: real seconds that a second of market time takes. `failure`: what a program that is over told of
-    its end. `unfit`: why this machine should have no job. `upload`: how long the program's folder took last to be
-    kept, which is done once it is over. `restart_stalled`: the job wants it.
+    `real_per_market`: real seconds that a second of market time takes. `lease_until`: when the lease ends, or has
+    ended. `failure`: what a program that is over told of its end. `unfit`: why this machine should have no job.
+    `upload`: how long the program's folder took last to be kept, which is done once it is over. `restart_stalled`:
+    the job wants it.
     """
 
     now: timedelta
@@ -90,6 +93,7 @@ class World:
     exit_code: int | None = None
     status: Status | None = None
     store_seen: timedelta = timedelta()
+    lease_until: timedelta = timedelta()
     failure: Failure | None = None
     unfit: str | None = None
     upload: timedelta = timedelta()
@@ -148,10 +152,15 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
         return _without_job(memory, world, limits)
     if world.lease is LeaseView.LOST:
         return memory.without_job(world.now), [Abandon("the lease is lost")]
+    suspended = world.lease is LeaseView.SUSPENDED
+    if suspended and world.now - world.lease_until >= limits.orphan_limit:
+        return memory.without_job(world.now), [Abandon("the lease could not be renewed for the orphan limit")]
     if world.shutdown_by is not None and world.now >= world.shutdown_by:
         return memory.without_job(world.now), [Abandon("no time is left to give the job back")]
     if world.running:
         return _while_running(memory, world, limits)
+    if suspended:
+        return memory, []  # how it ended is told once the lease is renewed: until then it may be another's job
     ending = ending_of(_asked(memory), world.exit_code, world.status, world.failure)
     if ending.reason is Reason.STALLED and memory.stalled is not None:
         ending = replace(ending, message=f"no step for {memory.stalled.seconds:.0f} s after step {memory.stalled.step}")

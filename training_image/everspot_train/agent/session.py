@@ -13,7 +13,7 @@ from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Limits
 from everspot_core.records import EventKind, JobRecord, Progress, Reason
-from everspot_store import Fenced, Lease, Store, StoreError
+from everspot_store import Fenced, Lease, Store, StoreError, StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.agent.actions import JobKey, Stop
@@ -76,6 +76,7 @@ class Session:
         self._clock = clock
         self._lease = lease
         self._valid_until = lease.valid_until
+        self._lost = False
         self._events = store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id)
         self._logs = LogShipper(store, self.key, run_dir, clock)
         self._outbox: list[_Pending] = []
@@ -119,9 +120,19 @@ class Session:
         self.run_dir.write(context)
         self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
 
+    @property
+    def lease_until(self) -> timedelta:
+        """When the lease ends unless it is renewed, or ended; monotonic."""
+        return self._valid_until
+
     def lease_view(self) -> LeaseView:
-        """Whether this instance may still act as the owner, by its own clock."""
-        return LeaseView.VALID if self._clock.monotonic() < self._valid_until else LeaseView.LOST
+        """Whether this instance may still act as the owner, by its own clock. What was being given back when the time
+        was up is not renewed any more: the scheduler finds it given back, or lets it expire."""
+        if self._lost:
+            return LeaseView.LOST
+        if self._clock.monotonic() < self._valid_until:
+            return LeaseView.VALID
+        return LeaseView.LOST if self._releasing else LeaseView.SUSPENDED
 
     def status(self) -> Status | None:
         """The trainer's last word; None before its first. A file that is none is taken for silence."""
@@ -150,9 +161,13 @@ class Session:
         with self._lease_lock:
             if self._over or self._releasing or self.lease_view() is LeaseView.LOST or not self._renewal.due():
                 return False
+            reclaimed = self._lease.reclaimed
             held = self._lease.renew(self._progress())
+            self._lost = not held
             self._valid_until = self._lease.valid_until if held else timedelta()
-            self._hand_over(LeaseFile(valid_until=self._valid_until.total_seconds()))
+            self._hand_over(LeaseFile(valid_until=self._valid_until.total_seconds(), lost=self._lost))
+            if self._lease.reclaimed != reclaimed:
+                self._tell_reclaimed()
             return held
 
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
@@ -194,7 +209,7 @@ class Session:
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
         with self._ship_lock:
-            if self._over or self._concluding or self.lease_view() is LeaseView.LOST:
+            if self._over or self._concluding or self.lease_view() is not LeaseView.VALID:
                 return
             if self._started is not None and self._clock.monotonic() - self._started[1] >= SILENCE:
                 self._tell_training()
@@ -205,7 +220,8 @@ class Session:
         """Tell the trainer to checkpoint and end."""
         self._stopping = True
         deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
-        self._hand_over(StopRequest(reason=stop.reason, deadline=deadline))
+        term_at = stop.term_at.total_seconds() if deadline is not None else None
+        self._hand_over(StopRequest(reason=stop.reason, deadline=deadline, term_at=term_at))
 
     def ask_for_checkpoint(self, seq: int) -> None:
         """Tell the trainer to checkpoint and go on."""
@@ -223,6 +239,8 @@ class Session:
         """
         if self.lease_view() is LeaseView.LOST:
             return False
+        if self.lease_view() is LeaseView.SUSPENDED:
+            raise StoreUnavailable("the lease is over and not renewed yet")
         self._concluding = True
         urgent = stop is not None and stop.deadline is not None
         self._keep_last(ending, stop)
@@ -284,6 +302,12 @@ class Session:
         data: dict[str, JsonValue] = {"from_step": 0, "restored": self.restored, "by": "agent"}
         with self._outbox_lock:
             self._outbox.append(_Pending(EventKind.TRAINING, self._started[0], data))
+
+    def _tell_reclaimed(self) -> None:
+        """The job had been taken for lost while the store was silent, and goes on where it is."""
+        status = self.status()
+        _log.warning("job %s, epoch %d was given up meanwhile, and is taken back", *self.key)
+        self.say(EventKind.TRAINING, from_step=status.step if status else 0, restored=False, by="agent", reclaimed=True)
 
     def _progress(self) -> Progress | None:
         status = self.status()

@@ -63,9 +63,11 @@ class Link:
         self.reporter = Reporter(rundir, self.store, context, self.clock)
         self._policy = context.submission.spec.checkpoint
         self._checkpoints = self.store.checkpoints(
-            context.job_id, context.epoch, guard=self.wishes.lease_valid, incarnation=context.incarnation
+            context.job_id, context.epoch, guard=self.wishes.may_write, incarnation=context.incarnation
         )
-        self._publisher = Publisher(self._checkpoints, self._policy.keep, self.clock, self._published)
+        self._publisher = Publisher(
+            self._checkpoints, self._policy.keep, self.clock, self._published, self.wishes.suspended
+        )
         writer = f"trainer-{context.instance_id}"
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
         self._notes: list[threading.Thread] = []
@@ -118,11 +120,11 @@ class Link:
             Fenced: if a publication found out that the job has another owner.
         """
         self._publisher.collect()
-        if not self.wishes.lease_valid():
+        if self.wishes.lost():
             return Decision.LEAVE
         if self.wishes.stop() is not None:
             return Decision.STOP
-        if self._publisher.busy:
+        if self._publisher.busy or self.wishes.suspended():
             return Decision.GO_ON
         if self.wishes.checkpoint():
             self.trigger = "rebalance"
@@ -145,17 +147,18 @@ class Link:
             StoreUnavailable: if the store stayed out of reach until the stop's deadline, or for a while without one.
         """
         self._last_begun, self._last_step = began, step
-        stop = self.wishes.stop()
-        deadline = timedelta(seconds=stop.deadline) if stop and stop.deadline is not None else None
-        self._publisher.publish(self._snapshot(step, began, trigger, info), deadline)
+        self._publisher.publish(self._snapshot(step, began, trigger, info), self._durable_by())
 
     def needs_snapshot(self, step: int) -> bool:
-        """Whether `step` is not durable yet, after waiting for a publication under way.
+        """Whether `step` is not durable yet, after waiting for a publication under way; but not for one of an earlier
+        step while a deadline runs.
 
         Raises:
             Fenced: if the job has another owner.
         """
-        self._publisher.settle()
+        if self._durable_by() is None or self._publisher.is_flying(step):
+            self._publisher.settle()
+        self._publisher.collect()
         return self._publisher.durable_step != step
 
     def close(self, phase: Phase, step: int, message: str = "", *, cut_off: bool = False) -> None:
@@ -165,6 +168,12 @@ class Link:
         for note in self._notes:
             note.join()
         self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off)
+
+    def _durable_by(self) -> timedelta | None:
+        """The last moment at which a checkpoint is of use, if the agent has named one."""
+        stop = self.wishes.stop()
+        by = (stop.term_at or stop.deadline) if stop is not None and stop.deadline is not None else None
+        return timedelta(seconds=by) if by is not None else None
 
     def _interval_over(self, step: int) -> bool:
         elapsed = self.clock.monotonic() - self._last_begun

@@ -3,20 +3,23 @@
 import logging
 import shutil
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.records import Checkpoint
-from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable
+from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
 from pydantic import JsonValue
+
+from everspot_train.trainer.deadlines import gives_way
 
 log = logging.getLogger("everspot.trainer")
 
 _ATTEMPTS = 6
 _PAUSE = timedelta(seconds=1)
+_LOOK = timedelta(milliseconds=200)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Snapshot:
         """The parts by name."""
         return {path.name: path for path in sorted(self.directory.iterdir())}
 
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(path.stat().st_size for path in self.files.values())
+
 
 class Publisher:
     """Uploads snapshots under the owner's epoch.
@@ -42,6 +50,8 @@ class Publisher:
         checkpoints: the job's checkpoints, opened for this owner's epoch and guarded by its lease.
         keep: how many checkpoints stay.
         on_published: told, in the publishing thread, what became durable and from which snapshot.
+        suspended: whether nobody knows for now if the job is still this owner's, since the store is silent: a
+            publication then waits for as long as the agent lets the process live.
     """
 
     def __init__(
@@ -50,11 +60,15 @@ class Publisher:
         keep: int,
         clock: Clock,
         on_published: Callable[[Checkpoint, Snapshot], None],
+        suspended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._checkpoints, self._keep = checkpoints, keep
-        self._clock, self._on_published = clock, on_published
+        self._clock, self._on_published, self._suspended = clock, on_published, suspended
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-publisher")
         self._flight: Future[None] | None = None
+        self._flying: Snapshot | None = None
+        self._transfer: Transfer | None = None
+        self._rate: float | None = None
         self.durable_step: int | None = None
 
     @property
@@ -65,7 +79,12 @@ class Publisher:
     def start(self, snapshot: Snapshot) -> None:
         """Publish beside the training loop. Only when not `busy`."""
         self.settle()
-        self._flight = self._pool.submit(self._publish, snapshot)
+        self._flying, self._transfer = snapshot, Transfer(self._clock)
+        self._flight = self._pool.submit(self._publish, snapshot, self._transfer)
+
+    def is_flying(self, step: int) -> bool:
+        """Whether the snapshot of `step` is being published."""
+        return self.busy and self._flying is not None and self._flying.step == step
 
     def settle(self) -> None:
         """Wait for what is under way. An unreachable store is a warning here: the next checkpoint may do better.
@@ -79,8 +98,12 @@ class Publisher:
             return
         try:
             flight.result()
+        except TransferCancelled:
+            log.warning("the upload of an older checkpoint was cancelled: a newer one has to be durable soon")
         except StoreUnavailable as error:
             log.warning("a checkpoint could not be published, training goes on: %s", error)
+        if self._flying is not None:  # a store that is away for long must not fill the disk
+            shutil.rmtree(self._flying.directory, ignore_errors=True)
 
     def collect(self) -> None:
         """`settle` for what is already over; never waits."""
@@ -88,7 +111,8 @@ class Publisher:
             self.settle()
 
     def publish(self, snapshot: Snapshot, deadline: timedelta | None) -> None:
-        """Publish, and return when the snapshot is durable. Only when not `busy`.
+        """Publish, and return when the snapshot is durable. What is under way is waited for, or is cancelled if there
+        is a `deadline` that it would make this one miss: see `gives_way`.
 
         Tries again while the store cannot be reached: until `deadline` (monotonic) if there is one, and a bounded
         number of times without.
@@ -97,13 +121,18 @@ class Publisher:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach.
         """
+        if deadline is not None:
+            self._make_way(snapshot.size, deadline)
         self.settle()
         attempt = 1
         while True:
             try:
-                return self._publish(snapshot)
+                return self._publish(snapshot, Transfer(self._clock), urgent=deadline is not None)
             except StoreUnavailable as error:
-                late = attempt >= _ATTEMPTS if deadline is None else self._clock.monotonic() + _PAUSE >= deadline
+                if deadline is not None:
+                    late = self._clock.monotonic() + _PAUSE >= deadline
+                else:
+                    late = attempt >= _ATTEMPTS and not self._suspended()
                 if late:
                     raise
                 log.warning("step %d is not durable yet (attempt %d): %s", snapshot.step, attempt, error)
@@ -114,11 +143,27 @@ class Publisher:
         """Wait for the publishing thread to end."""
         self._pool.shutdown(wait=True)
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        published = self._checkpoints.publish(snapshot.step, snapshot.files, snapshot.info, self._keep)
+    def _make_way(self, size: int, deadline: timedelta) -> None:
+        """Wait for what is under way, for as long as the newer snapshot of `size` bytes can afford it."""
+        while self.busy and self._flight is not None and self._transfer is not None:
+            transfer = self._transfer
+            seconds = (deadline - self._clock.monotonic()).total_seconds()
+            if gives_way(transfer.left, size, transfer.rate or self._rate, seconds):
+                transfer.cancel()
+                return
+            wait([self._flight], timeout=_LOOK.total_seconds())
+
+    def _publish(self, snapshot: Snapshot, transfer: Transfer, *, urgent: bool = False) -> None:
+        """`urgent`: leave the deletion of older parts to whoever publishes next."""
+        published = self._checkpoints.publish(
+            snapshot.step, snapshot.files, snapshot.info, self._keep, transfer=transfer
+        )
+        self._rate = transfer.rate or self._rate
         self.durable_step = snapshot.step
         self._on_published(published, snapshot)
         shutil.rmtree(snapshot.directory, ignore_errors=True)
+        if urgent:
+            return
         try:
             self._checkpoints.retire()
         except Fenced:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from everspot_core.clock import Clock
+from everspot_store import StoreUnavailable
 
 from everspot_train.rundir import CheckpointRequest, LeaseFile, RunDir, StopRequest
 
@@ -16,6 +17,7 @@ class Wishes:
         self._rundir, self._clock = rundir, clock
         self._valid_until = timedelta(0)
         self._lease_read: timedelta | None = None
+        self._lost = False
         seen = rundir.read(CheckpointRequest)
         self._seq = seen.seq if seen else 0  # what was wished for before this process began needs no checkpoint
 
@@ -31,11 +33,30 @@ class Wishes:
         self._seq = wish.seq
         return True
 
+    def lost(self) -> bool:
+        """Whether the job has, or may soon have, another owner, for good."""
+        return not self.lease_valid() and self._lost
+
+    def suspended(self) -> bool:
+        """Whether nobody knows for now if the job is still ours: the lease is over, and the store is silent."""
+        return not self.lease_valid() and not self._lost
+
+    def may_write(self) -> bool:
+        """The guard of everything that is published or deleted.
+
+        Raises:
+            StoreUnavailable: while the lease is suspended.
+        """
+        if self.suspended():
+            raise StoreUnavailable("the lease could not be renewed: nothing is published until it is")
+        return self.lease_valid()
+
     def lease_valid(self) -> bool:
         """Whether the job is still ours. The file is read at most once a second; its moment is compared each time."""
         now = self._clock.monotonic()
         if self._lease_read is None or now - self._lease_read >= _LEASE_AGE or now >= self._valid_until:
             lease = self._rundir.read(LeaseFile)
             self._valid_until = timedelta(seconds=lease.valid_until) if lease else timedelta(0)
+            self._lost = lease is None or lease.lost
             self._lease_read = now
         return now < self._valid_until

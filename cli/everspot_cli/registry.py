@@ -13,6 +13,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),
     "cancel": ("control", "End a job. Its instance is free for others at once; what it has checkpointed stays."),
     "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume elsewhere."),
+    "data": (
+        "data",
+        "List the cluster's datasets, or upload a folder as one: files that are there already are not sent again.",
+    ),
+    "pull": (
+        "data",
+        "Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts.",
+    ),
     "drain": ("control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."),
     "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),

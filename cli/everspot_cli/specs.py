@@ -41,13 +41,18 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
         known = ", ".join(RECIPES)
         problems.append({"field": "recipe", "problem": f"{_short(repr(recipe))} is no recipe; allowed: {known}"})
     folder = _folder(path, spec, problems) if spec is not None and spec.code is not None else None
+    if spec is not None and spec.requirements is not None and not (path.parent / spec.requirements).is_file():
+        problems.append({"field": "requirements", "problem": f"there is no file {_short(spec.requirements)}"})
     if problems or spec is None:
         count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
         left = len(problems) - SHOWN
         more = [{"field": f"(and {left} more)", "problem": "not listed; mend these first"}] if left > 0 else []
         problems = [*problems[:SHOWN], *more]
         raise CliError(f"{path}: {count} wrong", hint="docs/reference-spec.md lists every field", problems=problems)
-    return spec if folder is None else spec.model_copy(update={"code": str(folder)})
+    changes = {"code": str(folder)} if folder is not None else {}
+    if spec.requirements is not None:
+        changes["requirements"] = str((path.parent / spec.requirements).resolve())
+    return spec.model_copy(update=changes)
 
 
 def _folder(path: Path, spec: JobSpec, problems: list[dict[str, str]]) -> Path:

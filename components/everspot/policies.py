@@ -48,7 +48,7 @@ def agent_policy(
             ["s3:PutObject"],
             _under(control_arn, AGENT_WRITES),
         ),
-        _allow("ReadCodeAndDatasets", ["s3:GetObject"], _under(data_arn, ("code/", "datasets/"))),
+        _allow("ReadWhatJobsNeed", ["s3:GetObject"], _under(data_arn, ("code/", "datasets/", "wheels/"))),
         _allow(
             # Checkpoints, logs and metrics. Multipart uploads need PutObject for every part, and AbortMultipartUpload
             # to clean up one that failed (Amazon S3 User Guide, "Multipart upload API and permissions").

@@ -21,6 +21,12 @@ from everspot_core.documents import Document, Duration, Frozen, Utc
 from everspot_core.recipes import parameter_faults
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{6,64})?")
+_SECRET = re.compile(
+    r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}(#[A-Za-z0-9_.-]{1,256})?|ssm:/?[A-Za-z0-9/_.-]{1,1011}"
+)
+_MOST_DATASETS = 20
+_MOST_COMMANDS = 50
 _LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
 _LONGEST_TAG = (128, 256)  # what AWS takes as a tag's key and value
 
@@ -129,6 +135,26 @@ class JobSpec(Frozen):
         default_factory=dict,
         description="Environment of the training process. No secrets; `EVERSPOT_*` and `AWS_*` belong to the instance.",
     )
+    datasets: list[str] = Field(
+        default_factory=list,
+        description="Datasets put with `everspot data put`, by `name` (its newest version when the job is submitted) "
+        "or `name@digest`. The program finds each as a folder of its name in `EVERSPOT_DATA`.",
+    )
+    requirements: Line | None = Field(
+        default=None,
+        description="Lock file: a line `name==version` for each package, dependencies included. The wheels are fetched "
+        "where the job is submitted, and installed on the instance without any index, into a layer of the job's own.",
+    )
+    setup: list[str] = Field(
+        default_factory=list,
+        description="Shell commands, run by bash in the root of `code` before each start of the program. One that "
+        "fails is an error of the job.",
+    )
+    secrets: dict[str, str] = Field(
+        default_factory=dict,
+        description="Environment variables whose values are read on the instance with its role, kept nowhere and "
+        "scrubbed from the log: `secretsmanager:NAME`, of which `#KEY` takes one value of JSON, or `ssm:/PARAMETER`.",
+    )
     resources: Resources = Resources()
     priority: Priority = Priority.NORMAL
     deadline: Duration | Utc | None = Field(
@@ -159,6 +185,37 @@ class JobSpec(Frozen):
         script = PurePosixPath(_printable(value[0]))
         if script.is_absolute() or ".." in script.parts:
             raise ValueError(f"{value[0]!r} does not lie in `code`: name the script relative to it")
+        return value
+
+    @field_validator("datasets")
+    @classmethod
+    def _datasets(cls, value: list[str]) -> list[str]:
+        for word in value:
+            if not _DATASET.fullmatch(word):
+                raise ValueError(f"{word[:80]!r} is no dataset: write `name` or `name@digest`")
+        names = [word.partition("@")[0] for word in value]
+        if len(set(names)) < len(names) or len(names) > _MOST_DATASETS:
+            raise ValueError(f"at most {_MOST_DATASETS} datasets, each name once")
+        return value
+
+    @field_validator("setup")
+    @classmethod
+    def _commands(cls, value: list[str]) -> list[str]:
+        if len(value) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in value):
+            raise ValueError(f"at most {_MOST_COMMANDS} commands, none of them empty, longer than 32 KiB or with a NUL")
+        return value
+
+    @field_validator("secrets")
+    @classmethod
+    def _secrets(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, reference in value.items():
+            if not _ENV_NAME.fullmatch(name) or name.startswith(("EVERSPOT_", "AWS_")):
+                raise ValueError(f"{name[:40]!r} is no name of a variable that a job may set")
+            if not _SECRET.fullmatch(reference):
+                raise ValueError(
+                    f"{name[:40]}: has to be `secretsmanager:NAME`, `secretsmanager:NAME#KEY` or `ssm:/PARAMETER`: "
+                    "the name of a secret, never the secret itself"
+                )
         return value
 
     @field_validator("env")
@@ -201,6 +258,9 @@ class JobSpec(Frozen):
             raise ValueError("exactly one of recipe and entrypoint must be given")
         if self.recipe is not None and self.code is not None:
             raise ValueError("code belongs to entrypoint, not to recipe")
+        both = sorted(set(self.env) & set(self.secrets))
+        if both:
+            raise ValueError(f"{', '.join(both)}: given by env and by secrets")
         if self.entrypoint is not None and self.code is None:
             raise ValueError("entrypoint needs code: the folder that holds the script")
         return self
@@ -214,6 +274,18 @@ def _is_finite(value: JsonValue) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
+class Wheel(Frozen):
+    """One package of a job's requirements, in the data bucket under `wheels/{sha256}/{name}`."""
+
+    name: str
+    sha256: str
+
+    @property
+    def key(self) -> str:
+        """Where it is in the data bucket."""
+        return f"wheels/{self.sha256}/{self.name}"
+
+
 class JobSubmission(Document):
     """The one document that creates a job. Written once by whoever submits; never changed."""
 
@@ -224,4 +296,6 @@ class JobSubmission(Document):
     code_digest: str | None = Field(
         default=None, description="SHA-256 of the packed code under `code/` in the data bucket."
     )
+    datasets: list[str] = Field(default_factory=list, description="As in the spec, each with its whole digest.")
+    wheels: list[Wheel] = Field(default_factory=list, description="What the lock file of the spec names.")
     submitted_by: str = ""

@@ -230,6 +230,7 @@ class InstanceRecord(Document):
     epoch: int | None = None
     notice: Notice | None = None
     agent_version: str = ""
+    python: str = Field(default="", description="Of its interpreter, such as 3.12: which wheels fit.")
     generation: str = Field(default="", description="`Manifest.generation` that it was launched with.")
     detail: str = Field(default="", description="For people: why it is CORDONED, why it is not ready.")
     booted_at: Utc

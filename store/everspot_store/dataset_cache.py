@@ -34,6 +34,11 @@ class DatasetInUse:
         if lock is not None:
             os.close(lock)
 
+    def outlive(self) -> None:
+        """Hold it for the program that this process becomes by exec, too."""
+        if self._lock is not None:
+            os.set_inheritable(self._lock, True)
+
     def __enter__(self) -> "DatasetInUse":
         return self
 

@@ -39,6 +39,7 @@ from everspot_store.events import EventWriter, ordered
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.memo import Memo
+from everspot_store.outputs import Outputs
 from everspot_store.table import Table
 
 if TYPE_CHECKING:
@@ -264,6 +265,10 @@ class Store:
                 found = record.value if record is not None else None
                 return Dossier(submission=submission.value, record=found, events=events)
         return self.archive.get(job_id)
+
+    def outputs(self, job_id: str) -> Outputs:
+        """What the job's folder of outputs has left."""
+        return Outputs(self.data, job_id)
 
     # History
 

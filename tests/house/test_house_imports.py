@@ -14,7 +14,11 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
     "everspot": ("components", {"everspot_core", "pulumi", "pulumi_aws", "pulumi_gcp"}),
     "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "pydantic"}),
-    "everspot_train": ("training_image", {"everspot_core", "everspot_store", "torch", "numpy", "pydantic", "yaml"}),
+    # boto3: for the secrets of jobs that have any.
+    "everspot_train": (
+        "training_image",
+        {"everspot_core", "everspot_store", "torch", "numpy", "pydantic", "yaml", "boto3", "botocore"},
+    ),
     "everspot_cli": (
         "cli",
         {

@@ -41,6 +41,8 @@ class RunContext(RunFile):
     data_url: str | None = Field(default=None, description="None: what cluster.json in the control bucket says.")
     submission: JobSubmission
     code_dir: str | None = Field(default=None, description="The user's unpacked code; None for recipes.")
+    region: str = Field(default="", description="The cluster's.")
+    cache_dir: str | None = Field(default=None, description="Where datasets and packages are kept for later jobs.")
     scratch_dir: str = Field(description="Where checkpoints are written before they are uploaded.")
 
 

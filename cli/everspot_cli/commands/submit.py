@@ -17,6 +17,7 @@ from everspot_cli.commands.submit_fleet import fleet_of, possible, price_warning
 from everspot_cli.overrides import Overrides
 from everspot_cli.session import Session
 from everspot_cli.specs import read_spec
+from everspot_cli.supplies import supplied
 
 
 def register(app: typer.Typer) -> None:
@@ -115,6 +116,6 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
     """Upload the code, if any, and create the job."""
     code = Path(submission.spec.code) if submission.spec.code and submission.code_digest is None else None
     with session.progress(f"packing and uploading {code}", shown=code is not None):
-        submission = session.store.submit(submission, code)
+        submission = session.store.submit(supplied(session, submission), code)
     session.store.event_writer(submission.job_id, 0, "cli").emit(EventKind.SUBMITTED, by=submission.submitted_by)
     return submission

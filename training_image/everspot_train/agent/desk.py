@@ -23,11 +23,12 @@ from everspot_store import (
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
+from everspot_train.agent.fitness import CACHE
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.metadata import Identity
 from everspot_train.agent.process import Launcher
-from everspot_train.agent.program import CHECKPOINTS, command_for, environment_for
+from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared
 from everspot_train.agent.session import Session
 from everspot_train.rundir import RunContext
 
@@ -152,8 +153,9 @@ class Desk:
             assert session.submission.code_digest is not None  # noqa: S101  there is no code without it
             self._store.fetch_code(session.submission.code_digest, code)
         cwd = code or folder
-        command = command_for(spec, self._surroundings.launcher)
+        command = prepared(session.submission, command_for(spec, self._surroundings.launcher))
         environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd)
+        session.outputs = cwd / OUTPUTS
         if spec.entrypoint is not None:
             session.folder = self._folder(session, cwd / CHECKPOINTS)
             session.restored = session.folder.restore()
@@ -192,6 +194,8 @@ class Desk:
             data_url=self._manifest.data_url,
             submission=session.submission,
             code_dir=str(code) if code else None,
+            region=self._manifest.region,
+            cache_dir=str(self._surroundings.home / CACHE),
             scratch_dir=str(folder / "scratch"),
         )
 

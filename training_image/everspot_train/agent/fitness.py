@@ -26,6 +26,8 @@ FULL_MIB = 16
 """With less than this a disk counts as full."""
 LOOK_EVERY = timedelta(seconds=10)
 
+CACHE = "cache"
+"""Below the state folder: datasets and packages that later jobs of the machine may want too."""
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +49,7 @@ class Fitness:
         self._home = home
         self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
         self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
-        self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json"}
+        self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE}
         self._broken = ""
         self._said: str | None = None
         self._schedule = Schedule(LOOK_EVERY, clock)
@@ -84,6 +86,9 @@ class Fitness:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 _unlink(entry)
+        if free_mib(self._home) < self._least:
+            # What jobs share is fetched again; a machine without room for anything is not had again.
+            shutil.rmtree(self._home / CACHE, ignore_errors=True)
 
     def _look(self) -> None:
         self._said = self._trouble()

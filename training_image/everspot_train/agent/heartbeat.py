@@ -1,6 +1,7 @@
 """The instance's own record: who it is and how it is, put into the store at every beat."""
 
 import logging
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -96,6 +97,7 @@ class Heartbeat:
             epoch=job.epoch if job else None,
             notice=notice,
             agent_version=self._agent_version,
+            python=f"{sys.version_info.major}.{sys.version_info.minor}",
             generation=self._manifest.generation,
             detail=self._detail,
             booted_at=self._booted_at,

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from everspot_core.job import JobSpec
+from everspot_core.job import JobSpec, JobSubmission
 
 from everspot_train.agent.failures import ERROR_FILE
 from everspot_train.worker import ERROR_FILE_VARIABLE
@@ -13,10 +13,11 @@ from everspot_train.worker import ERROR_FILE_VARIABLE
 LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
 """Replaces torchrun, for programs that need no process group: debugging, tests."""
 CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
+OUTPUT_DIR_VARIABLE = "EVERSPOT_OUTPUT_DIR"
 SHUTDOWN_SECONDS = 3600
 """torchrun kills what does not heed its SIGTERM within 30 s by default. How long a program may take is the agent's to
 say, by the notice; this is beyond what it ever grants."""
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, OUTPUTS = "checkpoints", "outputs"
 HOME, TEMPORARY = "home", "tmp"
 
 
@@ -38,6 +39,14 @@ def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
     return [*head, *spec.entrypoint]
 
 
+def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
+    """The command, behind the process that makes ready what the job asks for; itself where the job asks for nothing."""
+    spec = submission.spec
+    if not (submission.datasets or submission.wheels or spec.setup or spec.secrets):
+        return command
+    return [sys.executable, "-m", "everspot_train.prepare", *command]
+
+
 def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path) -> dict[str, str]:
     """The agent's own environment, then what the job asked for in `resources`, then its `env`, and ours over all of
     them where the two sides rely on it. `folder`: the run directory.
@@ -57,4 +66,5 @@ def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: 
     ours = {name: value for name, value in base.items() if name.startswith(("EVERSPOT_", "AWS_"))}
     ours[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
     ours[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
+    ours[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
     return {**base, **asked, **spec.env, **ours}

@@ -41,6 +41,9 @@ from everspot_train.rundir import (
 _log = logging.getLogger(__name__)
 
 TAIL_BYTES = 8000
+OUTPUT_TIME = timedelta(minutes=30)
+"""How long the outputs of a job that has ended may take to be kept."""
+CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """Before a deadline: for the ending's events and the release itself."""
 SILENCE = timedelta(minutes=1)
@@ -72,6 +75,7 @@ class Session:
         self.unstarted: Ending | None = None
         self.folder: FolderKeeper | None = None
         self.restored = False
+        self.outputs: Path | None = None
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -96,6 +100,7 @@ class Session:
         self._training_told = False
         self._stopping = False
         self._stalled: tuple[int, timedelta] | None = None
+        self._outputs_kept = False
 
     @property
     def record(self) -> JobRecord:
@@ -247,6 +252,7 @@ class Session:
         with self._ship_lock:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
+                self._keep_outputs(CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
             self._tell(ending, stop)
             self._quietly("events", self._write_events)
             record = self._release(ending)
@@ -254,8 +260,9 @@ class Session:
                 return False
             _log.info("job %s, epoch %d: %s, now %s", *self.key, ending.reason.value, record.state.value)
             self._quietly("events", self._write_events)
-            if urgent:
+            if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
+                self._keep_outputs(stop.deadline - self._clock.monotonic())
         return True
 
     def abandon(self) -> None:
@@ -289,6 +296,24 @@ class Session:
         keeping.join(max(0.0, left.total_seconds()) if left is not None else None)
         if keeping.is_alive():
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self.key)
+
+    def _keep_outputs(self, within: timedelta) -> None:
+        """Keep what the program left in its folder of outputs, as much of it as the time allows. The job has ended one
+        way or the other: what cannot be kept is told in the log, and is no reason for another ending."""
+        folder, end = self.outputs, self._clock.monotonic() + within
+        if folder is None or self.process is None or self._outputs_kept or not folder.is_dir():
+            return
+        self._outputs_kept = True
+        outputs = self._store.outputs(self.key.job_id)
+
+        def keep() -> None:
+            kept, left = outputs.keep(self.key.epoch, folder, lambda: self._clock.monotonic() < end)
+            if left:
+                _log.warning("job %s, epoch %d: %d outputs kept, not %s", *self.key, kept, ", ".join(left[:20]))
+
+        keeping = threading.Thread(target=lambda: self._quietly("outputs", keep), name="outputs", daemon=True)
+        keeping.start()
+        keeping.join(max(0.0, within.total_seconds()))
 
     def _silent(self) -> bool:
         """Whether the program has never said where it is, as programs do that use the trainer library."""

@@ -1,0 +1,124 @@
+"""`everspot data` and `everspot pull`: what goes into jobs, and what comes out of them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_store import DatasetFile, UnsafeArchive
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+from everspot_cli.tables import sheet
+from everspot_cli.views import find_job
+
+_MIB = 1024 * 1024
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("data")(data)
+    app.command("pull")(pull)
+
+
+def data(
+    context: typer.Context,
+    action: Annotated[str, typer.Argument(metavar="[list|put]", help="list: the datasets; put: upload one.")] = "list",
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="With put: the folder with its files.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="With put: what jobs call it.")] = None,
+    json: Json = False,
+) -> None:
+    """List the cluster's datasets, or upload a folder as one: files that are there already are not sent again."""
+    session = session_of(context, json)
+    if action == "put" and folder is not None and name is not None:
+        _put(session, folder, name)
+    elif action == "list" and folder is None:
+        _list(session)
+    else:
+        raise CliError("write `everspot data` or `everspot data put DIR NAME`", Exit.USAGE)
+
+
+def pull(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job, or the beginning of its id.")],
+    path: Annotated[str, typer.Argument(metavar="[PATH]", help="A file or folder of the outputs. Default: all.")] = "",
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where to put it. Default: here.")] = Path(),
+    json: Json = False,
+) -> None:
+    """Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts."""
+    session = session_of(context, json)
+    job_id = find_job(session, job).job_id
+    outputs = session.store.outputs(job_id)
+    found = outputs.list(path.strip("/"))
+    if not found:
+        what = f"{path} among the outputs" if path else "output"
+        raise CliError(f"{job_id} has no {what}", Exit.NOT_FOUND, hint="outputs are kept when an attempt has ended")
+    target = to / job_id
+    with _progress(session) as progress:
+        task = progress.add_task(f"{len(found)} files", total=sum(output.size for output in found))
+        for output in found:
+            try:
+                outputs.fetch(output, target)
+            except (OSError, UnsafeArchive) as error:
+                raise CliError(f"{output.path} cannot be written below {target}: {error}") from None
+            progress.advance(task, output.size)
+    if session.json:
+        files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in found]
+        session.answer({"job_id": job_id, "folder": str(target), "files": files})
+    else:
+        size = sum(output.size for output in found) / _MIB
+        session.console.print(f"{len(found)} files, {size:,.1f} MiB, in {target}", markup=False, soft_wrap=True)
+
+
+def _put(session: Session, folder: Path, name: str) -> None:
+    sent: list[int] = []
+
+    def told(file: DatasetFile, new: bool) -> None:
+        if new:
+            sent.append(file.size)
+        progress.advance(task, 1)
+
+    with _progress(session) as progress:
+        task = progress.add_task(f"uploading {folder}", total=None)
+        try:
+            made = session.store.datasets.put(name, folder, told=told)
+        except (ValueError, NotADirectoryError, UnsafeArchive) as error:
+            raise CliError(str(error)) from None
+    if session.json:
+        answer = {"dataset": made.id, "files": len(made.files), "bytes": made.size, "sent_bytes": sum(sent)}
+        session.answer(answer)
+    else:
+        size, new = made.size / _MIB, sum(sent) / _MIB
+        words = f"{made.id}: {len(made.files)} files, {size:,.1f} MiB, of which {new:,.1f} MiB were sent now"
+        session.console.print(words, markup=False, soft_wrap=True)
+        session.console.print(f"In a job file: `datasets: [{name}]`; the program finds it in EVERSPOT_DATA/{name}")
+
+
+def _list(session: Session) -> None:
+    found = session.store.datasets.versions()
+    if session.json:
+        session.answer([_row(made) for made in found])
+        return
+    if not found:
+        session.console.print("No datasets. `everspot data put DIR NAME` uploads one.")
+        return
+    table = sheet(["DATASET", "VERSION", "FILES", "MIB", "PUT"], left=2)
+    for made in found:
+        size, when = f"{made.size / _MIB:,.1f}", f"{made.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(made.name, made.digest[:12], str(len(made.files)), size, when)
+    session.console.print(table)
+
+
+def _row(made: Any) -> dict[str, Any]:
+    return {
+        "name": made.name, "digest": made.digest, "files": len(made.files), "bytes": made.size,
+        "put_at": made.created_at,
+    }  # fmt: skip
+
+
+def _progress(session: Session) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=session.errors, transient=True,
+        disable=session.json,
+    )  # fmt: skip

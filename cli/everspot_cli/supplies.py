@@ -1,0 +1,71 @@
+"""What a job brings along beside its code: exact versions of its datasets, and the wheels of its requirements."""
+
+from pathlib import Path
+
+from everspot_core.job import JobSubmission
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+
+PYTHON = "3.12"
+"""The interpreter of the images that training_image/bake makes, where no instance says another."""
+
+
+def supplied(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:
+    """The submission with its datasets pinned and its wheels uploaded. Nothing is asked or sent that it does not need.
+
+    Raises:
+        CliError: naming every dataset that does not exist, or what is wrong with the requirements.
+    """
+    spec = submission.spec
+    if submission.datasets or submission.wheels:  # another attempt at a job: it gets what the first one got
+        return submission
+    pinned = [pin(session, word) for word in spec.datasets]
+    missing = [
+        {"field": f"datasets[{number}]", "problem": f"there is no dataset {word}"}
+        for number, (word, found) in enumerate(zip(spec.datasets, pinned, strict=True))
+        if found is None
+    ]
+    if missing:
+        raise CliError(
+            "datasets are missing", Exit.NOT_FOUND, hint="everspot data put DIR NAME; everspot data", problems=missing
+        )
+    submission = submission.model_copy(update={"datasets": pinned})
+    if spec.requirements is None:
+        return submission
+    from everspot_cli.wheels import gathered
+
+    wheels = gathered(
+        session.store,
+        Path(spec.requirements),
+        python=python or _python(session),
+        archs=_archs(session),
+        told=lambda words: session.json or session.errors.print(words, style="dim", markup=False),
+    )
+    return submission.model_copy(update={"wheels": wheels})
+
+
+def pin(session: Session, word: str) -> str | None:
+    """A dataset's name, or the beginning of a version, as `name@digest`; None if there is none."""
+    from everspot_store import DatasetMissing
+
+    name, _, digest = word.partition("@")
+    try:
+        return session.store.datasets.find(name, digest or None).id
+    except DatasetMissing:
+        return None
+
+
+def _python(session: Session) -> str:
+    """The interpreter of the cluster's instances, as the last of them that said so did."""
+    beats = sorted((doc.value for doc in session.store.instances.scan().values()), key=lambda beat: beat.updated_at)
+    return next((beat.python for beat in reversed(beats) if beat.python), PYTHON)
+
+
+def _archs(session: Session) -> list[str]:
+    """The architectures that the cluster has had; x86_64 where it has had none."""
+    catalogue = session.catalogue
+    names = {doc.value.instance_type for doc in session.store.instances.scan().values()}
+    names |= {kind.name for kind in session.manifest.instance_types}
+    found = sorted({catalogue.types[name].arch for name in names if name in catalogue.types})
+    return found or ["x86_64"]

@@ -1,0 +1,124 @@
+"""A job's requirements: from a lock file to wheels in the data bucket, fetched where there is an index."""
+
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everspot_core.job import Wheel
+
+from everspot_cli.errors import CliError
+
+if TYPE_CHECKING:
+    from everspot_store import Store
+
+FROM_IMAGE = re.compile(r"^(torch|triton|nvidia-.*|everspot|cuda-.*)$")
+"""Packages that the image brings, each fitted to the others: a lock file may name them, and they are left out."""
+_PINNED = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*==\s*[^\s;*]+\s*(;.*)?$")
+_OPTIONS_LEFT_OUT = ("-i ", "--index-url", "--extra-index-url", "--trusted-host", "-f ", "--find-links")
+_PLATFORMS = {
+    "x86_64": ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64", "linux_x86_64"),
+    "arm64": ("manylinux_2_35_aarch64", "manylinux_2_28_aarch64", "manylinux2014_aarch64", "linux_aarch64"),
+}
+_TOLD = 1500  # characters of pip's last words
+
+
+def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
+    """The lines of a lock file for pip, hashes included, and the names of the packages that the image brings.
+
+    Raises:
+        CliError: naming every line that is no `name==version`.
+    """
+    kept, left, faults = [], [], []
+    for number, line in enumerate(_joined(text), 1):
+        bare = line.split(" --hash=", 1)[0].strip()
+        if bare.startswith(_OPTIONS_LEFT_OUT):  # pip's own settings say which index; a job says which packages
+            continue
+        found = _PINNED.match(bare)
+        if found is None:
+            faults.append({"field": f"requirement {number}", "problem": f"{bare[:80]!r} is no `name==version`"})
+        elif FROM_IMAGE.match(found["name"].lower().replace("_", "-").replace(".", "-")):
+            left.append(found["name"])
+        else:
+            kept.append(line)
+    if faults:
+        more = [{"field": f"(and {len(faults) - 20} more)", "problem": "not listed"}] if len(faults) > 20 else []
+        raise CliError(
+            f"{file} is no lock file: it has to pin every package",
+            hint="`pip-compile`, `uv pip compile` or `uv export` make one",
+            problems=[*faults[:20], *more],
+        )
+    return kept, left
+
+
+def gathered(
+    store: "Store", file: Path, *, python: str, archs: Sequence[str], told: Callable[[str], None]
+) -> list[Wheel]:
+    """Fetch the wheels that a lock file names for Linux, this `python` (`3.12`) and these architectures, with pip and
+    its own settings, and put them into the data bucket.
+
+    Raises:
+        CliError: if the file is no lock file, or pip cannot have a wheel.
+        StoreError: if one cannot be uploaded.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    lines, left = locked(text, file)
+    if left:
+        told(f"{', '.join(sorted(left))}: the image's own is used")
+    if not lines:
+        return []
+    found: dict[str, Wheel] = {}
+    with tempfile.TemporaryDirectory(prefix="everspot-wheels-") as scratch:
+        lock = Path(scratch, "requirements.txt")
+        lock.write_text("\n".join(lines) + "\n")
+        for arch in archs:
+            folder = Path(scratch, arch)
+            told(f"fetching {len(lines)} packages for {arch}")
+            _download(lock, folder, python, arch)
+            for path in sorted(folder.iterdir()):
+                wheel = Wheel(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+                if wheel.name not in found:
+                    _put(store, wheel, path)
+                    found[wheel.name] = wheel
+    return list(found.values())
+
+
+def _joined(text: str) -> list[str]:
+    """Logical lines: continued ones joined, comments and empty ones left out."""
+    lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
+    bare = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in lines)
+    return [" ".join(line.split()) for line in bare if line]
+
+
+def _download(lock: Path, folder: Path, python: str, arch: str) -> None:
+    platforms = [word for name in _PLATFORMS[arch] for word in ("--platform", name)]
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check",
+         "--no-input", "--quiet", "--implementation", "cp", "--python-version", python, *platforms,
+         "--dest", str(folder), "--requirement", str(lock)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        if "No module named pip" in done.stdout:
+            raise CliError("pip is needed to fetch the requirements", hint="install pip beside everspot")
+        raise CliError(
+            f"the requirements cannot be had as wheels for Python {python} on Linux {arch}",
+            hint="--python says which Python the image has; packages without a wheel cannot be installed on instances",
+            problems=[{"field": "pip", "problem": " ".join(done.stdout.split())[-_TOLD:]}],
+        )
+
+
+def _put(store: "Store", wheel: Wheel, path: Path) -> None:
+    from everspot_store import KeyTaken
+
+    try:
+        store.data.upload(wheel.key, path)
+    except KeyTaken:  # named by its content: whoever put it there put the same
+        return

@@ -1,0 +1,193 @@
+"""What a job brings along and leaves behind: datasets, packages, set-up, secrets, outputs, by real agent processes."""
+
+import base64
+import hashlib
+import zipfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from agent_kit import Cluster
+from everspot_core.job import JobSpec, JobSubmission, Wheel
+from everspot_core.records import EventKind, JobState, Reason
+from everspot_train.prepare.scrub import MASK, Scrubber
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROGRAM = """
+import os, pathlib, sys
+data = pathlib.Path(os.environ["EVERSPOT_DATA"]) if "EVERSPOT_DATA" in os.environ else None
+if data:
+    print("read:", (data / "flowers/rose.txt").read_text(), flush=True)
+try:
+    import bouquet
+    print("package:", bouquet.NAME, flush=True)
+except ImportError:
+    pass
+if "TOKEN" in os.environ:
+    print("token of length", len(os.environ["TOKEN"]), "is", os.environ["TOKEN"], flush=True)
+outputs = pathlib.Path(os.environ["EVERSPOT_OUTPUT_DIR"])
+(outputs / "deep").mkdir(parents=True)
+(outputs / "deep/result.txt").write_text("petals")
+(outputs / "escape").symlink_to("/etc/passwd")
+sys.exit(int(os.environ.get("EXIT", "0")))
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "main.py").write_text(PROGRAM)
+    return folder
+
+
+def wheel(folder: Path, name: str = "bouquet", requires: str = "") -> Path:
+    """A package of one module, as a wheel."""
+    files = {
+        f"{name}.py": f"NAME = {name!r}\n",
+        f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}",
+        f"{name}-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    lines = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        lines.append(f"{path},sha256={digest},{len(text.encode())}")
+    record = f"{name}-1.0.dist-info/RECORD"
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for inside, text in files.items():
+            archive.writestr(inside, text)
+        archive.writestr(record, "\n".join([*lines, f"{record},,"]) + "\n")
+    return path
+
+
+def stored(cluster: Cluster, path: Path) -> Wheel:
+    made = Wheel(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    cluster.store.data.upload(made.key, path)
+    return made
+
+
+def submit(cluster: Cluster, code: Path, job_id: str = "job-1", **brought: Any) -> None:
+    outer = {key: brought.pop(key) for key in ("datasets", "wheels") if key in brought}
+    spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(code), **brought)
+    made = JobSubmission(job_id=job_id, spec=spec, submitted_at=cluster.clock.now(), **outer)
+    cluster.store.submit(made, code)
+    cluster.assign(job_id, "i-1")
+
+
+def log_of(cluster: Cluster, job_id: str = "job-1") -> str:
+    return b"".join(chunk.data for chunk in cluster.store.read_logs(job_id)).decode()
+
+
+def test_a_program_finds_its_datasets_its_packages_and_what_its_set_up_made(cluster, code, tmp_path):
+    (tmp_path / "flowers").mkdir()
+    (tmp_path / "flowers/rose.txt").write_text("red")
+    flowers = cluster.store.datasets.put("flowers", tmp_path / "flowers")
+    bouquet = stored(cluster, wheel(tmp_path, requires="Requires-Dist: not-there-at-all\n"))
+    setup = ["printf made > here.txt", "grep -q made here.txt && echo ready"]
+    submit(cluster, code, datasets=[flowers.id], wheels=[bouquet], setup=setup)
+    agent = cluster.start_agent("i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    log = log_of(cluster)
+    for said in ("everspot: dataset flowers, 0.0 MiB in 1 files", "everspot: installing 1 packages", "read: red"):
+        assert said in log
+    assert "everspot: setup: printf made > here.txt" in log
+    assert "\nready\n" in log
+    assert "package: bouquet" in log
+    assert [p.name for p in (agent.home / "cache/datasets").iterdir() if p.is_dir()] == [flowers.digest]
+    # The next job of the same machine has both already.
+    submit(cluster, code, "job-2", datasets=[flowers.id], wheels=[bouquet])
+    cluster.wait_state("job-2", JobState.SUCCEEDED)
+    assert "package: bouquet" in log_of(cluster, "job-2")
+    assert "installing" not in log_of(cluster, "job-2")
+
+
+@pytest.mark.parametrize(
+    ("brought", "said"),
+    [
+        ({"datasets": ["tulips@" + "0" * 64]}, "dataset tulips: "),
+        ({"wheels": [Wheel(name="gone-1.0-py3-none-any.whl", sha256="0" * 64)]}, "FileNotFoundError"),
+        ({"setup": ["exit 7"]}, "setup: `exit 7` exited with 7"),
+    ],
+)
+def test_what_cannot_be_made_ready_is_the_job_s_error_in_one_sentence(cluster, code, brought, said):
+    submit(cluster, code, retries={"errors": 0}, **brought)
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert record.last_reason is Reason.ERROR
+    assert said in record.detail
+    assert said in cluster.events("job-1", EventKind.ERROR)[0].data["message"]
+    assert "read:" not in log_of(cluster)
+
+
+def test_a_wheel_for_another_python_is_told_by_its_name(cluster, code, tmp_path):
+    fits = wheel(tmp_path)
+    other = stored(cluster, fits.rename(tmp_path / "bouquet-1.0-cp27-cp27m-win32.whl"))
+    submit(cluster, code, wheels=[other], retries={"errors": 0})
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert "cannot be installed on Python 3." in record.detail
+    assert "bouquet-1.0-cp27-cp27m-win32.whl" in record.detail
+
+
+def test_a_secret_reaches_the_program_and_nothing_else(cluster, code, aws):
+    secret = "correct horse battery staple"
+    boto3.client("secretsmanager", region_name="us-east-1").create_secret(
+        Name="wandb", SecretString=f'{{"key": "{secret}"}}'
+    )
+    submit(cluster, code, secrets={"TOKEN": "secretsmanager:wandb#key"}, setup=["echo the token is $TOKEN"])
+    env = {"AWS_ENDPOINT_URL": aws, "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "us-east-1"}
+    cluster.start_agent("i-1", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", **env)
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    assert "token of length 28 is [secret]" in log_of(cluster)
+    assert "the token is [secret]" in log_of(cluster)
+    for path in cluster.root.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+def test_a_secret_that_is_not_there_is_told_without_any_value(cluster, code, aws):
+    submit(cluster, code, secrets={"TOKEN": "ssm:/no/such"}, retries={"errors": 0})
+    env = {"AWS_ENDPOINT_URL": aws, "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "us-east-1"}
+    cluster.start_agent("i-1", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", **env)
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert "secret ssm:/no/such for TOKEN cannot be read: ParameterNotFound" in record.detail
+
+
+@pytest.mark.parametrize("code_of_exit", [0, 3])
+def test_outputs_are_kept_however_the_program_ended_and_links_are_not(cluster, code, tmp_path, code_of_exit):
+    submit(cluster, code, env={"EXIT": str(code_of_exit)}, retries={"errors": 0})
+    cluster.start_agent("i-1")
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED)
+    assert record.exit_code == code_of_exit
+    outputs = cluster.store.outputs("job-1")
+    (kept,) = outputs.list()
+    assert (kept.path, kept.epoch, kept.size) == ("deep/result.txt", 1, 6)
+    assert outputs.fetch(kept, tmp_path / "there").read_text() == "petals"
+    assert outputs.list("deep") == [kept]
+    assert outputs.list("dee") == []
+
+
+WORDS = st.text(alphabet="abc", min_size=4, max_size=7)
+
+
+@given(st.lists(WORDS, max_size=4), st.text(alphabet="abcd", max_size=60), st.lists(st.integers(0, 60), max_size=8))
+def test_a_secret_is_masked_wherever_the_stream_is_cut(secrets, text, cuts):
+    whole = Scrubber(secrets)
+    expected = whole.feed(text.encode()) + whole.rest()
+    pieces = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
+    cut = Scrubber(secrets)
+    told = b"".join(cut.feed(text[a:b].encode()) for a, b in pairwise(pieces)) + cut.rest()
+    assert told == expected
+    assert not any(secret.encode() in piece for piece in told.split(MASK) for secret in secrets)
+
+
+def test_nothing_is_held_back_that_can_be_no_secret():
+    scrubber = Scrubber(["hunter22", "two\nlines of it"])
+    assert scrubber.feed(b"step 1\rstep 2\n") == b"step 1\rstep 2\n"
+    assert scrubber.feed(b"password hun") == b"password "
+    assert scrubber.feed(b"ter22 lines of it") == MASK + b" " + MASK
+    assert scrubber.rest() == b""
+    assert Scrubber(["abc"]).feed(b"abc") == b"abc"

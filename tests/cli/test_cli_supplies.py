@@ -1,0 +1,150 @@
+"""What a job brings along: datasets by version, requirements as wheels; and what comes back by `pull`."""
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from everspot_cli.errors import CliError
+from everspot_cli.wheels import locked
+
+JOB = "name: mine\nentrypoint: [train.py]\ncode: src\nresources: {vcpus: 1, memory_gib: 1}\n"
+
+
+@pytest.fixture
+def job(tmp_path: Path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("print(1)\n")
+
+    def write(text: str) -> str:
+        path = tmp_path / "job.yaml"
+        path.write_text(JOB + text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for its only index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name, tag in (("bouquet", "py3-none-any"), ("vase", "cp27-cp27m-win32")):
+        with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as archive:
+            archive.writestr(f"{name}.py", "")
+            info = f"{name}-1.0.dist-info"
+            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+            archive.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def submitted(world):
+    (found,) = world.store.jobs.scan().values()
+    return found.value
+
+
+def test_a_dataset_is_put_once_and_a_job_gets_its_newest_version_by_digest(world, tmp_path, job):
+    folder = tmp_path / "flowers"
+    folder.mkdir()
+    (folder / "rose.txt").write_text("red")
+    first = world.run("--json", "data", "put", str(folder), "flowers").json
+    assert (first["files"], first["bytes"], first["sent_bytes"]) == (1, 3, 3)
+    assert world.run("--json", "data", "put", str(folder), "flowers").json == {**first, "sent_bytes": 0}
+    (folder / "tulip.txt").write_text("yellow")
+    second = world.run("--json", "data", "put", str(folder), "flowers").json
+    assert second["sent_bytes"] == 6
+    world.run("submit", job("datasets: [flowers]\n"))
+    assert len(submitted(world).datasets) == 1
+    assert submitted(world).datasets[0].startswith("flowers@")
+    assert {row["digest"] for row in world.run("--json", "data").json} == {
+        first["dataset"].partition("@")[2], second["dataset"].partition("@")[2],
+    }  # fmt: skip
+    assert "flowers" in world.run("data").out
+
+
+def test_every_dataset_that_is_not_there_is_named_before_anything_is_written(world, job):
+    answer = world.run("--json", "submit", job("datasets: [roses, tulips@abcdef]\n"))
+    assert answer.code == 3
+    fields = {p["field"]: p["problem"] for p in json.loads(answer.err)["problems"]}
+    assert fields == {"datasets[0]": "there is no dataset roses", "datasets[1]": "there is no dataset tulips@abcdef"}
+    assert world.store.jobs.scan() == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(("data", "put"), 2), (("data", "put", "/nowhere", "x"), 1), (("data", "put", "/tmp", "No Name"), 1)],
+)
+def test_what_cannot_be_put_is_said(world, arguments, code):
+    answer = world.run(*arguments)
+    assert answer.code == code
+    assert "Traceback" not in answer.err
+
+
+def test_a_lock_file_becomes_wheels_and_the_image_brings_torch(world, index, tmp_path, job):
+    (tmp_path / "req.txt").write_text(
+        "# made by a tool\nbouquet==1.0 \\\n    # via nothing\ntorch==2.15.0\n-i https://x/\n"
+    )
+    answer = world.run("--json", "submit", job("requirements: req.txt\n"))
+    assert (answer.code, answer.err) == (0, "")
+    (wheel,) = submitted(world).wheels
+    assert wheel.name == "bouquet-1.0-py3-none-any.whl"
+    assert world.store.data.download(wheel.key, tmp_path / "there") == wheel.sha256
+    assert submitted(world).wheels == [wheel]
+
+
+def test_a_package_without_a_fitting_wheel_is_named_before_anything_is_written(world, index, tmp_path, job):
+    (tmp_path / "req.txt").write_text("vase==1.0\n")
+    answer = world.run("submit", job("requirements: req.txt\n"))
+    assert answer.code == 1
+    assert "cannot be had as wheels for Python 3.12 on Linux x86_64" in answer.err
+    assert "vase" in answer.err
+    assert world.store.jobs.scan() == {}
+
+
+def test_a_file_that_pins_nothing_is_no_lock_file():
+    with pytest.raises(CliError) as refused:
+        locked("bouquet\nvase>=1.0\n-r other.txt\ngit+https://x/y\npot==1.0 ; python_version > '3'\n", Path("req.txt"))
+    assert [p["field"] for p in refused.value.problems] == [f"requirement {n}" for n in (1, 2, 3, 4)]
+
+
+def test_hashes_stay_and_options_of_the_index_go():
+    text = "--index-url https://x/\nbouquet==1.0 \\\n  --hash=sha256:ab \\\n  --hash=sha256:cd\nnvidia-nccl-cu13==2.0\n"
+    kept, left = locked(text, Path("req.txt"))
+    assert kept == ["bouquet==1.0 --hash=sha256:ab --hash=sha256:cd"]
+    assert left == ["nvidia-nccl-cu13"]
+
+
+def test_outputs_are_pulled_whole_or_by_path_the_newest_of_each(world, tmp_path, job):
+    world.run("submit", job(""))
+    job_id = submitted(world).job_id
+    for epoch, files in ((1, {"a.txt": "old", "plots/b.txt": "1"}), (2, {"a.txt": "new"})):
+        folder = tmp_path / str(epoch)
+        (folder / "plots").mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        assert world.store.outputs(job_id).keep(epoch, folder, lambda: True) == (len(files), [])
+    answer = world.run("--json", "pull", job_id[:8], "--to", str(tmp_path / "all")).json
+    assert [(f["path"], f["attempt"]) for f in answer["files"]] == [("a.txt", 2), ("plots/b.txt", 1)]
+    assert Path(answer["folder"], "a.txt").read_text() == "new"
+    world.run("pull", job_id, "plots", "--to", str(tmp_path / "some"))
+    assert [p.name for p in (tmp_path / "some").rglob("*.txt")] == ["b.txt"]
+    assert world.run("pull", job_id, "nothing").code == 3
+
+
+def test_outputs_that_time_does_not_suffice_for_are_named_and_hidden_files_left_out(world, tmp_path):
+    folder = tmp_path / "left"
+    (folder / ".cache").mkdir(parents=True)
+    for name, text in (("x.txt", "1"), ("y.txt", "22"), (".hidden", ""), (".cache/z", "")):
+        (folder / name).write_text(text)
+    asked = iter([True, False])
+    assert world.store.outputs("job").keep(1, folder, lambda: next(asked)) == (1, ["y.txt"])
+
+
+def test_requirements_need_pip_s_python_only_where_there_are_any(world, job):
+    before = set(sys.modules)
+    assert world.run("submit", job("")).code == 0
+    assert "everspot_cli.wheels" not in set(sys.modules) - before

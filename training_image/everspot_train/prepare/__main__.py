@@ -1,0 +1,49 @@
+"""Makes everything ready that a job asks for, then becomes its program: `python -m everspot_train.prepare COMMAND…`.
+
+It runs as the job's first process, so that a stop, a lost lease or the end of the agent ends a long download like any
+program, and what it says is in the job's log. What fails is written where the agent looks for a program's exception.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from everspot_store import Store, SystemClock
+
+from everspot_train.prepare.data import lay_datasets
+from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.packages import lay_packages
+from everspot_train.prepare.scrub import run_scrubbed
+from everspot_train.prepare.secrets import read_secrets
+from everspot_train.prepare.setup import run_setup
+from everspot_train.rundir import RunContext, RunDir
+from everspot_train.worker import record
+
+
+def main(command: list[str]) -> int:
+    """Prepare, then run the command; returns only where the program's output is scrubbed or preparing failed."""
+    rundir = RunDir.from_environment()
+    context = rundir.read(RunContext) if rundir else None
+    if context is None or context.cache_dir is None:
+        sys.exit("everspot: no run directory: this is started by the agent")
+    environment, cache = dict(os.environ), Path(context.cache_dir)
+    submission = context.submission
+    try:
+        store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
+        environment |= lay_datasets(store, submission, cache, Path(context.scratch_dir).parent / "data")
+        environment |= lay_packages(store, submission, cache, environment)
+        secrets = read_secrets(submission.spec.secrets, context.region)
+        run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
+    except Exception as error:
+        told = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
+        sys.stdout.write(f"everspot: {told}\n")
+        record(told, "")
+        return 1
+    sys.stdout.flush()
+    if not secrets:
+        os.execvpe(command[0], command, environment)  # noqa: S606  the job's own program
+    return run_scrubbed(command, {**environment, **secrets}, list(secrets.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""A job's datasets: one copy on the machine, a folder of links for the job."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+from everspot_core.job import JobSubmission
+from everspot_store import DatasetCache, DatasetMissing, NoRoom, Store
+
+from everspot_train.prepare.errors import NotReady
+
+DATA_VARIABLE = "EVERSPOT_DATA"
+_MIB = 1024 * 1024
+
+
+def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: Path) -> dict[str, str]:
+    """Fetch what is not on this machine yet, and make `folder` with a link of each dataset's name; the variable that
+    names it. Nothing for a job without datasets.
+
+    The copies are held against removal until the last process that was started from here has ended.
+
+    Raises:
+        NotReady: if a dataset does not exist, or this machine has no room for it.
+        StoreError: if the store fails, or what comes is not what was put.
+    """
+    if not submission.datasets:
+        return {}
+    kept = DatasetCache(cache / "datasets", store.datasets, store.clock)
+    folder.mkdir(parents=True, exist_ok=True)
+    for word in submission.datasets:
+        name, _, digest = word.partition("@")
+        try:
+            dataset = store.datasets.find(name, digest or None)
+            sys.stdout.write(
+                f"everspot: dataset {name}, {dataset.size / _MIB:,.1f} MiB in {len(dataset.files)} files\n"
+            )
+            sys.stdout.flush()
+            used = kept.use(dataset)
+        except DatasetMissing as error:
+            raise NotReady(f"dataset {name}: {error}") from error
+        except NoRoom as error:
+            # In the system's words, by which the agent knows that the machine is too small and not the job wrong.
+            raise NotReady(f"dataset {name}: {error}: {os.strerror(errno.ENOSPC)}") from error
+        used.outlive()
+        (folder / name).symlink_to(used.path, target_is_directory=True)
+    return {DATA_VARIABLE: str(folder)}

@@ -1,0 +1,5 @@
+"""Why a job cannot be made ready."""
+
+
+class NotReady(Exception):
+    """One sentence for the job's author: what is missing or wrong, and what to do about it."""

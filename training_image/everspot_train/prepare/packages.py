@@ -1,0 +1,85 @@
+"""A job's packages: wheels from the data bucket, installed without any index into a layer that jobs share."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from everspot_core.job import JobSubmission, Wheel
+from everspot_store import Store
+
+from everspot_train.prepare.errors import NotReady
+
+KEPT = 5
+"""Layers that stay on a machine; the longest unused go."""
+_PIP = ("--no-index", "--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--quiet")
+_TOLD = 2000  # characters of pip's last words
+
+
+def lay_packages(
+    store: Store, submission: JobSubmission, cache: Path, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Install the job's wheels, unless another job of this machine has; the variables that put them before the image's
+    own packages. Nothing for a job without requirements.
+
+    Raises:
+        NotReady: with pip's words, if they do not fit this machine's interpreter.
+        StoreError: if a wheel cannot be had, or is not what was put.
+    """
+    wheels = submission.wheels
+    if not wheels:
+        return {}
+    layers = cache / "layers"
+    layers.mkdir(parents=True, exist_ok=True)
+    layer = layers / _name(wheels)
+    with (layers / f"{layer.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not layer.is_dir():
+            _install(store, wheels, layer)
+        os.utime(layer)
+    _forget(layers, layer)
+    paths = {"PYTHONPATH": str(layer), "PATH": str(layer / "bin")}
+    return {name: os.pathsep.join([path, *filter(None, [environment.get(name)])]) for name, path in paths.items()}
+
+
+def _name(wheels: list[Wheel]) -> str:
+    """By content and interpreter: the same packages are the same layer."""
+    text = "\n".join([sys.implementation.cache_tag or "", *sorted(w.sha256 for w in wheels)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
+    part = layer.with_name(f"{layer.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    downloads = part / "wheels"
+    downloads.mkdir(parents=True)
+    sys.stdout.write(f"everspot: installing {len(wheels)} packages\n")
+    sys.stdout.flush()
+    for wheel in wheels:
+        store.data.download(wheel.key, downloads / wheel.name, wheel.sha256)
+    names = sorted(str(path) for path in downloads.iterdir())
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-I", "-m", "pip", "install", *_PIP, "--target", str(part / "site"), *names],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        version = f"Python {sys.version_info.major}.{sys.version_info.minor} of this image"
+        raise NotReady(f"the requirements cannot be installed on {version}: {done.stdout.strip()[-_TOLD:]}")
+    (part / "site").rename(layer)
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _forget(layers: Path, used: Path) -> None:
+    """Remove the longest unused layers. One that a job of this machine still uses is young: it was touched when that
+    job began, and a machine runs few jobs at a time."""
+    found = [path for path in layers.iterdir() if path.is_dir() and "." not in path.name and path != used]
+    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
+        with suppress(OSError):
+            gone = path.with_name(f"{path.name}.gone")
+            path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""Runs a program and takes secrets out of what it prints, before it reaches a file or the store."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+
+MASK = b"[secret]"
+SHORTEST = 4
+"""Characters. Shorter values are not looked for: they stand in every log by chance."""
+_CHUNK = 64 * 1024
+
+
+class Scrubber:
+    """Replaces secrets in a stream of bytes, wherever its pieces are cut. What may be the beginning of one is held back
+    until it is known; nothing else is."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        found = {line.encode() for secret in secrets for line in (secret, *secret.splitlines())}
+        # The longest first: one secret may hold another.
+        self._secrets = sorted((s for s in found if len(s) >= SHORTEST), key=len, reverse=True)
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be told now."""
+        out, self._held = self._scrubbed(self._held + data, last=False)
+        return out
+
+    def rest(self) -> bytes:
+        """What was held back, at the end of the stream."""
+        out, self._held = self._scrubbed(self._held, last=True)
+        return out
+
+    def _scrubbed(self, text: bytes, *, last: bool) -> tuple[bytes, bytes]:
+        """`text` without its secrets, leftmost and longest first, and its end that may yet become one."""
+        out, at = [], 0
+        while True:
+            open_at = len(text) if last else len(text) - self._beginning(text[at:])
+            where, secret = min(((text.find(s, at), -len(s)) for s in self._secrets if s in text[at:]), default=(-1, 0))
+            if where < 0 or where >= open_at:  # what begins at or behind an open beginning may be part of a longer one
+                break
+            out += [text[at:where], MASK]
+            at = where - secret
+        return b"".join([*out, text[at:open_at]]), text[open_at:]
+
+    def _beginning(self, text: bytes) -> int:
+        """The length of the longest end of `text` that a secret begins with."""
+        longest = 0
+        for secret in self._secrets:
+            for length in range(min(len(secret) - 1, len(text)), longest, -1):
+                if text.endswith(secret[:length]):
+                    longest = length
+                    break
+        return longest
+
+
+def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> int:
+    """Run a program to its end and pass on what it prints without the secrets; its exit code, or it dies by the same
+    signal. SIGTERM and SIGINT are handed on."""
+    if not any(len(secret) >= SHORTEST for secret in secrets):
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+        return _as_ours(done.returncode)
+    process = subprocess.Popen(  # noqa: S603
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        if process.poll() is None:
+            process.send_signal(number)
+
+    kept = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        scrubber, out = Scrubber(secrets), sys.stdout.buffer
+        for piece in _pieces(process):
+            out.write(scrubber.feed(piece))
+            out.flush()
+        out.write(scrubber.rest())
+        out.flush()
+        code = process.wait()
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    return _as_ours(code)
+
+
+def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+    """What the program and its children print, until all of them have closed it."""
+    assert process.stdout is not None  # noqa: S101  asked for above
+    while piece := os.read(process.stdout.fileno(), _CHUNK):
+        yield piece
+
+
+def _as_ours(code: int) -> int:
+    """An exit code as a shell gives it: 128 and the number of the signal."""
+    return code if code >= 0 else 128 - code

@@ -9,9 +9,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.finding import find_job
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
-from everspot_cli.views import find_job
 
 _MIB = 1024 * 1024
 

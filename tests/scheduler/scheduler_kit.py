@@ -76,6 +76,8 @@ class Agent:
         self.cluster, self.iid, self.lease = cluster, iid, None
         self.reason = Reason.FINISHED
         self.alive, self.steps, self.speed = True, 0, 1
+        self.unfit: InstanceState | None = None
+        self.breaks = False  # whatever it runs fails
         self.record = InstanceRecord(
             instance_id=iid,
             cluster="test",
@@ -87,6 +89,7 @@ class Agent:
             memory_gib=4,
             gpus=gpus,
             state=InstanceState.READY,
+            generation=cluster.manifest.generation,
             booted_at=cluster.clock.now(),
             updated_at=cluster.clock.now(),
         )
@@ -101,7 +104,7 @@ class Agent:
         else:
             self._poll()
         update = {
-            "state": InstanceState.BUSY if self.lease else InstanceState.READY,
+            "state": self.unfit or (InstanceState.BUSY if self.lease else InstanceState.READY),
             "job_id": self.lease.job_id if self.lease else None,
             "epoch": self.lease.epoch if self.lease else None,
             "beat": self.record.beat + 1,
@@ -112,15 +115,21 @@ class Agent:
 
     def _poll(self) -> None:
         given = self.cluster.store.assignments.get(self.iid)
-        if given is not None and given.value.job_id is not None and given.value.order is Order.RUN:
+        if given is not None and given.value.order is Order.LEAVE:
+            self.cluster.end(self.iid, interrupted=False)
+        elif given is not None and given.value.job_id is not None and given.value.order is Order.RUN:
             self.lease = self.cluster.store.acquire(given.value.job_id, given.value.epoch, self.iid)
             if self.lease is not None:
                 self.cluster.starts[self.lease.job_id].append((self.lease.epoch, self.iid))
 
     def _work(self, lease: Lease) -> None:
         given = self.cluster.store.assignments.get(self.iid)
-        if given is not None and given.value.order is Order.STOP and given.value.epoch == lease.epoch:
+        if given is not None and given.value.order is not Order.RUN and given.value.epoch == lease.epoch:
             lease.release(given.value.reason or Reason.SHUTDOWN)
+            self.lease = None
+            return
+        if self.breaks:
+            lease.release(Reason.ERROR, exit_code=1, detail="CUDA error")
             self.lease = None
             return
         done = lease.record.progress.step + self.speed
@@ -166,6 +175,11 @@ class Cluster:
             launched_at=self.clock.now().replace(microsecond=0),
         )
         return agent
+
+    def declare(self, **update: object) -> None:
+        """What `pulumi up` does to `cluster.json`."""
+        self.manifest = self.manifest.model_copy(update=update)
+        self.store.write_manifest(self.manifest)
 
     def end(self, iid: str, *, interrupted: bool, phase: Phase = Phase.ENDED, stated: bool = True) -> None:
         """The cloud ends an instance: its processes are dead at once."""

@@ -138,3 +138,13 @@ def test_a_record_without_a_submission_that_was_never_archived_is_left_alone(
     folder_store.jobs.delete("job-1")
     assert not folder_store.archive.finish("job-1", record)
     assert folder_store.records.get("job-1") is not None
+
+
+def test_a_slow_writer_has_lost_what_was_archived_meanwhile(
+    store: Store, submission: Callable[..., JobSubmission]
+) -> None:
+    record = finished(store, submission())
+    seen = store.records.get("job-1")
+    store.archive.move(submission(), record, store.clock.now())
+    assert store.records.replace("job-1", seen, record) is None
+    assert store.records.get("job-1") is None

@@ -1,0 +1,229 @@
+"""Whole ticks: instances that are let go, jobs that go elsewhere, and what leaves the tables."""
+
+from datetime import timedelta
+
+import pytest
+from everspot_core import lease
+from everspot_core.manifest import Standing
+from everspot_core.records import FaultKind, InstanceState, JobState, Market, Reason, RollRequest
+from everspot_scheduler.cloud import CloudInstance, Phase
+from everspot_scheduler.declaration import TICKS_TO_SETTLE
+from everspot_scheduler.retire import AT_ONCE
+from everspot_store import Bucket, Store
+from scheduler_kit import LIMITS, Cluster
+
+HOUR = timedelta(hours=1)
+
+
+def alive(cluster: Cluster) -> list[str]:
+    return sorted(name for name, agent in cluster.agents.items() if agent.alive)
+
+
+def settle(cluster: Cluster, seconds: int = 8) -> None:
+    """Let a new declaration be read and stand for its while."""
+    cluster.run(7)
+    cluster.clock.advance(TICKS_TO_SETTLE * LIMITS.tick_every)
+    for agent in cluster.agents.values():
+        agent.turn()
+    cluster.run(seconds)
+
+
+def aged(cluster: Cluster, *names: str, market: Market = Market.SPOT) -> None:
+    """Instances that have been there for hours."""
+    for name in names:
+        cluster.agent(name, market)
+    cluster.run(1)
+    cluster.clock.advance(HOUR)
+    for agent in cluster.agents.values():
+        agent.turn()
+
+
+def test_a_lower_target_lets_idle_instances_go_and_never_a_busy_one(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    cluster.declare(standing=Standing(spot_units=3))
+    aged(cluster, "i-1", "i-2", "i-3")
+    cluster.submit("j")
+    settle(cluster)
+    busy = cluster.store.records.get("j").value.owner
+    assert alive(cluster) == ["i-1", "i-2", "i-3"]
+    cluster.declare(standing=Standing(spot_units=1))
+    cluster.run(7)
+    assert alive(cluster) == ["i-1", "i-2", "i-3"]  # the fleets follow in their own time
+    settle(cluster)
+    assert alive(cluster) == [busy]
+    assert cluster.store.records.get("j").value.preemptions == 0
+    cluster.declare(standing=Standing(spot_units=0))
+    settle(cluster)
+    assert (alive(cluster), cluster.state("j")) == ([busy], "RUNNING")
+
+
+def test_a_new_generation_replaces_idle_instances_in_shares_and_busy_ones_when_asked(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    cluster.declare(generation="old", standing=Standing(spot_units=2))
+    aged(cluster, "i-1", "i-2")
+    cluster.submit("j")
+    cluster.run(8)
+    busy = cluster.store.records.get("j").value.owner
+    (idle,) = {"i-1", "i-2"} - {busy}
+    cluster.declare(generation="new", limits=LIMITS.model_copy(update={"lease_ttl": timedelta(seconds=20)}))
+    settle(cluster, 10)
+    assert alive(cluster) == [busy]
+    cluster.agent("i-3")  # what the fleet brings for it
+    settle(cluster)
+    assert alive(cluster) == sorted([busy, "i-3"])
+    cluster.store.request_roll(RollRequest(at=cluster.clock.now(), generation="new"))
+    cluster.run(12)
+    record = cluster.store.records.get("j").value
+    assert (alive(cluster), record.owner, record.preemptions, record.errors) == (["i-3"], "i-3", 1, 0)
+    assert idle != busy
+
+
+def test_a_generation_that_no_new_instance_has_replaces_nothing(cluster: Cluster) -> None:
+    cluster.declare(generation="old")
+    aged(cluster, "i-1")
+    cluster.declare(generation="new")
+    cluster.run(7)
+    cluster.manifest = cluster.manifest.model_copy(update={"generation": "another"})
+    cluster.clock.advance(timedelta(minutes=3))
+    cluster.agent("i-2")
+    cluster.run(20)
+    assert "i-2" in alive(cluster)
+
+
+def test_a_job_that_failed_goes_elsewhere_and_a_machine_that_fails_two_jobs_is_cordoned(cluster: Cluster) -> None:
+    cluster.length = 200
+    for name in ("i-1", "i-2", "i-3", "i-4"):
+        cluster.agent(name)
+    cluster.agents["i-1"].breaks = True
+    for name in ("a", "b"):
+        cluster.submit(name, retries={"errors": 2, "backoff": "1s"})
+        cluster.run(8)
+    records = {n: cluster.store.records.get(n).value for n in "ab"}
+    assert {n: (r.errors, r.failed_on, r.state) for n, r in records.items()} == dict.fromkeys(
+        "ab", (1, ["i-1"], JobState.RUNNING)
+    )
+    cluster.run(4)
+    (fault,) = cluster.store.faults.scan().values()
+    assert (fault.value.instance_id, fault.value.kind) == ("i-1", FaultKind.JOBS)
+    assert "a, b" in fault.value.detail
+    assert "i-1" not in alive(cluster)
+
+
+def test_an_instance_that_found_itself_unfit_gets_nothing_and_leaves_with_its_reason_written(cluster: Cluster) -> None:
+    agent = cluster.agent("i-1")
+    agent.unfit = InstanceState.CORDONED
+    agent.record = agent.record.model_copy(update={"detail": "3 GPUs are seen, its type has 4"})
+    agent.turn()
+    cluster.submit("j")
+    cluster.run(4)
+    assert (cluster.state("j"), alive(cluster)) == ("PENDING", [])
+    fault = cluster.store.faults.get("i-1").value
+    assert (fault.kind, fault.detail) == (FaultKind.GPUS, "it is not fit for jobs: 3 GPUs are seen, its type has 4")
+
+
+@pytest.mark.parametrize(
+    ("phase", "interrupted", "minutes", "found"),
+    [
+        (Phase.ALIVE, None, 11, True),
+        (Phase.ALIVE, None, 5, False),
+        (Phase.ENDED, False, 10, True),
+        (Phase.ENDED, True, 11, False),
+        (Phase.ENDED, None, 11, False),
+        (Phase.ENDED, False, 3, False),
+    ],
+)
+def test_an_instance_that_never_reported_within_the_boot_deadline_is_a_fault(
+    cluster: Cluster, phase: Phase, interrupted: bool | None, minutes: int, found: bool
+) -> None:
+    cluster.agent("i-1")
+    was = cluster.cloud.described["i-1"]
+    at = cluster.clock.now()
+    cluster.clock.advance(timedelta(minutes=minutes))
+    fields = {n: getattr(was, n) for n in ("instance_type", "zone", "market", "role", "launched_at")}
+    ended = at + timedelta(minutes=minutes) if phase is Phase.ENDED else None
+    cluster.cloud.described["i-2"] = CloudInstance(
+        instance_id="i-2", image="ami-1", phase=phase, interrupted=interrupted, ended_at=ended, **fields
+    )
+    cluster.run(2)
+    known = cluster.store.faults.scan()
+    assert list(known) == (["i-2"] if found else [])
+    assert not found or (known["i-2"].value.kind, known["i-2"].value.image) == (FaultKind.NEVER_REPORTED, "ami-1")
+
+
+class CountingBucket:
+    """Counts what is asked of a bucket, by operation and first part of the key."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.asked: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> object:
+        inner = getattr(self._bucket, name)
+        if name not in ("get", "list", "put", "create", "replace", "delete"):
+            return inner
+
+        def call(*args: object) -> object:
+            self.asked.append((name, str(args[0]).split("/")[0]))
+            return inner(*args)
+
+        return call
+
+
+def test_what_has_ended_leaves_the_tables_and_a_tick_asks_nothing_of_it(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.submit("old")
+    cluster.run(10)
+    assert cluster.state("old") == "SUCCEEDED"
+    cluster.end("i-1", interrupted=False)
+    cluster.run(10)
+    cluster.agent("i-2")
+    cluster.submit("live")
+    cluster.length = 10_000
+    cluster.run(3)
+    assert "old" in cluster.store.records.scan()
+    cluster.clock.advance(HOUR)
+    cluster.agents["i-2"].turn()
+    del cluster.cloud.described["i-1"]
+    cluster.run(3)
+    hot = [cluster.store.jobs, cluster.store.records, cluster.store.instances, cluster.store.assignments]
+    assert [list(table.scan()) for table in hot] == [["live"], ["live"], ["i-2"], ["i-2"]]
+    assert cluster.store.archive.get("old").record.state is JobState.SUCCEEDED
+    assert cluster.store.past_instances.get("i-1").value.instance_type == "c6i.large"
+    bucket = CountingBucket(cluster.store.control)
+    fresh = cluster.scheduler("next", Store(bucket, cluster.store.data, cluster.clock))
+    for _ in range(2):
+        bucket.asked.clear()
+        fresh.tick()
+        assert "archive" not in {part for _, part in bucket.asked}
+    assert ("list", "events") not in bucket.asked
+    assert sum(name == "list" for name, _ in bucket.asked) == 6
+
+
+def test_waiting_jobs_with_a_budget_are_not_asked_about_again_and_again(cluster: Cluster) -> None:
+    for n in range(5):
+        cluster.submit(f"j{n}", budget={"dollars": 5})
+    bucket = CountingBucket(cluster.store.control)
+    scheduler = cluster.scheduler("s", Store(bucket, cluster.store.data, cluster.clock))
+    for _ in range(30):
+        scheduler.tick()
+        cluster.clock.advance(timedelta(seconds=1))
+    assert ("list", "events") not in bucket.asked
+    cluster.agent("i-1")
+    cluster.length = 10_000
+    for _ in range(60):
+        scheduler.tick()
+        cluster.agents["i-1"].turn()
+        cluster.clock.advance(timedelta(seconds=1))
+    assert 1 <= bucket.asked.count(("list", "events")) <= 2  # once for each change of its owner or state
+
+
+def test_a_backlog_of_finished_jobs_goes_by_and_by(cluster: Cluster) -> None:
+    now = cluster.clock.now()
+    for n in range(AT_ONCE + 3):
+        job = cluster.submit(f"j{n:02}")
+        cluster.store.records.create(job.job_id, lease.close(None, job.job_id, Reason.CANCEL, now))
+    cluster.clock.advance(HOUR)
+    cluster.schedulers[0].tick()
+    assert len(cluster.store.jobs.scan()) == 3
+    cluster.schedulers[0].tick()
+    assert (len(cluster.store.jobs.scan()), len(cluster.store.archive.keys())) == (0, AT_ONCE + 3)

@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts.",
     ),
     "drain": ("control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."),
+    "roll": (
+        "roll",
+        "Replace busy instances, too, by ones of the current image and settings: drained, a quarter at a time.",
+    ),
     "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
     "compare": ("report", "Put a job as it ran beside the same job on-demand: cost, time, interruptions."),

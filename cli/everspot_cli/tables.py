@@ -135,6 +135,8 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
 def _notice(row: dict[str, Any]) -> str:
     if row["interrupted"]:
         return "taken by the cloud"
+    if row.get("detail") and not row["notice"]:
+        return str(row["detail"])
     return f"{row['notice']['kind']} ({row['notice']['source']})" if row["notice"] else ""
 
 

@@ -13,6 +13,7 @@ from everspot_cli.reading import side_by_side
 from everspot_cli.session import Session
 
 SILENT_AFTER = 3  # beats
+SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 20 s
 
 MEANING_OF_STATUS = {
     "PENDING": "waits for an instance",
@@ -113,7 +114,10 @@ def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
 def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any]]:
     """Every instance that lives, oldest first; with those that ended, if `gone`."""
     store, now = session.store, session.now
-    launched, ended_, alive = side_by_side(store.launches.scan, store.ends.scan, store.instances.scan)
+    launched, ended_, alive, beating, faulty = side_by_side(
+        store.launches.scan, store.ends.scan, store.instances.scan, store.schedulers.scan, store.faults.scan
+    )
+    schedulers = {d.value.instance_id: d.value for d in beating.values()}
     launches = {i: d.value for i, d in launched.items()}
     ends = {i: d.value for i, d in ended_.items()}
     records = {i: d.value for i, d in alive.items()}
@@ -127,10 +131,14 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
         source: LaunchRecord | InstanceRecord | None = record or launch
         assert source is not None  # noqa: S101 - by the union above
         began = launch.launched_at if launch else record.booted_at if record else now
-        silent = session.clock.to_real(now - record.updated_at) if record else None
-        state = "ENDED" if ended else record.state.value if record else "BOOTING"
-        if not left and silent is not None and silent > limits.beat_every * SILENT_AFTER:
+        beat = schedulers.get(instance)
+        said = record or beat
+        silent = session.clock.to_real(now - said.updated_at) if said else None
+        state = "ENDED" if ended else record.state.value if record else "RUNNING" if beat else "BOOTING"
+        patience = limits.beat_every * SILENT_AFTER if record else SCHEDULER_SILENT
+        if not left and silent is not None and silent > patience:
             state = "SILENT"
+        fault = faulty[instance].value.detail if instance in faulty else ""
         rows.append(
             {
                 "instance_id": instance,
@@ -141,6 +149,8 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
                 "market": source.market.value,
                 "job_id": record.job_id if record and not left else None,
                 "notice": record.notice.model_dump(mode="json") if record and record.notice else None,
+                "detail": fault or (record.detail if record else ""),
+                "generation": record.generation if record else "",
                 "launched_at": began,
                 "ended_at": ended.ended_at if ended else None,
                 "interrupted": ended.interrupted if ended else False,

@@ -1,9 +1,10 @@
 """Why a job waits: what the scheduler's own policy says to the cluster as it stands in the store."""
 
 from everspot_core.records import JobState
-from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, plan
+from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Why, plan
 from everspot_core.schedule.words import because
 
+from everspot_cli.doubting import grave
 from everspot_cli.session import Session
 from everspot_cli.views import SILENT_AFTER
 
@@ -19,7 +20,8 @@ def why_waiting(session: Session, job_id: str) -> str | None:
         return None
     for action in plan(view, session.now):
         if isinstance(action, Hold) and action.job_id == job_id:
-            return because(action)
+            doubted = grave(session) if action.why in (Why.NOTHING_SEEN, Why.NO_FREE_INSTANCE) else ""
+            return because(action) + (f"; {doubted}" if doubted else "")
         if isinstance(action, Assign) and action.job_id == job_id:
             return f"nothing: the scheduler's next tick can give it {action.instance_id}, if there is a scheduler"
     return None

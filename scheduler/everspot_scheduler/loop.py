@@ -39,7 +39,9 @@ _log = logging.getLogger(__name__)
 class Scheduler:
     """One scheduler of a cluster. There may be others at the same time."""
 
-    def __init__(self, store: Store, manifest: Manifest, cloud: Cloud, scheduler_id: str) -> None:
+    def __init__(
+        self, store: Store, manifest: Manifest, cloud: Cloud, scheduler_id: str, instance_id: str | None = None
+    ) -> None:
         self._store, self._cloud = store, cloud
         self._declaration = Declaration(store, manifest)
         self._observer = Observer(store, self._declaration)
@@ -58,7 +60,8 @@ class Scheduler:
         self._spent: dict[str, Spent] = {}
         self._held: dict[str, Why] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
-        self._me = SchedulerBeat(scheduler_id=scheduler_id, started_at=store.clock.now(), updated_at=store.clock.now())
+        now = store.clock.now()
+        self._me = SchedulerBeat(scheduler_id=scheduler_id, instance_id=instance_id, started_at=now, updated_at=now)
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Tick until `stopped` says so. Errors are logged and the loop goes on; the next tick starts afresh."""

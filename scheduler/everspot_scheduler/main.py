@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"
     _log.info("%s begins for cluster %s on %s", scheduler_id, manifest.cluster, manifest.control_url)
     try:
-        scheduler = Scheduler(store, manifest, cloud, scheduler_id)
+        scheduler = Scheduler(store, manifest, cloud, scheduler_id, options.instance)
         if options.once:
             scheduler.tick()
         else:
@@ -66,6 +66,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="everspot-scheduler", description="Decide which job runs where, and say so.")
     parser.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="the cluster's manifest, as JSON")
     parser.add_argument("--once", action="store_true", help="one tick, then end")
+    parser.add_argument("--instance", default=None, metavar="ID", help="the instance on which it runs")
     parser.add_argument("--id", default="", help="name of this scheduler; by default a random one")
     return parser.parse_args(argv)
 

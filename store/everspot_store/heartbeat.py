@@ -5,7 +5,7 @@ from pydantic import Field
 
 
 class SchedulerBeat(Document):
-    """A scheduler as it describes itself, rewritten at most every 10 s. Informs people; decides nothing."""
+    """A scheduler as it describes itself, rewritten at most every 20 s. Informs people; decides nothing."""
 
     scheduler_id: str
     instance_id: str | None = None

@@ -2,19 +2,17 @@
 
 import secrets
 from collections.abc import Callable
-from datetime import timedelta
 
 from everspot_core.catalogue import Price
 from everspot_core.price_table import STALE
 from everspot_store import StoreDenied, StoreError, WriteOutcome
 
 from everspot_cli.checks import Check, Verdict
+from everspot_cli.doubting import doubts_of
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
 from everspot_cli.session import Session
-from everspot_cli.views import instance_rows
-
-SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 10 s
+from everspot_cli.views import SCHEDULER_SILENT, instance_rows
 
 
 def cluster_checks(session: Session) -> list[Check]:
@@ -25,6 +23,7 @@ def cluster_checks(session: Session) -> list[Check]:
         ("conditional writes", _conditional_writes),
         ("scheduler", _scheduler),
         ("instances", _instances),
+        ("faults", _faults),
         ("queue", _queue),
         ("prices", _prices),
     ):
@@ -118,6 +117,20 @@ def _listed(session: Session) -> list[Price]:
     catalogue, region = session.catalogue, session.manifest.region
     found = (catalogue.on_demand(name, region) for name in catalogue.offered(region))
     return [price for price in found if price is not None]
+
+
+def _faults(session: Session) -> Check:
+    found = doubts_of(session)
+    words = "; ".join(doubt.words for doubt in found)
+    if any(doubt.grave for doubt in found):
+        fix = "read the agents' logs (console, `agents/` of the data bucket); bake the image anew or open its egress"
+        return Check("cluster", "faults", Verdict.FAIL, words, fix)
+    if found:
+        fix = (
+            "such machines leave by themselves and are replaced; their reasons stay in `faults/` of the control bucket"
+        )
+        return Check("cluster", "faults", Verdict.WARN, words, fix)
+    return Check("cluster", "faults", Verdict.OK, "no instance was of no use in the last day")
 
 
 def _queue(session: Session) -> Check:

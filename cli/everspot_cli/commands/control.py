@@ -105,7 +105,7 @@ def drain(
         session.store.clear_drain()
         _say(session, {"draining": False}, "Jobs are assigned again.")
         return
-    limit = _limit(timeout)  # before anything is asked for
+    limit = duration_of(timeout, "--timeout")  # before anything is asked for
     session.store.request_drain(_request(session))
     running = _wait_drained(session, limit) if wait else _owned(session)
     are = "1 job is" if len(running) == 1 else f"{len(running)} jobs are"
@@ -117,11 +117,16 @@ def _owned(session: Session) -> list[str]:
     return sorted(job for job, doc in session.store.records.scan().items() if doc.value.state.owned)
 
 
-def _limit(timeout: str) -> timedelta:
+def duration_of(text: str, option: str) -> timedelta:
+    """What an option says.
+
+    Raises:
+        CliError: if it is no duration.
+    """
     try:
-        limit: timedelta = parse_duration(timeout)
+        limit: timedelta = parse_duration(text)
     except ValueError as error:
-        raise CliError(f"--timeout: {error}", Exit.USAGE) from None
+        raise CliError(f"{option}: {error}", Exit.USAGE) from None
     return limit
 
 

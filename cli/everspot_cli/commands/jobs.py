@@ -10,6 +10,7 @@ from rich.text import Text
 
 from everspot_cli.commands.live import watch as keep_drawing
 from everspot_cli.commands.options import Json, Watch, session_of
+from everspot_cli.doubting import grave
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.queue import Wanted, job_rows
 from everspot_cli.session import Session
@@ -88,6 +89,9 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
     words = [session.scale_note()]
     if found.count > len(found.rows):
         words.append(f"The newest {len(found.rows)} of {found.count}; more with --limit N.")
+    if any(row["status"] in ("PENDING", "RECOVERING") for row in found.rows):
+        words.append(grave(session))
+    words = [word for word in words if word]
     return Group(jobs_table(found.rows, session.console.width, session.now), Text(" ".join(words).strip(), style="dim"))
 
 

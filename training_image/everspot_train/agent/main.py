@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
     if manifest.role is Role.SCHEDULER:
         if reported is not None:
             reported.touch()
-        _become_scheduler(manifest, home)
+        _become_scheduler(manifest, home, identity.instance_id)
     agent = _agent(metadata, manifest, identity, home, clock, reported, own_log)
     within = timedelta(seconds=float(os.environ.get(STOP_VARIABLE) or DEFAULT_STOP))
 
@@ -147,11 +147,11 @@ def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _become_scheduler(manifest: Manifest, home: Path) -> None:
+def _become_scheduler(manifest: Manifest, home: Path, instance_id: str) -> None:
     """Replace this process by the scheduler's: one image serves both roles, and neither imports the other."""
     path = home / "manifest.json"
     path.write_bytes(manifest.to_json())
-    command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(path)]
+    command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(path), "--instance", instance_id]
     os.execv(sys.executable, command)  # noqa: S606  our own program
 
 

@@ -1,0 +1,94 @@
+"""`everspot roll`: the instances that run are replaced by ones of the current image and settings."""
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from everspot_core.documents import format_duration
+from everspot_core.records import InstanceRecord, InstanceState, Order, Role, RollRequest
+
+from everspot_cli.commands.control import duration_of, user
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+
+POLL = timedelta(seconds=1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("roll")(roll)
+
+
+def roll(
+    context: typer.Context,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when no instance is old any more.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Ask for nothing; tell how far it is.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "1h",
+    json: Json = False,
+) -> None:
+    """Replace busy instances, too, by ones of the current image and settings: drained, a quarter at a time.
+
+    Idle ones are replaced without being asked for, busy ones when their job leaves them. With this their jobs
+    checkpoint, move on, and the instance is replaced now.
+    """
+    session = session_of(context, json)
+    limit = duration_of(timeout, "--timeout")
+    generation = session.manifest.generation
+    if not generation:
+        raise CliError(
+            "cluster.json names no generation: old instances and new ones cannot be told apart",
+            hint="`pulumi up` writes it; a cluster on a folder has none",
+        )
+    if not show:
+        session.store.request_roll(RollRequest(at=session.now, by=user(), generation=generation))
+    found = _wait(session, generation, limit) if wait else _look(session, generation)
+    if session.json:
+        session.answer({"requested": not show, **found})
+    else:
+        session.console.print(_words(found), markup=False)
+
+
+def _wait(session: Session, generation: str, limit: timedelta) -> dict[str, Any]:
+    began, said = session.clock.monotonic(), ""
+    while (found := _look(session, generation))["old"]:
+        if session.clock.monotonic() - began >= limit:
+            raise CliError(
+                f"not done within {format_duration(limit)}: {', '.join(found['old'])} are still old",
+                Exit.USER,
+                hint="is the scheduler alive? `everspot doctor` checks",
+            )
+        if not session.json and (words := _words(found)) != said:
+            said = words
+            session.console.print(words, markup=False)
+        session.clock.sleep(POLL)
+    return found
+
+
+def _look(session: Session, generation: str) -> dict[str, Any]:
+    """How far it is. `leaving` are among the `old` ones."""
+    store = session.store
+    told, ends = store.assignments.scan(), set(store.ends.scan())
+    agents = [d.value for i, d in store.instances.scan().items() if i not in ends and _there(d.value)]
+    old = sorted(a.instance_id for a in agents if a.generation not in ("", generation))
+    return {
+        "generation": generation,
+        "current": sorted(a.instance_id for a in agents if a.instance_id not in old),
+        "old": old,
+        "busy": sorted(a.instance_id for a in agents if a.instance_id in old and a.job_id is not None),
+        "leaving": [i for i in old if i in told and told[i].value.order is Order.LEAVE],
+    }
+
+
+def _there(record: InstanceRecord) -> bool:
+    return record.role is Role.AGENT and record.state is not InstanceState.GONE
+
+
+def _words(found: dict[str, Any]) -> str:
+    current, old, leaving = (len(found[name]) for name in ("current", "old", "leaving"))
+    if not old:
+        return f"All {current} instances are of generation {found['generation']}."
+    return (
+        f"{current} of {current + old} instances are of generation {found['generation']}; {leaving} of the {old} old "
+        f"ones are leaving, {len(found['busy'])} of them hold a job."
+    )

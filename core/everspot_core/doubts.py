@@ -1,0 +1,65 @@
+"""What instances that were of no use say together: one is bad luck, all of an image are the image."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_core.records import FaultKind, FaultRecord, LaunchRecord, Role
+
+WINDOW = timedelta(days=1)
+"""So long, in market time, an instance counts among those that were launched, and its fault against image and pool."""
+SEVERAL = 2
+"""So many instances with the same fault are more than bad luck."""
+
+_SAYS = {
+    FaultKind.NEVER_REPORTED: "never reported",
+    FaultKind.GPUS: "had fewer GPUs than their type has, or broken ones",
+    FaultKind.DISK: "had too little room on their disk",
+    FaultKind.JOBS: "failed jobs that did well elsewhere",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something that is to blame, in a sentence. `grave`: everything that was launched of it was of no use."""
+
+    words: str
+    grave: bool
+
+
+def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], now: datetime) -> list[Doubt]:
+    """What is to be doubted by the faults of the last WINDOW, the gravest first: images, then pools, then machines.
+
+    Args:
+        faults: All that are known.
+        launches: By instance, everything that was launched.
+        now: Market time.
+    """
+    lately = sorted((f for f in faults if now - f.at < WINDOW), key=lambda f: (f.at, f.instance_id))
+    found, explained = [], set[str]()
+    silent = [f for f in lately if f.kind is FaultKind.NEVER_REPORTED]
+    for image in sorted({f.image for f in silent if f.image}):
+        own = {f.instance_id for f in silent if f.image == image}
+        count = len(own | {n for n, launch in launches.items() if launch.image == image and _counts(launch, now)})
+        if len(own) >= SEVERAL and len(own) == count:
+            words = (
+                f"{len(own)} of {count} instances of image {image} never reported: the image or its egress is at fault"
+            )
+            found.append(Doubt(words, True))
+            explained |= own
+    for kind in FaultKind:
+        rest = [f for f in lately if f.kind is kind and f.instance_id not in explained]
+        for pool in sorted({(f.instance_type, f.zone) for f in rest}):
+            own = {f.instance_id for f in rest if (f.instance_type, f.zone) == pool}
+            there = {n for n, x in launches.items() if (x.instance_type, x.zone) == pool and _counts(x, now)}
+            count, name = len(own | there), f"{pool[0]} in {pool[1]}"
+            if len(own) >= SEVERAL:
+                found.append(Doubt(f"{len(own)} of {count} instances of {name} {_SAYS[kind]}", len(own) == count))
+                explained |= own
+    alone = [f for f in lately if f.instance_id not in explained]
+    found += [Doubt(f"{f.instance_id} ({f.instance_type}, {f.zone}): {f.detail or f.kind.value}", False) for f in alone]
+    return sorted(found, key=lambda doubt: not doubt.grave)
+
+
+def _counts(launch: LaunchRecord, now: datetime) -> bool:
+    return launch.role is Role.AGENT and now - launch.launched_at < WINDOW

@@ -1,0 +1,60 @@
+"""What several instances that were of no use say together."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.doubts import WINDOW, doubts
+from everspot_core.records import FaultKind, FaultRecord, LaunchRecord, Market, Role
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+POOL = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.SPOT}
+
+
+def fault(name, kind=FaultKind.NEVER_REPORTED, image="ami-1", at=NOW, detail="why", **pool):
+    return FaultRecord(instance_id=name, kind=kind, image=image, at=at, detail=detail, **{**POOL, **pool})
+
+
+def launched(*names, image="ami-1", role=Role.AGENT, ago=timedelta(hours=1), **pool):
+    made = {"image": image, "role": role, "launched_at": NOW - ago, **POOL, **pool}
+    return {name: LaunchRecord(instance_id=name, **made) for name in names}
+
+
+SILENT = "never reported"
+TABLE = [
+    ([], launched("a"), []),
+    ([fault("a")], launched("a"), [("a (g5.xlarge, us-east-1a): why", False)]),
+    (
+        [fault("a"), fault("b")],
+        launched("a", "b"),
+        [(f"2 of 2 instances of image ami-1 {SILENT}: the image or its egress is at fault", True)],
+    ),
+    (
+        [fault("a"), fault("b", zone="us-east-1b")],
+        launched("a") | launched("b", zone="us-east-1b") | launched("s", role=Role.SCHEDULER),
+        [(f"2 of 2 instances of image ami-1 {SILENT}: the image or its egress is at fault", True)],
+    ),
+    (
+        [fault("a"), fault("b")],
+        launched("a", "b", "c"),
+        [(f"2 of 3 instances of g5.xlarge in us-east-1a {SILENT}", False)],
+    ),
+    (
+        [fault("a"), fault("b")],
+        launched("a", "b") | launched("old", ago=WINDOW),
+        [(f"2 of 2 instances of image ami-1 {SILENT}: the image or its egress is at fault", True)],
+    ),
+    ([fault("a", at=NOW - WINDOW)], launched("a"), []),
+    (
+        [fault("c", kind=FaultKind.DISK), fault("a", kind=FaultKind.GPUS), fault("b", kind=FaultKind.GPUS)],
+        launched("a", "b", "c"),
+        [
+            ("2 of 3 instances of g5.xlarge in us-east-1a had fewer GPUs than their type has, or broken ones", False),
+            ("c (g5.xlarge, us-east-1a): why", False),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("faults", "launches", "said"), TABLE)
+def test_what_is_to_be_doubted(faults, launches, said):
+    assert [(d.words, d.grave) for d in doubts(faults, launches, NOW)] == said

@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job. Once this returns, the job is never lost."),
     "jobs": ("jobs", "List the jobs: state, both durations, interruptions."),
-    "job": ("job", "Show one job: state, progress, why it waits or failed, and its whole history."),
+    "job": ("job", "Show one job: why it failed or waits, state, progress, and its history."),
     "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),
     "cancel": ("control", "End a job. Its instance is free for others at once; what it has checkpointed stays."),
     "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume elsewhere."),

@@ -1,6 +1,6 @@
 """`everspot job ID`."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -10,13 +10,15 @@ from rich.console import RenderableType
 
 from everspot_cli.commands.options import JobId, Json, session_of
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.failure import failure
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 from everspot_cli.story import history
-from everspot_cli.tables import duration, facts, steps, word
+from everspot_cli.tables import dated, duration, facts, steps, word
 from everspot_cli.views import job_row
 
 POLL = timedelta(seconds=1)
+DETAIL = 6  # lines of what was said last
 
 
 def register(app: typer.Typer) -> None:
@@ -29,28 +31,54 @@ def job(
     job_id: JobId,
     wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended; exit code 5 if it failed.")] = False,
     timeout: Annotated[str | None, typer.Option("--timeout", help="Longest wait, such as 30m. Default: none.")] = None,
+    events: Annotated[bool, typer.Option("--events", help="All of its history, nothing folded.")] = False,
     json: Json = False,
 ) -> None:
-    """Show one job: state, progress, why it waits or failed, and its whole history."""
+    """Show one job: why it failed or waits, state, progress, and its history."""
     session = session_of(context, json)
     submission = find_job(session, job_id)
     if wait:
         _wait(session, submission.job_id, timeout)
     store = session.store
     dossier = store.dossier(submission.job_id)
-    record, events = (dossier.record, dossier.events) if dossier is not None else (None, [])
-    instances = {i: d.value for i, d in store.instances.scan().items()}
+    record, told = (dossier.record, dossier.events) if dossier is not None else (None, [])
+    owner = store.instances.get(record.owner) if record is not None and record.owner else None
+    instances = {owner.value.instance_id: owner.value} if owner is not None else {}
     cancelling = store.cancels.get(submission.job_id) is not None
-    row = job_row(submission, record, events, session.now, cancelling, instances)
+    row = job_row(submission, record, told, session.now, cancelling, instances)
     row["waits_because"] = _why_waiting(session, row)
     if session.json:
-        happened = [e.model_dump(mode="json") for e in events]
+        happened = [e.model_dump(mode="json") for e in told]
         session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "events": happened})
     else:
-        session.console.print(_sheet(session, row, submission.spec.model_dump(mode="json")))
-        session.console.print(history(events))
+        why = failure(row, told)
+        if why is not None:
+            session.console.print(why)
+        session.console.print(_sheet(session, row, submission.spec.model_dump(mode="json"), explained=why is not None))
+        session.console.print(history(told, whole=events))
     if wait and row["state"] != JobState.SUCCEEDED.value:
         raise typer.Exit(Exit.JOB_FAILED)
+
+
+def _deadline(row: dict[str, Any], now: datetime) -> str | None:
+    """A deadline in the words of its state: still open, kept, or missed and by how much."""
+    at, state = row["deadline_at"], row["deadline"]
+    if at is None or state is None:
+        return f"{at:%Y-%m-%d %H:%M} UTC" if at is not None else None
+    if state == "open":
+        return dated(at, now)
+    ended = row["changed_at"] if JobState(row["state"]).final else now
+    late = (ended - at).total_seconds()
+    if state == "kept":
+        return f"kept with {duration(-late)} to spare ({at:%Y-%m-%d %H:%M} UTC)"
+    by = f" by {duration(late)}{'' if JobState(row['state']).final else ' so far'}" if late > 0 else ": the job failed"
+    return f"missed{by} ({at:%Y-%m-%d %H:%M} UTC)"
+
+
+def _cut(detail: str) -> str:
+    lines = detail.splitlines()
+    more = f"\n… {len(lines) - DETAIL} more lines" if len(lines) > DETAIL else ""
+    return "\n".join(lines[:DETAIL]) + more
 
 
 def _why_waiting(session: Session, row: dict[str, Any]) -> str | None:
@@ -76,7 +104,7 @@ def _wait(session: Session, job_id: str, timeout: str | None) -> None:
         session.clock.sleep(POLL)
 
 
-def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any]) -> RenderableType:
+def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, explained: bool) -> RenderableType:
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(row["metrics"].items()))
     program = spec["recipe"] or " ".join(spec["entrypoint"] or [])
     where = f"{row['owner']} ({row['instance_type']} {row['zone']} {row['market']})" if row["instance_type"] else None
@@ -95,13 +123,14 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any]) -> Rende
             ("on", where or row["owner"]),
             ("interruptions", row["interruptions"]),
             ("errors", row["errors"] or None),
-            ("submitted", f"{row['submitted_at']:%Y-%m-%d %H:%M:%S} UTC"),
-            ("deadline", f"{row['deadline_at']:%Y-%m-%d %H:%M:%S} UTC" if row["deadline_at"] else None),
+            ("attempt", row["attempt"] or None),
+            ("submitted", dated(row["submitted_at"], session.now) + (f" by {row['user']}" if row["user"] else "")),
+            ("deadline", _deadline(row, session.now)),
             ("total duration", duration(row["total_duration_seconds"])),
             ("job duration", duration(row["job_duration_seconds"])),
             ("last left because of", row["last_reason"]),
-            ("exit code", row["exit_code"]),
-            ("detail", row["detail"]),
+            ("exit code", None if explained else row["exit_code"]),
+            ("detail", None if explained else _cut(row["detail"])),
             ("note", session.scale_note()),
         ]
     )

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from everspot_cli.report.gather import Material
-from everspot_cli.report.terminal import clock, money, percent, waived, where_prices_come_from
+from everspot_cli.report.terminal import clock, money, percent, resumed_on, waived, where_prices_come_from
 from everspot_cli.report.timeline import draw, legend
 from everspot_cli.tables import duration
 
@@ -122,7 +122,7 @@ def _jobs(report: dict[str, Any]) -> str:
                 job["job_id"],
                 job["state"],
                 job["priority"],
-                _DEADLINE[job["deadline_met"]] if job["deadline_at"] else "—",
+                _DEADLINE[job["deadline_met"]] if job["deadline_at"] and job["state"] != "CANCELLED" else "—",
                 duration(job["total_duration_seconds"]),
                 duration(job["job_duration_seconds"]),
                 f"{job['spot_hours']:.3f} / {job['on_demand_hours']:.3f}",
@@ -151,7 +151,7 @@ def _interruptions(report: dict[str, Any]) -> str:
                 stroke["kind"],
                 stroke["source"] or "—",
                 stroke["instance_id"] or "—",
-                stroke["resumed_on"] or "not yet",
+                resumed_on(report, stroke),
                 "—" if durable is None else f"{durable:.1f} s",
                 duration(stroke["changeover_seconds"]),
                 "—" if stroke["resumed_from"] is None else str(stroke["resumed_from"]),

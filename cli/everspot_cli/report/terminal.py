@@ -133,7 +133,7 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
     )  # fmt: skip
     for stroke in report["interruptions"]:
         durable = stroke["notice_to_durable_seconds"]
-        left, resumed = stroke["instance_id"] or "—", stroke["resumed_on"] or "not yet"
+        left, resumed = stroke["instance_id"] or "—", resumed_on(report, stroke)
         table.add_row(
             clock(stroke["at"], report),
             stroke["job_id"],
@@ -144,6 +144,13 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
             "—" if stroke["steps_redone"] is None else str(stroke["steps_redone"]),
         )
     return table
+
+
+def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
+    """Where a job went on after an interruption; one that has ended without will not."""
+    states = {job["job_id"]: job["state"] for job in report["jobs"]}
+    over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
+    return str(stroke["resumed_on"] or ("never" if over else "not yet"))
 
 
 def _usage(report: dict[str, Any]) -> Table:

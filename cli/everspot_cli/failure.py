@@ -1,0 +1,85 @@
+"""Why a job failed, for its author: the exception of the own program and what it printed last, without what the
+launcher adds around it."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from everspot_core.records import Event, EventKind, JobState
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+LINES = 20
+"""Lines of the program's own that are shown; `everspot logs` has all."""
+_OWN = ("error", "missing", "stalled")
+"""Reasons that are the program's, or its author's, own."""
+_LONGEST = 400  # characters of a line
+_RANK = re.compile(r"^\[(?:default|rank)?\d+\]:\s?")
+# torch.distributed.elastic tells of a failure in its own log lines, in a traceback of its own, and in a framed summary.
+_LOG_LINE = re.compile(r"^[WEIF]\d{4} .*\btorch[/.](?:distributed|multiprocessing)[/.]")
+_FRAME = re.compile(r"^\s*(?:={10,}|-{10,})\s*$")
+_SUMMARY = re.compile(r"^torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError")
+_OWN_FRAME = re.compile(r'File "[^"]*/torch/distributed/(?:run|launcher|elastic)\b')
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Fault|Corrupt|Denied|Stop)\b")
+
+
+def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | None:
+    """The exception, then the last lines; None for a job that has not failed and is not about to be tried again."""
+    told = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
+    failed = row["state"] == JobState.FAILED.value
+    if not failed and (told is None or row["last_reason"] not in _OWN):
+        return None
+    message, text = _words(row, told, events)
+    lines = own_lines(text)
+    first = message or exception_of(lines) or (lines[-1] if lines else "the program ended without a word")
+    head = Text(_short(first.strip().splitlines()[0] if first.strip() else first), style="bold red")
+    shown = [line for line in lines[-LINES:] if line.strip() != first.strip()]
+    more = f"The last {len(shown)} lines; all of them: everspot logs {row['job_id']}" if shown else ""
+    parts = [head, Text(_ending(row, told), style="dim"), *([Text("\n".join(map(_short, shown)))] if shown else [])]
+    return Group(*parts, Text(f"{more}\n", style="dim"))
+
+
+def _words(row: dict[str, Any], told: Event | None, events: Sequence[Event]) -> tuple[str, str]:
+    """What ended it in one line, if somebody said so, and the text that explains it."""
+    data = told.data if told is not None else {}
+    traceback, message = str(data.get("traceback") or ""), str(data.get("message") or "")
+    final = next((str(e.data.get("message") or "") for e in reversed(events) if e.kind is EventKind.FAILED), "")
+    if row["last_reason"] not in (None, *_OWN):  # the budget, or machines that could not start it
+        return final or row["detail"].partition("\n")[0], ""
+    one_line = message if "\n" not in message.strip() else ""
+    return one_line, traceback or row["detail"] or message
+
+
+def own_lines(text: str) -> list[str]:
+    """What the program itself has printed of a text, without the launcher's log, traceback and summary."""
+    lines = [_RANK.sub("", line.rstrip()) for line in text.splitlines()]
+    cut = next((n for n, line in enumerate(lines) if _SUMMARY.match(line)), None)
+    if cut is not None:
+        # The launcher's own traceback ends with this line, and its summary in a frame comes behind.
+        start = max((n for n in range(cut) if lines[n].startswith(_TRACEBACK)), default=cut)
+        own = start if any(_OWN_FRAME.search(line) for line in lines[start:cut]) else cut
+        end = next((n for n in range(len(lines) - 1, cut, -1) if _FRAME.match(lines[n])), cut)
+        lines = [*lines[:own], *lines[end + 1 :]]
+    kept = [line for line in lines if not _LOG_LINE.match(line)]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    return kept
+
+
+def exception_of(lines: Sequence[str]) -> str:
+    """The last exception that was printed, such as `ValueError: bad`; empty if there is none."""
+    return next((line for line in reversed(lines) if _EXCEPTION.match(line)), "")
+
+
+def _ending(row: dict[str, Any], told: Event | None) -> str:
+    data = told.data if told is not None else {}
+    code = data.get("exit_code", row["exit_code"])
+    how = f"killed by {data['signal']}" if data.get("signal") else f"exit code {code}" if code is not None else ""
+    where = f"on {told.instance_id}" if told is not None and told.instance_id else ""
+    tries = f"{row['errors']} of its attempts ended so" if row["errors"] > 1 else ""
+    return ", ".join(part for part in (how, where, tries) if part)
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

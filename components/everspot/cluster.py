@@ -7,11 +7,11 @@ import pulumi_aws as aws
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
-from everspot import common
+from everspot import asking, common
 from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types, offer_of, standing_of
 from everspot.events import InterruptionEvents
 from everspot.fleet import TrainingFleet, TrainingFleetArgs
-from everspot.identity import Identity, IdentityArgs
+from everspot.identity import Identity
 from everspot.launch import (
     DEFAULT_VOLUME_GIB,
     MachineArgs,
@@ -21,9 +21,11 @@ from everspot.launch import (
     resolve_image,
 )
 from everspot.limits import LimitsArgs, build_manifest, check_limits
-from everspot.network import Network, NetworkArgs, check_network
+from everspot.network import Network, check_network
+from everspot.parts import identity_args, network_args, proxy_of, store_args
+from everspot.rules import EgressArgs
 from everspot.scheduler import DEFAULT_TYPE, SchedulerService, SchedulerServiceArgs, check_type
-from everspot.store import Store, StoreArgs
+from everspot.store import Store, check_store
 
 _LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
 
@@ -51,10 +53,20 @@ class TrainingClusterArgs(TypedDict):
     """An existing VPC, instead of `zones`."""
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
+    egress: NotRequired[EgressArgs]
+    """Ways out of the existing VPC. Default: HTTPS to its own addresses and to S3."""
+    services: NotRequired[list[str]]
+    """Further AWS services that jobs call, such as secretsmanager, by their endpoints' names."""
+    flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
+    """A bucket for the flow logs of a new network. Default: none are kept."""
+    read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
+    """Further buckets that jobs may read, by ARN: the agents' role and S3's endpoint allow them."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
     """Whether the buckets outlive `pulumi destroy`. Default: true."""
+    jobs_expire_days: NotRequired[int]
+    """Days after which whatever a job has written to the data bucket is removed, 30 to 3650. Default: it is kept."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the buckets and the fleet. Default: false."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
@@ -110,17 +122,17 @@ class TrainingCluster(pulumi.ComponentResource):
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
-        self.region = aws.get_region_output(opts=pulumi.InvokeOutputOptions(parent=self)).region
+        self.region = asking.region_of(self)
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
         # The queue first: upstream waits half a minute for it, and the scheduler waits for that.
         events = InterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
         self.queue_url = events.queue_url
-        store = Store(f"{name}-store", self._store_args(), child)
+        store = Store(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
-        network = Network(f"{name}-network", _network_args(name, args), child)
+        network = Network(f"{name}-network", network_args(name, args, [store.control_arn, store.data_arn]), child)
         self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
         self.security_group_id = network.security_group_id
-        identity = Identity(f"{name}-identity", self._identity_args(store, events), child)
+        identity = Identity(f"{name}-identity", identity_args(name, args, store, events), child)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         # An instance without its endpoints reaches nothing.
         reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
@@ -179,32 +191,6 @@ class TrainingCluster(pulumi.ComponentResource):
             "instance_type": self._args.get("scheduler_type", DEFAULT_TYPE),
         }
 
-    def _store_args(self) -> StoreArgs:
-        args: StoreArgs = {
-            "cluster": self._name,
-            "tags": self._args["tags"],
-            "retain": self._args.get("retain_store", True),
-            "protect": self._args.get("protect", False),
-        }
-        if "kms_key_arn" in self._args:
-            args["kms_key_arn"] = self._args["kms_key_arn"]
-        return args
-
-    def _identity_args(self, store: Store, events: InterruptionEvents) -> IdentityArgs:
-        args: IdentityArgs = {
-            "cluster": self._name,
-            "tags": self._args["tags"],
-            "control_arn": store.control_arn,
-            "data_arn": store.data_arn,
-            "queue_arn": events.queue_arn,
-            "session_manager": self._args.get("session_manager", False),
-        }
-        if "kms_key_arn" in self._args:
-            args["kms_key_arn"] = self._args["kms_key_arn"]
-        if "permissions_boundary_arn" in self._args:
-            args["permissions_boundary_arn"] = self._args["permissions_boundary_arn"]
-        return args
-
     def _machine(self, profile_arn: pulumi.Output[str]) -> MachineArgs:
         return {
             "image_id": self.image_id,
@@ -229,6 +215,7 @@ class TrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 standing=standing_of(capacity) if published else None,
                 fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
+                proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )
         )
 
@@ -241,9 +228,10 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     """
     problems = Problems()
     common.check_common(problems, name, args["tags"])
-    common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+    check_store(problems, store_args(name, args))
+    common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
     common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
-    network = _network_args(name, args)
+    network = network_args(name, args)
     check_network(problems, network)
     check_capacity(
         problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or network.get("zones", []))
@@ -266,22 +254,10 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     if len(problems.found) == before:
         longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
         types = declared_types(args["capacity"])
-        text = build_manifest(Role.SCHEDULER, cluster=name, limits=limits, types=types, machine={}, facts=longest)
+        proxy = proxy_of(args.get("egress", {}), "")
+        text = build_manifest(
+            Role.SCHEDULER, cluster=name, limits=limits, types=types, machine={}, facts=longest, proxy=proxy
+        )
         reason = manifest_problem(text)
         problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")
     common.raise_bad(problems, f"TrainingCluster {name}")
-
-
-def _network_args(name: str, args: TrainingClusterArgs) -> NetworkArgs:
-    network: NetworkArgs = {"cluster": name, "tags": args["tags"], "customer_key": "kms_key_arn" in args}
-    if "zones" in args:
-        network["zones"] = args["zones"]
-    if "vpc_cidr" in args:
-        network["vpc_cidr"] = args["vpc_cidr"]
-    if "peer_cidrs" in args:
-        network["peer_cidrs"] = args["peer_cidrs"]
-    if "vpc_id" in args:
-        network["vpc_id"] = args["vpc_id"]
-    if "subnet_ids" in args:
-        network["subnet_ids"] = args["subnet_ids"]
-    return network

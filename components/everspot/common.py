@@ -1,7 +1,7 @@
 """What every component does the same way: checking its inputs, tagging, naming its outputs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -71,9 +71,20 @@ def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
 def check_arn(problems: Problems, args: Mapping[str, Any], key: str, service: str, resource: str) -> None:
     """Add that an input, where it is given as a text, is not the ARN of such a resource."""
     given = args.get(key)
+    if given is not None:
+        _check_arn(problems, camel(key), given, service, resource)
+
+
+def check_arns(problems: Problems, name: str, given: Sequence[Any], service: str, resource: str) -> None:
+    """The same of every input of a list."""
+    for index, arn in enumerate(given):
+        _check_arn(problems, f"{name}[{index}]", arn, service, resource)
+
+
+def _check_arn(problems: Problems, name: str, given: object, service: str, resource: str) -> None:
     if isinstance(given, str):
-        reason = arn_problem(given, service, resource)
-        problems.need(reason is None, camel(key), reason or "")
+        wrong = arn_problem(given, service, resource)
+        problems.need(wrong is None, name, wrong or "")
 
 
 class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):
@@ -99,3 +110,8 @@ def raise_bad(problems: Problems, what: str) -> None:
 def cluster_tags(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str, str]:
     """The tags of one resource: the user's, the cluster's, and the given ones."""
     return {**tags, CLUSTER_TAG: cluster, **more}
+
+
+def service_name(region: pulumi.Output[str], service: str) -> pulumi.Output[str]:
+    """The name by which VPC endpoints know a service of AWS."""
+    return pulumi.Output.concat("com.amazonaws.", region, ".", service)

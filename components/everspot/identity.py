@@ -27,6 +27,8 @@ class IdentityArgs(TypedDict):
     """ARN of the queue of interruption events."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """The customer-managed key of the buckets, if they have one."""
+    read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
+    """Further buckets that agents may read. Default: none."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
     """A policy that limits both roles, where the account demands one."""
     session_manager: NotRequired[bool]
@@ -52,16 +54,24 @@ class Identity(pulumi.ComponentResource):
         common.check_name(problems, name, f"-{Role.SCHEDULER.value}", 64, "roles")
         common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
         common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
+        common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
         common.raise_bad(problems, f"Identity {name}")
         self._name, self._args = name, args
         key = pulumi.Output.from_input(args.get("kms_key_arn"))
         shell = args.get("session_manager", False)
-        facts = pulumi.Output.all(control=args["control_arn"], data=args["data_arn"], key=key)
+        more = args.get("read_bucket_arns", [])
+        facts = pulumi.Output.all(
+            control=args["control_arn"], data=args["data_arn"], key=key, more=pulumi.Output.all(*more)
+        )
         self.agent_role_arn, self.agent_profile_arn = self._role(
             Role.AGENT,
             facts,
             lambda f: policies.agent_policy(
-                control_arn=f["control"], data_arn=f["data"], key_arn=f["key"], session_manager=shell
+                control_arn=f["control"],
+                data_arn=f["data"],
+                key_arn=f["key"],
+                read_arns=f["more"],
+                session_manager=shell,
             ),
         )
         facts = pulumi.Output.all(control=args["control_arn"], queue=args["queue_arn"], key=key)

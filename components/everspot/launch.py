@@ -8,9 +8,9 @@ import pulumi
 from everspot_core.manifest import USER_DATA_LIMIT
 from everspot_core.problems import Problems
 from everspot_core.records import Role
-from pulumi_aws import ec2, ssm
+from pulumi_aws import ec2
 
-from everspot import common
+from everspot import asking, common
 
 
 class MachineArgs(TypedDict):
@@ -64,9 +64,16 @@ def resolve_image(
     """The image's id: as given, or what the parameter holds now."""
     if image_parameter is None:
         return pulumi.Output.from_input(image_id).apply(lambda given: given or "")
-    found = ssm.get_parameter_output(name=image_parameter, opts=pulumi.InvokeOutputOptions(parent=parent))
+    found = asking.ask(
+        parent,
+        "ssm/getParameter:getParameter",
+        {"name": image_parameter},
+        failed=f"imageParameter: there is no image yet: the parameter {image_parameter} cannot be read in this region. "
+        "Bake one, which writes it: packer build -var region=REGION -var wheel=WHEEL "
+        f"-var image_parameter={image_parameter} training_image/bake/everspot.pkr.hcl",
+    )
     # The provider marks every parameter's value as a secret. An image id is none, and a pull request has to show it.
-    return pulumi.Output.unsecret(found.value)
+    return pulumi.Output.unsecret(found).apply(lambda parameter: str(parameter["value"]))
 
 
 def launch_template(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.manifest import Cloud, FleetOffer, Limits, Manifest, Standing, limit_problems
+from everspot_core.manifest import Cloud, FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -60,11 +60,13 @@ def build_manifest(
     facts: Mapping[str, str],
     standing: Standing | None = None,
     fleet: FleetOffer | None = None,
+    proxy: Proxy | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and queue_url where it is to be told. `standing` and `fleet`: for `cluster.json` only.
+    data_url, and queue_url where it is to be told. `standing` and `fleet`: for `cluster.json` only. `proxy`: where there
+    is one.
     """
     common = Manifest(
         cluster=cluster,
@@ -72,6 +74,7 @@ def build_manifest(
         region=facts["region"],
         control_url=facts["control_url"],
         data_url=facts["data_url"],
+        proxy=proxy,
         limits=Limits.model_validate(limits),
         instance_types=types,
     )

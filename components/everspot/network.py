@@ -1,21 +1,31 @@
 """Where the instances live: private subnets without a way to or from the internet."""
 
+import json
+import re
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import pulumi
-import pulumi_aws as aws
-from everspot_core.network import network_problems
-from everspot_core.problems import Problems
+from everspot_core.egress import egress_problems
+from everspot_core.endpoints import endpoints_cost
+from everspot_core.network import network_problems, zone_problems
+from everspot_core.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
 
-from everspot import common
+from everspot import asking, common, existing, policies, rules
+from everspot.rules import EgressArgs
 
-INTERFACE_ENDPOINTS = ("ec2", "sqs", "ssm", "ssmmessages", "logs", "monitoring")
-"""Services that instances reach inside the VPC. Each costs money per zone and hour; S3's gateway is free."""
+SERVICES = ("ec2", "sqs")
+"""What the scheduler calls, by interface endpoints; agents need S3 only, whose gateway is free. AWS calls KMS itself
+for S3 and for volumes: no instance does."""
+
+SHELL_SERVICES = ("ssm", "ssmmessages")
+"""What Session Manager needs besides, where it is on."""
 
 DEFAULT_CIDR = "10.64.0.0/16"
 """Addresses of a new VPC when none are given."""
+
+_SERVICE = re.compile(r"^[a-z0-9][a-z0-9.-]{0,62}$")
 
 
 class NetworkArgs(TypedDict):
@@ -36,15 +46,24 @@ class NetworkArgs(TypedDict):
     """An existing VPC, which has the endpoints named in `Network` or another way to these services."""
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
-    customer_key: NotRequired[bool]
-    """Whether a customer-managed KMS key is in use, and so KMS has to be reached. Default: false."""
+    egress: NotRequired[EgressArgs]
+    """Ways out of an existing VPC. Default: HTTPS to the VPC's own addresses and to S3."""
+    services: NotRequired[list[str]]
+    """Further AWS services that instances call, such as secretsmanager: a new VPC gets an interface endpoint for each,
+    which costs money per zone; an existing one is asked for it."""
+    session_manager: NotRequired[bool]
+    """Whether Session Manager has to be reached. Default: false."""
+    bucket_arns: NotRequired[list[pulumi.Input[str]]]
+    """Buckets that can be reached through S3's endpoint of a new VPC, and no others. Default: all."""
+    flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
+    """A bucket for the flow logs of a new VPC. Default: none are kept."""
 
 
 class Network(pulumi.ComponentResource):
     """A VPC of private subnets with the endpoints that instances need, or an existing VPC taken by its ids.
 
-    There is no internet gateway, no NAT and no public address. Instances may open connections to port 443 of the
-    endpoints and of S3, and accept none.
+    A new one has no internet gateway, no NAT and no public address. Instances may open connections to port 443 of the
+    endpoints and of S3 (of an existing VPC: and of what `egress` says), and accept none.
     """
 
     vpc_id: pulumi.Output[str]
@@ -62,12 +81,12 @@ class Network(pulumi.ComponentResource):
         common.raise_bad(problems, f"Network {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        self._invoke = pulumi.InvokeOutputOptions(parent=self)
         # The same subnets with their known number, for who creates something for each of them. Not an output.
         self.subnets: list[pulumi.Output[str]] = []
-        self._region = aws.get_region_output(opts=self._invoke).region
+        self._region = asking.region_of(self)
+        self._services = needed_services(args)
         if "vpc_id" in args:
-            self._adopt(args["vpc_id"], args.get("subnet_ids", []))
+            self._adopt(args["vpc_id"], args.get("subnet_ids", []), args.get("egress", {}))
         else:
             self._create(args.get("zones", []), args.get("vpc_cidr", DEFAULT_CIDR))
         self.subnet_ids = pulumi.Output.all(*self.subnets).apply(list)
@@ -80,9 +99,21 @@ class Network(pulumi.ComponentResource):
 
     def _create(self, zones: Sequence[str], cidr: str) -> None:
         blocks = network_problems(Problems(), zones=zones, vpc_cidr=cidr)
+        there = asking.ask(
+            self,
+            "index/getAvailabilityZones:getAvailabilityZones",
+            {"state": "available"},
+            failed=f"Network {self._name}: the region's zones cannot be listed (ec2:DescribeAvailabilityZones).",
+        )
+        sound = pulumi.Output.all(self._region, there).apply(
+            lambda seen: _check_zones(self._name, zones, seen[0], seen[1]["names"])
+        )
+        pulumi.Output.all(self._region, sound).apply(
+            lambda seen: _tell_cost(self, endpoints_cost(seen[0], self._services, len(zones)))
+        )
         network = ec2.Vpc(
             f"{self._name}-vpc",
-            cidr_block=cidr,
+            cidr_block=sound.apply(lambda _: cidr),  # so that nothing is made for zones that are not there
             enable_dns_support=True,
             enable_dns_hostnames=True,  # the endpoints' private names need it
             tags=self._tags("vpc"),
@@ -90,6 +121,11 @@ class Network(pulumi.ComponentResource):
         )
         routes = ec2.RouteTable(f"{self._name}-routes", vpc_id=network.id, tags=self._tags("routes"), opts=self._child)
         self.vpc_id = network.id
+        # Adopted, and left without a rule: what is put into it by mistake can talk to nobody.
+        ec2.DefaultSecurityGroup(
+            f"{self._name}-default", vpc_id=network.id, tags=self._tags("default"), opts=self._child
+        )
+        self._flow_log()
         for zone, block in zip(zones, blocks, strict=True):
             subnet = ec2.Subnet(
                 f"{self._name}-subnet-{zone}",
@@ -106,6 +142,19 @@ class Network(pulumi.ComponentResource):
             self.subnets.append(subnet.id)
         self._endpoints(routes)
 
+    def _flow_log(self) -> None:
+        bucket = self._args.get("flow_log_bucket_arn")
+        if bucket is not None:
+            ec2.FlowLog(
+                f"{self._name}-flow-log",
+                vpc_id=self.vpc_id,
+                traffic_type="ALL",
+                log_destination_type="s3",
+                log_destination=bucket,
+                tags=self._tags("flow-log"),
+                opts=self._child,
+            )
+
     def _endpoints(self, routes: ec2.RouteTable) -> None:
         s3 = ec2.VpcEndpoint(
             f"{self._name}-endpoint-s3",
@@ -113,13 +162,14 @@ class Network(pulumi.ComponentResource):
             service_name=self._service("s3"),
             vpc_endpoint_type="Gateway",
             route_table_ids=[routes.id],
+            policy=self._bucket_policy(),
             tags=self._tags("s3"),
             opts=self._child,
         )
         instances = self._group("instances", "Instances: out to the endpoints and S3, in from nowhere")
         endpoints = self._group("endpoints", "Endpoints: in from the instances")
-        self._allow_out(instances, "endpoints", referenced_security_group_id=endpoints.id)
-        self._allow_out(instances, "s3", prefix_list_id=s3.prefix_list_id)
+        rules.allow_out(self, f"{self._name}-out-endpoints", instances, referenced_security_group_id=endpoints.id)
+        rules.allow_out(self, f"{self._name}-out-s3", instances, prefix_list_id=s3.prefix_list_id)
         vpc.SecurityGroupIngressRule(
             f"{self._name}-in-endpoints",
             security_group_id=endpoints.id,
@@ -129,8 +179,7 @@ class Network(pulumi.ComponentResource):
             to_port=443,
             opts=self._child,
         )
-        services = (*INTERFACE_ENDPOINTS, "kms") if self._args.get("customer_key", False) else INTERFACE_ENDPOINTS
-        for service in services:
+        for service in self._services:
             ec2.VpcEndpoint(
                 f"{self._name}-endpoint-{service}",
                 vpc_id=self.vpc_id,
@@ -143,22 +192,43 @@ class Network(pulumi.ComponentResource):
                 opts=self._child,
             )
 
-    def _adopt(self, vpc_id: pulumi.Input[str], subnet_ids: Sequence[pulumi.Input[str]]) -> None:
-        found = ec2.get_vpc_output(id=vpc_id, opts=self._invoke)
-        self.vpc_id = found.id
-        facts = [ec2.get_subnet_output(id=subnet, opts=self._invoke) for subnet in subnet_ids]
-        looked_at = pulumi.Output.all(
-            vpc=found.id, zones=[f.availability_zone for f in facts], vpcs=[f.vpc_id for f in facts]
-        ).apply(lambda seen: _check_adopted(self._name, seen["vpc"], seen["zones"], seen["vpcs"]))
-        # Each id passes through the check, so that nothing is created in subnets that EC2 Fleet would refuse.
-        self.subnets = [pulumi.Output.all(fact.id, looked_at).apply(lambda pair: str(pair[0])) for fact in facts]
+    def _bucket_policy(self) -> pulumi.Output[str] | None:
+        arns = self._args.get("bucket_arns")
+        if arns is None:
+            return None
+        return pulumi.Output.all(*arns).apply(lambda known: json.dumps(policies.s3_endpoint(known)))
+
+    def _adopt(self, vpc_id: pulumi.Input[str], subnet_ids: Sequence[pulumi.Input[str]], egress: EgressArgs) -> None:
+        found = existing.look(
+            self._name,
+            vpc_id,
+            subnet_ids,
+            region=self._region,
+            services=self._services,
+            egress=egress,
+            parent=self,
+        )
+        self.vpc_id, self.subnets = found.vpc_id, found.subnets
         instances = self._group("instances", "Instances: out to the VPC and S3, in from nowhere")
-        self._allow_out(instances, "vpc", cidr_ipv4=found.cidr_block)
-        s3 = ec2.get_prefix_list_output(name=self._service("s3"), opts=self._invoke)
-        self._allow_out(instances, "s3", prefix_list_id=s3.id)
+        # A list of its own, because how many blocks a VPC has is only known once EC2 has been asked.
+        blocks = ec2.ManagedPrefixList(
+            f"{self._name}-blocks",
+            address_family="IPv4",
+            max_entries=found.blocks.apply(len),
+            entries=found.blocks.apply(lambda known: [{"cidr": block} for block in known]),
+            tags=self._tags("blocks"),
+            opts=self._child,
+        )
+        s3 = asking.ask(
+            self,
+            "ec2/getPrefixList:getPrefixList",
+            {"name": self._service("s3")},
+            failed=f"Network {self._name}: S3's prefix list cannot be found (ec2:DescribePrefixLists).",
+        ).apply(lambda found: str(found["id"]))
+        rules.allow_egress(self, self._name, instances, blocks=blocks.id, s3=s3, egress=egress)
 
     def _service(self, service: str) -> pulumi.Output[str]:
-        return pulumi.Output.concat("com.amazonaws.", self._region, ".", service)
+        return common.service_name(self._region, service)
 
     def _group(self, suffix: str, description: str) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
@@ -172,36 +242,21 @@ class Network(pulumi.ComponentResource):
             self.security_group_id = group.id
         return group
 
-    def _allow_out(
-        self,
-        group: ec2.SecurityGroup,
-        suffix: str,
-        *,
-        referenced_security_group_id: pulumi.Input[str] | None = None,
-        prefix_list_id: pulumi.Input[str] | None = None,
-        cidr_ipv4: pulumi.Input[str] | None = None,
-    ) -> None:
-        vpc.SecurityGroupEgressRule(
-            f"{self._name}-out-{suffix}",
-            security_group_id=group.id,
-            referenced_security_group_id=referenced_security_group_id,
-            prefix_list_id=prefix_list_id,
-            cidr_ipv4=cidr_ipv4,
-            ip_protocol="tcp",
-            from_port=443,
-            to_port=443,
-            opts=self._child,
-        )
-
 
 def check_network(problems: Problems, args: NetworkArgs) -> None:
     """Add what is wrong with the choice between a new and an existing network, and with the new one's addresses."""
+    for index, service in enumerate(args.get("services", [])):
+        fits = bool(_SERVICE.match(service))
+        problems.need(fits, f"services[{index}]", f"{shown(service)} is not a service such as secretsmanager")
+    common.check_arn(problems, args, "flow_log_bucket_arn", "s3", "")
+    egress_problems(problems.at("egress"), args.get("egress", {}))
     if "vpc_id" in args or "subnet_ids" in args:
         both = "vpc_id" in args and bool(args.get("subnet_ids"))
         problems.need(both, "subnetIds", "vpcId and subnetIds belong together")
-        for name, key in (("zones", "zones"), ("vpcCidr", "vpc_cidr"), ("peerCidrs", "peer_cidrs")):
-            problems.need(key not in args, name, "is for a new network; vpcId names an existing one")
+        for key in ("zones", "vpc_cidr", "peer_cidrs", "flow_log_bucket_arn"):
+            problems.need(key not in args, camel(key), "is for a new network; vpcId names an existing one")
         return
+    problems.need("egress" not in args, "egress", "is for an existing network; a new one has endpoints of its own")
     network_problems(
         problems,
         zones=args.get("zones", []),
@@ -210,11 +265,19 @@ def check_network(problems: Problems, args: NetworkArgs) -> None:
     )
 
 
-def _check_adopted(name: str, vpc_id: str, zones: Sequence[str], vpcs: Sequence[str]) -> bool:
+def needed_services(args: NetworkArgs) -> tuple[str, ...]:
+    """Services that instances reach by interface endpoints, each once."""
+    shell = SHELL_SERVICES if args.get("session_manager", False) else ()
+    return tuple(dict.fromkeys((*SERVICES, *shell, *args.get("services", []))))
+
+
+def _check_zones(name: str, zones: Sequence[str], region: str, there: Sequence[str]) -> bool:
     problems = Problems()
-    for index, zone in enumerate(zones):
-        here = f"subnetIds[{index}]"
-        problems.need(zone not in zones[:index], here, f"is in {zone} too; EC2 accepts one subnet of a zone in a fleet")
-        problems.need(vpcs[index] == vpc_id, here, f"belongs to {vpcs[index]}, not to {vpc_id}")
+    zone_problems(problems, zones=zones, region=region, there=there)
     common.raise_bad(problems, f"Network {name}")
     return True
+
+
+def _tell_cost(resource: pulumi.Resource, sentence: str) -> None:
+    if pulumi.runtime.is_dry_run():
+        pulumi.log.info(sentence, resource)

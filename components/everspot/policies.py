@@ -35,9 +35,14 @@ def trust_ec2() -> Document:
 
 
 def agent_policy(
-    *, control_arn: str, data_arn: str, key_arn: str | None = None, session_manager: bool = False
+    *,
+    control_arn: str,
+    data_arn: str,
+    key_arn: str | None = None,
+    read_arns: Sequence[str] = (),
+    session_manager: bool = False,
 ) -> Document:
-    """What the agent and the trainer of an instance may do."""
+    """What the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read."""
     statements = [
         _read_control(control_arn),
         _list("ListControl", control_arn),
@@ -60,6 +65,9 @@ def agent_policy(
         _allow("KeepOwnLogs", ["s3:GetObject", "s3:PutObject"], _under(data_arn, ("agents/",))),
         _list("ListData", data_arn, ("jobs/", "code/", "datasets/")),
     ]
+    if read_arns:
+        reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
+        statements.append(_allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
     return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
 
 
@@ -94,6 +102,18 @@ def scheduler_policy(
 def tls_only_bucket(bucket_arn: str) -> Document:
     """A bucket that answers over TLS only."""
     return _document([_deny_plain_http("s3:*", [bucket_arn, f"{bucket_arn}/*"])])
+
+
+def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
+    """What may pass through S3's gateway endpoint: requests to these buckets and their objects, whoever signs them.
+
+    Everything else, other accounts' buckets first of all, cannot be reached from the network (Amazon VPC User Guide,
+    "Gateway endpoints for Amazon S3").
+    """
+    resources = [resource for arn in bucket_arns for resource in (arn, f"{arn}/*")]
+    return _document(
+        [{"Sid": "TheseBuckets", "Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": resources}]
+    )
 
 
 def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:

@@ -5,14 +5,18 @@ import re
 from typing import NotRequired, TypedDict
 
 import pulumi
-import pulumi_aws as aws
 from everspot_core.problems import Problems
 from pulumi_aws import s3
 
-from everspot import common, policies
+from everspot import asking, common, policies
+
+Rule = s3.BucketLifecycleConfigurationRuleArgsDict
 
 NONCURRENT_DAYS = 7
-"""Days for which an overwritten or deleted object of the data bucket can still be had back."""
+"""Days after which what is left of a time with versions is removed from the data bucket."""
+
+AGENT_LOG_DAYS = 30
+"""Days for which the agents' own logs are kept."""
 
 ABORT_UPLOAD_DAYS = 2
 """Days after which the parts of an upload that nobody finished are removed."""
@@ -35,13 +39,16 @@ class StoreArgs(TypedDict):
     """Whether Pulumi refuses to delete or replace the buckets. Default: false."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for the objects. Default: keys managed by S3."""
+    jobs_expire_days: NotRequired[int]
+    """Days after which whatever a job has written to the data bucket (checkpoints, logs, metrics, outputs) is removed,
+    30 to 3650. A job that waits for longer starts anew. Default: it is kept until `everspot gc` removes it."""
 
 
 class Store(pulumi.ComponentResource):
     """A control bucket (records, leases, events) and a data bucket (checkpoints, datasets, code, logs).
 
-    Both are encrypted, private and answer over TLS only. The data bucket keeps old versions for a week; the control
-    bucket has none, because every document in it is either written once or replaced conditionally.
+    Both are encrypted, private and answer over TLS only. Neither keeps old versions: what lies in the data
+    bucket is written once, and every document in the control bucket is either that or replaced conditionally.
     """
 
     control_url: pulumi.Output[str]
@@ -65,7 +72,7 @@ class Store(pulumi.ComponentResource):
         problems.need(
             bool(_BUCKET_NAME.match(name)), "name", f"{name!r} begins the buckets' names: a-z, 0-9, dots and dashes"
         )
-        common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+        check_store(problems, args)
         common.raise_bad(problems, f"Store {name}")
         self._args = args
         self._retain = args.get("retain", True)
@@ -73,17 +80,19 @@ class Store(pulumi.ComponentResource):
         self._child = pulumi.ResourceOptions(parent=self, retain_on_delete=self._retain)
         control = self._bucket(f"{name}-control")
         data = self._bucket(f"{name}-data")
+        # What lies there is written once, so an old version is only money: a retired checkpoint is gone at once. Said
+        # and not left out, because buckets of earlier clusters are versioned: S3 suspends that in place.
         s3.BucketVersioning(
             f"{name}-data-versioning",
             bucket=data.id,
-            versioning_configuration={"status": "Enabled"},
+            versioning_configuration={"status": "Suspended"},
             opts=self._child,
         )
-        self._lifecycle(f"{name}-control-lifecycle", control, versions=False)
-        self._lifecycle(f"{name}-data-lifecycle", data, versions=True)
+        self._lifecycle(f"{name}-control-lifecycle", control, [])
+        self._lifecycle(f"{name}-data-lifecycle", data, _data_rules(args.get("jobs_expire_days")))
         self.control_bucket, self.data_bucket = control.id, data.id
         # S3 refuses a signature for another region, and nobody shall have to guess.
-        region = aws.get_region_output(opts=pulumi.InvokeOutputOptions(parent=self)).region
+        region = asking.region_of(self)
         self.control_url = pulumi.Output.concat("s3://", control.id, "?region=", region)
         self.data_url = pulumi.Output.concat("s3://", data.id, "?region=", region)
         self.control_arn, self.data_arn = control.arn, data.arn
@@ -139,23 +148,38 @@ class Store(pulumi.ComponentResource):
         )
         return bucket
 
-    def _lifecycle(self, name: str, bucket: s3.Bucket, *, versions: bool) -> None:
-        rules: list[s3.BucketLifecycleConfigurationRuleArgsDict] = [
-            {
-                "id": "unfinished-uploads",
-                "status": "Enabled",
-                "filter": {"prefix": ""},
-                "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
-            }
-        ]
-        if versions:
-            rules.append(
-                {
-                    "id": "old-versions",
-                    "status": "Enabled",
-                    "filter": {"prefix": ""},
-                    "noncurrent_version_expiration": {"noncurrent_days": NONCURRENT_DAYS},
-                    "expiration": {"expired_object_delete_marker": True},
-                }
-            )
-        s3.BucketLifecycleConfiguration(name, bucket=bucket.id, rules=rules, opts=self._child)
+    def _lifecycle(self, name: str, bucket: s3.Bucket, more: list[Rule]) -> None:
+        unfinished: Rule = {
+            "id": "unfinished-uploads",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
+        }
+        s3.BucketLifecycleConfiguration(name, bucket=bucket.id, rules=[unfinished, *more], opts=self._child)
+
+
+def check_store(problems: Problems, args: StoreArgs) -> None:
+    """Add what is wrong with the buckets' key and with how long they keep what."""
+    common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+    if "jobs_expire_days" in args:
+        problems.number(args["jobs_expire_days"], "jobsExpireDays", 30, 3650, whole=True)
+
+
+def _data_rules(jobs_expire_days: int | None) -> list[Rule]:
+    rules: list[Rule] = [
+        {
+            # Versions from the time when the bucket had some, and the marks that S3 leaves where one was deleted.
+            "id": "old-versions",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "noncurrent_version_expiration": {"noncurrent_days": NONCURRENT_DAYS},
+            "expiration": {"expired_object_delete_marker": True},
+        },
+        _expiry("agent-logs", "agents/", AGENT_LOG_DAYS),
+    ]
+    # S3 cannot know which job has ended: what is this old belongs to none that still checkpoints.
+    return rules if jobs_expire_days is None else [*rules, _expiry("old-jobs", "jobs/", int(jobs_expire_days))]
+
+
+def _expiry(name: str, prefix: str, days: int) -> Rule:
+    return {"id": name, "status": "Enabled", "filter": {"prefix": prefix}, "expiration": {"days": days}}

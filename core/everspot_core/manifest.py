@@ -109,6 +109,18 @@ class FleetOffer(Frozen):
     markets: list[Market] = Field(default_factory=list, description="How instances are paid, as declared now.")
 
 
+class Proxy(Frozen):
+    """How the machines of an existing network reach what is outside of it."""
+
+    url: str = Field(description="http://host:port, without credentials.")
+    no_proxy: tuple[str, ...] = Field(description="Hosts, domains and blocks that are reached without it.")
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which programs know a proxy, in both spellings: curl reads some in lower case only."""
+        pairs = {"HTTPS_PROXY": self.url, "HTTP_PROXY": self.url, "NO_PROXY": ",".join(self.no_proxy)}
+        return {**pairs, **{name.lower(): value for name, value in pairs.items()}}
+
+
 class Manifest(Document):
     """What an instance, or the CLI, needs to know of its cluster."""
 
@@ -134,6 +146,7 @@ class Manifest(Document):
         default=None,
         description="In `cluster.json` only. None: whoever starts instances by hand decides what they are.",
     )
+    proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(
         default_factory=list, description="Types declared in place, which the catalogue lacks."

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 
-from everspot_core.problems import Problems
+from everspot_core.catalogue import region_of
+from everspot_core.problems import Problems, near, shown
+from everspot_core.tags import ZONE
 
 ZONES_AT_MOST = 8
 """Blocks that a VPC is divided into. Fixed, so that adding a zone never moves the addresses of another one."""
@@ -45,7 +47,16 @@ def network_problems(
     problems.need(len(zones) <= ZONES_AT_MOST, "zones", f"at most {ZONES_AT_MOST} zones, {len(zones)} are given")
     for zone in sorted({z for z in zones if zones.count(z) > 1}):
         problems.add("zones", f"{zone} is given twice; EC2 accepts one subnet of a zone in a fleet")
-    regions = {zone.rstrip("abcdefgh") for zone in zones}
+    named = [
+        zone
+        for index, zone in enumerate(zones)
+        if problems.need(
+            bool(ZONE.match(zone)),
+            f"zones[{index}]",
+            f"{shown(zone)} is not the name of an availability zone, such as us-east-1a",
+        )
+    ]
+    regions = {region_of(zone) for zone in named}
     problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
     vpc = parse_block(vpc_cidr, "vpcCidr", problems)
     if vpc is None:
@@ -60,3 +71,14 @@ def network_problems(
         if peer is not None and peer.overlaps(vpc):
             problems.add("vpcCidr", f"{vpc_cidr} overlaps peerCidrs[{index}] ({text})")
     return split(vpc, min(len(zones), ZONES_AT_MOST)) if fits else []
+
+
+def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, there: Sequence[str]) -> None:
+    """Add every zone that the account does not have in the cluster's region. `there`: those that it has."""
+    for index, zone in enumerate(zones):
+        if zone in there:
+            continue
+        elsewhere = "" if zone.startswith(region) else f", whose names begin with {region}"
+        problems.add(
+            f"zones[{index}]", f"{zone} is not a zone of this account in {region}{elsewhere}{near(zone, there)}"
+        )

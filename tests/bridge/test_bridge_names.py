@@ -1,6 +1,7 @@
 """Every name of every type in use, against the installed SDK and the real upstream schema, both ways."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -20,19 +21,24 @@ s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration s3/bucketOwnershipC
 s3/bucketObject:BucketObject s3/bucketObjectv2:BucketObjectv2 sqs/queue:Queue sqs/queuePolicy:QueuePolicy
 sqs/redrivePolicy:RedrivePolicy sqs/redriveAllowPolicy:RedriveAllowPolicy cloudwatch/eventRule:EventRule
 cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Parameter kms/key:Key kms/alias:Alias
+ec2/defaultSecurityGroup:DefaultSecurityGroup ec2/flowLog:FlowLog ec2/managedPrefixList:ManagedPrefixList
 """.split()  # noqa: SIM905
 FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
 index/getPartition:getPartition ssm/getParameter:getParameter ec2/getAmi:getAmi iam/getPolicyDocument:getPolicyDocument
 ec2/getVpc:getVpc ec2/getSubnet:getSubnet ec2/getPrefixList:getPrefixList
+ec2/getVpcEndpoint:getVpcEndpoint ec2/getRouteTable:getRouteTable
 """.split()  # noqa: SIM905
 
 ROOT = Path(__file__).parents[2]
 
 
 def called(path):
-    """Every `service.Class(` and `service.get_function(` of pulumi_aws that a source file calls."""
+    """Every `service.Class(` and `service.get_function(` of pulumi_aws that a file calls, or asks by its token."""
     tree = ast.parse(path.read_text())
+    for text in (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)):
+        if asked := re.fullmatch(r"(\w+)/(get\w+):\2", text):
+            yield asked[1], snake(asked[2])
     imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "pulumi_aws"]
     services = {alias.name for n in imports for alias in n.names}
     for call in (n.func for n in ast.walk(tree) if isinstance(n, ast.Call)):

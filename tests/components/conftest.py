@@ -20,20 +20,37 @@ class Recorder(pulumi.runtime.Mocks):
     def __init__(self) -> None:
         self.seen: list[pulumi.runtime.MockResourceArgs] = []
         self.calls: list[str] = []
+        self.endpoints: tuple[str, ...] = ("s3", "ec2", "sqs")
+        self.routes: list[dict[str, str]] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         self.seen.append(args)
         answer = {"arn": f"arn:{args.name}", "url": f"https://queue/{args.name}", "latestVersion": 3, "name": args.name}
         return f"{args.name}-id", {**answer, "prefixListId": "pl-s3", **args.inputs}
 
-    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[Any, Any]:
+    def call(self, args: pulumi.runtime.MockCallArgs) -> Any:
         self.calls.append(args.token)
         subnet = str(args.args.get("id", ""))
+        service = str(args.args.get("serviceName", "")).rpartition(".")[2]
+        if args.token == "aws:ec2/getVpcEndpoint:getVpcEndpoint" and service not in self.endpoints:
+            return {}, [("", "no matching EC2 VPC Endpoint found")]
         return {
+            "aws:index/getAvailabilityZones:getAvailabilityZones": {
+                "names": [f"eu-west-1{zone}" for zone in "abcdefgh"]
+            },
+            "aws:ec2/getVpcEndpoint:getVpcEndpoint": {
+                "routeTableIds": ["rtb-1"] if service == "s3" else [],
+                "privateDnsEnabled": service != "s3",
+            },
+            "aws:ec2/getRouteTable:getRouteTable": {"routeTableId": "rtb-1", "routes": self.routes},
             "aws:index/getRegion:getRegion": {"region": "eu-west-1"},
             "aws:ec2/getAmi:getAmi": {"rootDeviceName": "/dev/xvda"},
             "aws:ssm/getParameter:getParameter": {"value": "ami-fromparameter"},
-            "aws:ec2/getVpc:getVpc": {"id": subnet, "cidrBlock": "10.9.0.0/16"},
+            "aws:ec2/getVpc:getVpc": {
+                "id": subnet,
+                "cidrBlock": "10.9.0.0/16",
+                "cidrBlockAssociations": [{"cidrBlock": "10.9.0.0/16"}, {"cidrBlock": "100.64.0.0/16"}],
+            },
             "aws:ec2/getSubnet:getSubnet": {
                 "id": subnet,
                 "vpcId": "vpc-other" if subnet.endswith("stray") else "vpc-mine",
@@ -60,8 +77,12 @@ class Recorder(pulumi.runtime.Mocks):
 def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, dict[str, Any]]]:
     """Run a program under mocks: what it registered, and what the outputs that it returned came to."""
 
-    def run(program: Callable[[], dict[str, Any]], *, preview: bool = False) -> tuple[Recorder, dict[str, Any]]:
+    def run(
+        program: Callable[[], dict[str, Any]], *, preview: bool = False, endpoints: tuple[str, ...] | None = None
+    ) -> tuple[Recorder, dict[str, Any]]:
         recorder, outputs = Recorder(), dict[str, Any]()
+        if endpoints is not None:
+            recorder.endpoints = endpoints
 
         async def body() -> None:
             await pulumi.Output.all(**program()).apply(outputs.update).future()

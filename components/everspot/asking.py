@@ -1,0 +1,55 @@
+"""What AWS is asked at preview: an answer, or one sentence that says what could not be learnt and what to do about it.
+
+The SDK's own output forms are not used: where they fail they end the program with a traceback, whoever recovers them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+from everspot_core.problems import cut
+from pulumi_aws._utilities import get_invoke_opts_defaults
+
+Answer = dict[str, Any]
+
+CREDENTIALS = (
+    "AWS cannot be asked: credentials or the region are missing, or the credentials have expired. Log in "
+    "(`aws sso login`) or set AWS_PROFILE, and set aws:region in the stack's file."
+)
+
+
+def ask(
+    parent: pulumi.Resource,
+    token: str,
+    inputs: dict[str, Any],
+    *,
+    failed: str | Callable[[Exception], Any],
+) -> pulumi.Output[Any]:
+    """A function of the provider, by its token such as `ec2/getVpc:getVpc`, with inputs and answer in camelCase.
+
+    `failed`: a sentence with which the program ends, or what takes the place of the answer.
+    """
+    options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
+
+    async def call(known: Answer) -> Any:
+        try:
+            return await pulumi.runtime.invoke_async(f"aws:{token}", known, options)
+        except Exception as error:
+            if callable(failed):
+                return failed(error)
+            raise pulumi.RunError(f"{failed}\n  ({reason(error)})") from None
+
+    return pulumi.Output.all(**inputs).apply(call)
+
+
+def region_of(parent: pulumi.Resource) -> pulumi.Output[str]:
+    """The region that a component's provider speaks to."""
+    return ask(parent, "index/getRegion:getRegion", {}, failed=CREDENTIALS).apply(lambda found: str(found["region"]))
+
+
+def reason(error: Exception) -> str:
+    """What AWS or the provider said, without what the engine and the SDK wrap around it."""
+    text = " ".join(str(error).split())
+    for before in ("returned an error: ", "failed: "):
+        text = text.rpartition(before)[2] or text
+    return cut(text, 400)

@@ -1,0 +1,148 @@
+"""An existing VPC: what is asked of it at preview, and what is refused because no instance could work in it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from everspot_core.egress import Subnet, Ways, way_problems
+from everspot_core.problems import Problems
+
+from everspot import asking, common
+from everspot.asking import Answer
+
+_ABSENT = ("no matching", "couldn't find", "empty result")
+"""How the provider says that there is none of what was asked for."""
+
+
+@dataclass(frozen=True)
+class Existing:
+    """An existing VPC. `subnets` pass through the checks, so that nothing is created where nothing can work."""
+
+    vpc_id: pulumi.Output[str]
+    blocks: pulumi.Output[list[str]]
+    subnets: list[pulumi.Output[str]]
+
+
+def look(
+    name: str,
+    vpc_id: pulumi.Input[str],
+    subnet_ids: Sequence[pulumi.Input[str]],
+    *,
+    region: pulumi.Output[str],
+    services: Sequence[str],
+    egress: Mapping[str, Any],
+    parent: pulumi.Resource,
+) -> Existing:
+    """What the API says of a VPC and its subnets. `services`: those that some role calls, besides S3."""
+    vpc = asking.ask(
+        parent,
+        "ec2/getVpc:getVpc",
+        {"id": vpc_id},
+        failed=f"Network {name}: vpcId names no VPC that can be seen in this account and region.",
+    )
+    facts = [
+        asking.ask(
+            parent,
+            "ec2/getSubnet:getSubnet",
+            {"id": subnet},
+            failed=f"Network {name}: subnetIds[{index}] names no subnet that can be seen in this account and region.",
+        )
+        for index, subnet in enumerate(subnet_ids)
+    ]
+    checked = pulumi.Output.all(
+        vpc=vpc,
+        subnets=facts,
+        routes=[_routes(parent, fact) for fact in facts],
+        s3=_endpoint(parent, vpc, region, "s3"),
+        endpoints=[_endpoint(parent, vpc, region, service) for service in services],
+    ).apply(lambda seen: _check(name, seen, services, egress))
+    return Existing(
+        vpc_id=vpc.apply(lambda found: str(found["id"])),
+        blocks=vpc.apply(_blocks),
+        subnets=[pulumi.Output.all(fact, checked).apply(lambda pair: str(pair[0]["id"])) for fact in facts],
+    )
+
+
+def _blocks(vpc: Answer) -> list[str]:
+    return sorted({vpc["cidrBlock"], *(more["cidrBlock"] for more in vpc.get("cidrBlockAssociations") or [])})
+
+
+def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Output[Answer | None]:
+    """The subnet's route table, the VPC's main one where it has none of its own; None where it cannot be asked for."""
+    token = "ec2/getRouteTable:getRouteTable"  # noqa: S105 - of a function
+
+    def main(found: list[Any]) -> pulumi.Output[Answer | None]:
+        fact, own = found
+        if own is not None:
+            return pulumi.Output.from_input(own)
+        of_vpc = {"vpcId": fact["vpcId"], "filters": [{"name": "association.main", "values": ["true"]}]}
+        return asking.ask(parent, token, of_vpc, failed=lambda _: None)
+
+    own = asking.ask(parent, token, {"subnetId": subnet.apply(lambda s: s["id"])}, failed=lambda _: None)
+    return pulumi.Output.all(subnet, own).apply(main)
+
+
+def _endpoint(
+    parent: pulumi.Resource, vpc: pulumi.Output[Answer], region: pulumi.Output[str], service: str
+) -> pulumi.Output[Answer | None]:
+    """A service's endpoint in the VPC; `none` where there is none, None where it cannot be asked for."""
+
+    def absent(error: Exception) -> Answer | None:
+        text = str(error)
+        if "multiple" in text:
+            return {"routeTableIds": None, "privateDnsEnabled": True}
+        return {"none": True} if any(word in text for word in _ABSENT) else None
+
+    wanted = {
+        "vpcId": vpc.apply(lambda found: found["id"]),
+        "serviceName": common.service_name(region, service),
+        "state": "available",
+    }
+    return asking.ask(parent, "ec2/getVpcEndpoint:getVpcEndpoint", wanted, failed=absent)
+
+
+def _check(name: str, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any]) -> bool:
+    problems = Problems()
+    subnets: list[Answer] = seen["subnets"]
+    zones = [subnet["availabilityZone"] for subnet in subnets]
+    for index, subnet in enumerate(subnets):
+        here, zone = f"subnetIds[{index}]", zones[index]
+        problems.need(zone not in zones[:index], here, f"is in {zone} too; EC2 accepts one subnet of a zone in a fleet")
+        vpc = seen["vpc"]["id"]
+        problems.need(subnet["vpcId"] == vpc, here, f"belongs to {subnet['vpcId']}, not to {vpc}")
+    unknown = None in (*seen["routes"], seen["s3"], *seen["endpoints"])
+    if unknown:
+        pulumi.log.warn(
+            f"Network {name}: routes and endpoints of the VPC could not be looked at (ec2:DescribeRouteTables, "
+            "ec2:DescribeVpcEndpoints); whether instances reach S3, " + ", ".join(services) + " is not known"
+        )
+    elif not problems.found and not egress.get("unchecked", False):
+        _check_ways(problems, seen, services, egress)
+    common.raise_bad(problems, f"Network {name}")
+    return True
+
+
+def _check_ways(problems: Problems, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any]) -> None:
+    endpoints = zip(services, seen["endpoints"], strict=True)
+    ways = Ways(
+        gateway_tables=None if "none" in seen["s3"] else tuple(seen["s3"]["routeTableIds"] or ()),
+        interfaces=tuple(service for service, found in endpoints if found.get("privateDnsEnabled")),
+        allowed=(*egress.get("cidrs", []), *egress.get("prefix_list_ids", [])),
+        proxied=egress.get("proxy") is not None,
+    )
+    subnets = [
+        Subnet(id=subnet["id"], table=routes["routeTableId"], destinations=_destinations(routes))
+        for subnet, routes in zip(seen["subnets"], seen["routes"], strict=True)
+    ]
+    way_problems(problems, subnets, ways, services)
+
+
+def _destinations(table: Answer) -> tuple[str, ...]:
+    """Where routes lead that do not stay within the VPC; the ways to gateway endpoints are known by the endpoints."""
+    ways = [r for r in table["routes"] if r.get("gatewayId") != "local" and not _gateway_endpoint(r)]
+    return tuple(there for r in ways if (there := r.get("cidrBlock") or r.get("destinationPrefixListId")))
+
+
+def _gateway_endpoint(route: Answer) -> bool:
+    return str(route.get("gatewayId") or "").startswith("vpce-")

@@ -1,0 +1,85 @@
+"""What instances may open connections to: the rules of their security group, one for each destination."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_core.egress import proxy_port
+from pulumi_aws import ec2, vpc
+
+HTTPS = 443
+"""The one port on which AWS is spoken to."""
+
+
+class EgressArgs(TypedDict):
+    """Ways out of an existing VPC, for agents and scheduler alike, all on port 443 but for the proxy. The VPC's own
+    addresses, secondary blocks included, and S3 are always allowed."""
+
+    cidrs: NotRequired[list[str]]
+    """IPv4 blocks that instances may speak to: central endpoints, or 0.0.0.0/0 where a NAT gateway or a firewall is the
+    way out."""
+    prefix_list_ids: NotRequired[list[pulumi.Input[str]]]
+    """Managed prefix lists that instances may speak to, pl-…."""
+    security_group_ids: NotRequired[list[pulumi.Input[str]]]
+    """Security groups, of endpoints in peered VPCs for example, that instances may speak to, sg-…."""
+    proxy: NotRequired[str]
+    """A proxy, http://host:port, by which everything but `no_proxy` is reached; agents, scheduler and jobs have it as
+    HTTPS_PROXY and HTTP_PROXY. Without user and password."""
+    proxy_cidrs: NotRequired[list[str]]
+    """Where the proxy is: blocks to which its port is opened. Default: the VPC's own."""
+    no_proxy: NotRequired[list[str]]
+    """Hosts that are reached without the proxy, besides the metadata service. Default: S3 of the region, by the gateway
+    endpoint that the VPC then needs."""
+    unchecked: NotRequired[bool]
+    """Whether to leave out the check of routes and endpoints at preview: where names are resolved by means that no
+    call of EC2 answers. Default: false."""
+
+
+def allow_out(
+    parent: pulumi.Resource,
+    name: str,
+    group: ec2.SecurityGroup,
+    *,
+    referenced_security_group_id: pulumi.Input[str] | None = None,
+    prefix_list_id: pulumi.Input[str] | None = None,
+    cidr_ipv4: pulumi.Input[str] | None = None,
+    port: int = HTTPS,
+) -> None:
+    """Let a group's members open connections to one destination, on one port."""
+    vpc.SecurityGroupEgressRule(
+        name,
+        security_group_id=group.id,
+        referenced_security_group_id=referenced_security_group_id,
+        prefix_list_id=prefix_list_id,
+        cidr_ipv4=cidr_ipv4,
+        ip_protocol="tcp",
+        from_port=port,
+        to_port=port,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def allow_egress(
+    parent: pulumi.Resource,
+    name: str,
+    group: ec2.SecurityGroup,
+    *,
+    blocks: pulumi.Input[str],
+    s3: pulumi.Input[str],
+    egress: EgressArgs,
+) -> None:
+    """The ways out of an existing VPC. `blocks`, `s3`: prefix lists of the VPC's own addresses and of S3."""
+    allow_out(parent, f"{name}-out-vpc", group, prefix_list_id=blocks)
+    allow_out(parent, f"{name}-out-s3", group, prefix_list_id=s3)
+    for index, block in enumerate(egress.get("cidrs", [])):
+        allow_out(parent, f"{name}-out-cidr-{index}", group, cidr_ipv4=block)
+    for index, prefix_list in enumerate(egress.get("prefix_list_ids", [])):
+        allow_out(parent, f"{name}-out-list-{index}", group, prefix_list_id=prefix_list)
+    for index, other in enumerate(egress.get("security_group_ids", [])):
+        allow_out(parent, f"{name}-out-group-{index}", group, referenced_security_group_id=other)
+    port = proxy_port(egress.get("proxy", ""))
+    if port is None:
+        return
+    if not egress.get("proxy_cidrs"):
+        allow_out(parent, f"{name}-out-proxy", group, prefix_list_id=blocks, port=port)
+    for index, block in enumerate(egress.get("proxy_cidrs", [])):
+        allow_out(parent, f"{name}-out-proxy-{index}", group, cidr_ipv4=block, port=port)

@@ -1,0 +1,124 @@
+"""Ways out of an existing VPC: what instances may speak to, and which subnets' routes do not lead there."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+from everspot_core.network import parse_block
+from everspot_core.problems import Problems, shown
+
+ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "localhost", "127.0.0.1", "::1")
+"""Hosts that are never reached through a proxy: the metadata service, and the machine itself."""
+
+DEFAULT_ROUTE = "0.0.0.0/0"
+"""Where a NAT gateway, a transit gateway or a firewall is the way to everywhere else."""
+
+_PROXY = re.compile(r"^(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>\d{1,5}))?/?$")
+_PREFIX_LIST = re.compile(r"^pl-[0-9a-f]+$")
+_GROUP = re.compile(r"^sg-[0-9a-f]+$")
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """A subnet as its routes see the world. `table`: id of its route table; `destinations`: blocks, and ids of prefix
+    lists, to which a route leads that stays not within the VPC."""
+
+    id: str
+    table: str
+    destinations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What a VPC offers, and what the settings allow. `gateway_tables`: route tables with S3's gateway endpoint, None
+    where there is no such endpoint; `interfaces`: services with an interface endpoint; `allowed`: blocks and prefix
+    lists that instances may speak to; `proxied`: whether the rest goes through a proxy."""
+
+    gateway_tables: tuple[str, ...] | None
+    interfaces: tuple[str, ...]
+    allowed: tuple[str, ...]
+    proxied: bool
+
+
+def proxy_port(url: str) -> int | None:
+    """The port of a proxy's URL, or None if it is no such URL. Credentials are refused: a manifest holds no secret."""
+    found = _PROXY.match(url)
+    if found is None:
+        return None
+    port = int(found["port"] or (443 if found["scheme"] == "https" else 80))
+    return port if 0 < port < 65536 else None
+
+
+def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
+    """Add what is wrong with the settings of the ways out."""
+    for key, name in (("cidrs", "cidrs"), ("proxy_cidrs", "proxyCidrs")):
+        for index, text in enumerate(egress.get(key, [])):
+            parse_block(text, f"{name}[{index}]", problems)
+    for key, name, pattern, like in (
+        ("prefix_list_ids", "prefixListIds", _PREFIX_LIST, "pl-0123abcd"),
+        ("security_group_ids", "securityGroupIds", _GROUP, "sg-0123abcd"),
+    ):
+        for index, given in enumerate(egress.get(key, [])):
+            if isinstance(given, str):
+                fits = bool(pattern.match(given))
+                problems.need(fits, f"{name}[{index}]", f"{shown(given)} is not an id such as {like}")
+    proxy = egress.get("proxy")
+    if proxy is not None:
+        problems.need(
+            proxy_port(proxy) is not None,
+            "proxy",
+            f"{shown(proxy)} is not a proxy such as http://proxy.corp.example:3128 (without user and password: "
+            "the manifest holds no secrets)",
+        )
+    for key, name in (("proxy_cidrs", "proxyCidrs"), ("no_proxy", "noProxy")):
+        problems.need(proxy is not None or key not in egress, name, "goes with proxy only")
+    for index, host in enumerate(egress.get("no_proxy", [])):
+        fits = bool(re.match(r"^[A-Za-z0-9.:/*-]+$", host))
+        problems.need(fits, f"noProxy[{index}]", f"{shown(host)} is not a host, a domain or a block")
+
+
+def no_proxy(region: str, given: Sequence[str] | None) -> tuple[str, ...]:
+    """Hosts that are reached without the proxy: those given, else S3 of the region, for which a gateway endpoint is
+    expected; and always the metadata service."""
+    s3 = (f"s3.{region}.amazonaws.com", f".s3.{region}.amazonaws.com")
+    return (*ALWAYS_DIRECT, *(s3 if given is None else given))
+
+
+def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, services: Sequence[str]) -> None:
+    """Add each subnet from which S3, or a service that some role needs, cannot be reached.
+
+    A route counts where the settings let instances speak to what it leads to. Names and network ACLs are not looked
+    at: no call answers those.
+    """
+    if ways.proxied:
+        return
+    for index, subnet in enumerate(subnets):
+        here = f"subnetIds[{index}]"
+        out = _leads_out(subnet, ways.allowed)
+        # S3's own prefix list is always allowed, so that a default route is enough for it.
+        if subnet.table not in (ways.gateway_tables or ()) and not out and DEFAULT_ROUTE not in subnet.destinations:
+            found = (
+                "the VPC has no gateway endpoint of S3"
+                if ways.gateway_tables is None
+                else (f"its route table {subnet.table} is not in S3's gateway endpoint")
+            )
+            problems.add(here, f"{subnet.id} cannot reach S3: {found}, and no route leads to what egress allows")
+        missing = [service for service in services if service not in ways.interfaces]
+        if missing and not out:
+            problems.add(
+                here,
+                f"{subnet.id} cannot reach {', '.join(missing)}: the VPC has no interface endpoint with private DNS "
+                "for it, and no route leads to what egress allows (egress.cidrs, prefixListIds, proxy)",
+            )
+
+
+def _leads_out(subnet: Subnet, allowed: Sequence[str]) -> bool:
+    return any(_covers(route, wanted) for route in subnet.destinations for wanted in allowed)
+
+
+def _covers(route: str, wanted: str) -> bool:
+    if route.startswith("pl-") or wanted.startswith("pl-"):
+        return route in (wanted, DEFAULT_ROUTE)
+    return IPv4Network(wanted, strict=False).overlaps(IPv4Network(route, strict=False))

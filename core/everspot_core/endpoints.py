@@ -1,0 +1,43 @@
+"""What interface endpoints cost: a dated table, since they are billed for every hour and zone whether used or not."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from everspot_core.catalogue import Price
+
+HOURS_PER_MONTH = 730
+"""Hours of an average month, as AWS's own calculator counts them."""
+
+_SOURCE = "AWS Price List API, AmazonVPC, usage type VpcEndpoint-Hours; aws.amazon.com/privatelink/pricing"
+
+PRICES: dict[str, Price] = {
+    region: Price(usd_per_hour=0.01, as_of=date(2025, 10, 1), source=_SOURCE)
+    for region in ("us-east-1", "us-east-2", "us-west-2")
+}
+"""List price of one interface endpoint in one zone, by region. Elsewhere it is the same or more."""
+
+LEAST = "us-east-1"
+"""The region whose price is stated where a region's own is not known."""
+
+USD_PER_GB = 0.01
+"""Price of the first petabyte a month that goes through a region's interface endpoints."""
+
+
+def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:
+    """What the interface endpoints of a network cost, as a sentence."""
+    if not services:
+        return "No interface endpoint is declared; S3's gateway endpoint is free."
+    price = PRICES.get(region, PRICES[LEAST])
+    hourly = len(services) * zones * price.usd_per_hour
+    known = region in PRICES
+    least = "" if known else "at least "
+    whose = (
+        f"list price of {price.as_of}"
+        if known
+        else f"{LEAST}'s list price of {price.as_of}; {region}'s is not known here"
+    )
+    return (
+        f"{len(services) * zones} interface endpoints ({', '.join(services)}; {zones} zone{'s' if zones > 1 else ''} "
+        f"each) cost {least}${hourly:.3f} an hour, ${hourly * HOURS_PER_MONTH:.2f} a month, and ${USD_PER_GB} per GB "
+        f"({whose}). S3's gateway endpoint is free."
+    )

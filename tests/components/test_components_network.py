@@ -1,0 +1,129 @@
+"""The network: what a new one opens, and what is asked of an existing one before anything is made in it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+from everspot import Network, TrainingCluster
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
+EXISTING = {"zones": None, "vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1a", "eu-west-1b"]}
+EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
+
+
+@pytest.fixture
+def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
+    def build(**changes: Any) -> Any:
+        args: Any = {key: value for key, value in {**spec, **changes}.items() if value is not None}
+        return declare(lambda: {"id": TrainingCluster("train", args).vpc_id}, preview=True)[0]
+
+    return build
+
+
+def rules(recorder: Any) -> dict[str, tuple[Any, int]]:
+    """Destination and port of each way out, by its name."""
+    kinds = ("cidrIpv4", "prefixListId", "referencedSecurityGroupId")
+    return {
+        rule.name.removeprefix("train-network-out-"): (
+            next(rule.inputs[kind] for kind in kinds if kind in rule.inputs),
+            rule.inputs["toPort"],
+        )
+        for rule in recorder.of(EGRESS)
+    }
+
+
+def test_s3s_endpoint_lets_requests_to_the_clusters_buckets_pass_and_to_those_of_the_spec(declare: Declare) -> None:
+    args: Any = {
+        "cluster": "train", "tags": TAGS, "zones": ["eu-west-1a"], "bucket_arns": ["arn:control", "arn:more"],
+        "services": ["secretsmanager", "ec2"], "session_manager": True, "flow_log_bucket_arn": "arn:aws:s3:::flows",
+    }  # fmt: skip
+    recorder, _ = declare(lambda: {"id": Network("net", args).vpc_id})
+    (statement,) = json.loads(recorder.inputs("net-endpoint-s3")["policy"])["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert statement["Resource"] == ["arn:control", "arn:control/*", "arn:more", "arn:more/*"]
+    made = {name.removeprefix("net-endpoint-") for name in recorder.named() if name.startswith("net-endpoint-")}
+    assert made == {"s3", "ec2", "sqs", "ssm", "ssmmessages", "secretsmanager"}
+    flows = recorder.inputs("net-flow-log")
+    assert (flows["trafficType"], flows["logDestination"]) == ("ALL", "arn:aws:s3:::flows")
+    assert {"ingress", "egress"}.isdisjoint(recorder.inputs("net-default"))  # adopted without a rule: closed
+
+
+def test_what_jobs_may_read_passes_the_endpoint_and_the_role(declare: Declare, spec: Any) -> None:
+    spec["read_bucket_arns"] = ["arn:aws:s3:::corpus"]
+    recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
+    endpoint = json.loads(recorder.inputs("train-network-endpoint-s3")["policy"])["Statement"][0]["Resource"]
+    buckets = ["arn:train-store-control", "arn:train-store-data", "arn:aws:s3:::corpus"]
+    assert endpoint == [resource for arn in buckets for resource in (arn, f"{arn}/*")]
+    agent = json.loads(recorder.inputs("train-identity-agent-permissions")["policy"])["Statement"]
+    (reads,) = [s for s in agent if s["Sid"] == "ReadFurtherBuckets"]
+    assert reads["Resource"] == ["arn:aws:s3:::corpus", "arn:aws:s3:::corpus/*"]
+    assert set(reads["Action"]) == {"s3:GetObject", "s3:ListBucket"}
+
+
+def test_zones_that_the_account_lacks_there_are_refused_before_anything_is_made(cluster: Any) -> None:
+    with pytest.raises(pulumi.RunError) as refused:
+        cluster(zones=["us-east-1a", "us-east-1b"])
+    assert "zones[0]: us-east-1a is not a zone of this account in eu-west-1, whose names begin with" in str(
+        refused.value
+    )
+    with pytest.raises(pulumi.RunError, match=r"eu-west-1i is not a zone of this account in eu-west-1 \(did you mean"):
+        cluster(zones=["eu-west-1a", "eu-west-1i"])
+    with pytest.raises(pulumi.RunError, match=r"zones\[0\]: '../x' is not the name of an availability zone"):
+        cluster(zones=["../x"])
+
+
+def test_an_existing_network_is_open_to_all_its_blocks_and_to_s3(cluster: Any) -> None:
+    recorder = cluster(**EXISTING)
+    assert rules(recorder) == {"vpc": ("train-network-blocks-id", 443), "s3": ("pl-found", 443)}
+    blocks = recorder.inputs("train-network-blocks")
+    assert [entry["cidr"] for entry in blocks["entries"]] == ["10.9.0.0/16", "100.64.0.0/16"]
+    assert blocks["maxEntries"] == 2
+    overrides = recorder.inputs("train-fleet-spot")["launchTemplateConfigs"][0]["overrides"]
+    assert {o["subnetId"] for o in overrides} == {"eu-west-1a", "eu-west-1b"}
+    assert not [name for name in recorder.named() if name.startswith(("train-network-vpc", "train-network-default"))]
+
+
+def test_its_ways_out_are_inputs_and_the_machines_know_the_proxy(declare: Declare, spec: Any) -> None:
+    egress = {
+        "cidrs": ["10.200.0.0/16"], "prefix_list_ids": ["pl-0a"], "security_group_ids": ["sg-0a"],
+        "proxy": "http://proxy.corp:3128", "proxy_cidrs": ["10.1.2.0/24"],
+    }  # fmt: skip
+    args: Any = {k: v for k, v in {**spec, **EXISTING, "egress": egress}.items() if v is not None}
+    recorder, _ = declare(lambda: {"id": TrainingCluster("train", args).vpc_id})
+    assert rules(recorder) == {
+        "vpc": ("train-network-blocks-id", 443), "s3": ("pl-found", 443), "cidr-0": ("10.200.0.0/16", 443),
+        "list-0": ("pl-0a", 443), "group-0": ("sg-0a", 443), "proxy-0": ("10.1.2.0/24", 3128),
+    }  # fmt: skip
+    manifest = json.loads(recorder.inputs("train-manifest")["content"])
+    assert manifest["proxy"]["url"] == "http://proxy.corp:3128"
+    assert {"169.254.169.254", "s3.eu-west-1.amazonaws.com"} <= set(manifest["proxy"]["no_proxy"])
+
+
+@pytest.mark.parametrize(
+    ("subnets", "words"),
+    [(["eu-west-1a", "eu-west-1a"], "eu-west-1a too"), (["eu-west-1a", "eu-west-1bstray"], "belongs to vpc-other")],
+)
+def test_existing_subnets_that_do_not_fit_are_refused(cluster: Any, subnets: list[str], words: str) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=words):
+        cluster(**{**EXISTING, "subnet_ids": subnets})
+
+
+def test_subnets_from_which_nothing_is_reached_are_refused_and_named(declare: Declare, spec: Any) -> None:
+    args: Any = {k: v for k, v in {**spec, **EXISTING}.items() if v is not None}
+    with pytest.raises(pulumi.RunError) as refused:
+        declare(lambda: {"id": TrainingCluster("train", args).vpc_id}, preview=True, endpoints=("ec2",))
+    text = str(refused.value)
+    assert "subnetIds[0]: eu-west-1a cannot reach S3: the VPC has no gateway endpoint of S3" in text
+    assert "subnetIds[1]: eu-west-1b cannot reach sqs: the VPC has no interface endpoint with private DNS" in text
+
+
+def test_the_wrong_half_of_the_settings_is_refused(cluster: Any) -> None:
+    with pytest.raises(pulumi.RunError) as refused:
+        cluster(**EXISTING, flow_log_bucket_arn="arn:aws:s3:::flows", egress={"proxy": "http://u:p@proxy:1"})
+    assert "flowLogBucketArn: is for a new network" in str(refused.value)
+    assert "egress.proxy: 'http://u:p@proxy:1' is not a proxy such as" in str(refused.value)
+    with pytest.raises(pulumi.RunError, match="egress: is for an existing network"):
+        cluster(egress={"cidrs": ["0.0.0.0/0"]})

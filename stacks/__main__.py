@@ -2,9 +2,11 @@
 
 import pulumi
 from everspot import AccountSetup, AccountSetupArgs, TrainingCluster, TrainingClusterArgs
+from everspot.asking import check_signed_in
 from settings import cluster_name, read_settings
 
 settings = read_settings(pulumi.Config(), stack=pulumi.get_stack())
+check_signed_in()
 
 if settings.account is not None:
     account: AccountSetupArgs = settings.account

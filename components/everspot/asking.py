@@ -8,6 +8,7 @@ from typing import Any
 
 import pulumi
 from everspot_core.problems import cut
+from pulumi_aws import get_caller_identity
 from pulumi_aws._utilities import get_invoke_opts_defaults
 
 Answer = dict[str, Any]
@@ -16,6 +17,9 @@ CREDENTIALS = (
     "AWS cannot be asked: credentials or the region are missing, or the credentials have expired. Log in "
     "(`aws sso login`) or set AWS_PROFILE, and set aws:region in the stack's file."
 )
+
+_SIGNED_OUT = ("No valid credential sources", "ExpiredToken", "InvalidClientTokenId", "SSO session")
+"""How the provider and AWS say that nobody is signed in."""
 
 
 def ask(
@@ -35,11 +39,28 @@ def ask(
         try:
             return await pulumi.runtime.invoke_async(f"aws:{token}", known, options)
         except Exception as error:
-            if callable(failed):
+            if callable(failed) and not _signed_out(error):
                 return failed(error)
-            raise pulumi.RunError(f"{failed}\n  ({reason(error)})") from None
+            told = CREDENTIALS if _signed_out(error) else failed
+            raise pulumi.RunError(f"{told}\n  ({reason(error)})") from None
 
     return pulumi.Output.all(**inputs).apply(call)
+
+
+def check_signed_in() -> None:
+    """Ask AWS who asks, before anything else is asked or declared.
+
+    Raises:
+        pulumi.RunError: with one sentence, if AWS does not answer that.
+    """
+    try:
+        get_caller_identity()
+    except Exception as error:
+        raise pulumi.RunError(f"{CREDENTIALS}\n  ({reason(error)})") from None
+
+
+def _signed_out(error: Exception) -> bool:
+    return any(word in str(error) for word in _SIGNED_OUT)
 
 
 def region_of(parent: pulumi.Resource) -> pulumi.Output[str]:

@@ -65,8 +65,7 @@ def build_manifest(
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and queue_url where it is to be told. `standing` and `fleet`: for `cluster.json` only. `proxy`: where there
-    is one.
+    data_url, and queue_url where it is to be told. `standing` and `fleet`: for `cluster.json` only. `proxy`: if any.
     """
     common = Manifest(
         cluster=cluster,

@@ -9,7 +9,7 @@ from typing import Any
 from everspot_core.network import parse_block
 from everspot_core.problems import Problems, shown
 
-ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "localhost", "127.0.0.1", "::1")
+ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "127.0.0.0/8", "::1")
 """Hosts that are never reached through a proxy: the metadata service, and the machine itself."""
 
 DEFAULT_ROUTE = "0.0.0.0/0"

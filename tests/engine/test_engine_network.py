@@ -1,5 +1,6 @@
-"""What a preview says before anything is made: of an existing network, of a missing image."""
+"""What a preview says before anything is made: of an existing network, a missing image, missing credentials."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -65,6 +66,12 @@ def test_a_missing_image_says_in_one_sentence_what_to_run(rig: Any) -> None:
     told = refusal(rig, "imageless")
     assert "there is no image yet: the parameter /everspot/image/none cannot be read" in told
     assert "packer build -var region=REGION" in told
+
+
+def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
+    env = {**rig.env, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    told = refusal(dataclasses.replace(rig, env=env), "local")
+    assert "AWS cannot be asked: credentials or the region are missing" in told
 
 
 def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through(rig: Any) -> None:

@@ -56,14 +56,24 @@ def check_image(image: LocalAmi, kind: InstanceType) -> None:
         )
 
 
-def check_devices(image: LocalAmi, devices: list[dict[str, Any]]) -> None:
-    """Every volume of a launch; the root's against the image's snapshot."""
+def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) -> None:
+    """Every volume of a launch: its size against its snapshot, which for the root is the image's."""
     for device in devices:
         if device.get("NoDevice") == "":
             continue
-        if device["DeviceName"] == image.root_device_name:
-            volume_rules.check_size(int(device["Ebs"]["VolumeSize"]), image.ebs_snapshot.id, image.root_gib)
-        volume_rules.check_volume(device["Ebs"])
+        ebs = device["Ebs"]
+        snapshot = image.ebs_snapshot if device["DeviceName"] == image.root_device_name else None
+        if ebs.get("SnapshotId"):
+            snapshot = backend.get_snapshot(ebs["SnapshotId"])
+        if snapshot is None and not ebs.get("VolumeSize"):
+            raise EC2ClientError(
+                "InvalidBlockDeviceMapping",
+                f"Either snapshot ID or volume size must be provided for: {device['DeviceName']}",
+            )
+        gib = int(ebs.get("VolumeSize") or snapshot.volume.size)
+        if snapshot is not None:
+            volume_rules.check_size(gib, snapshot.id, int(snapshot.volume.size))
+        volume_rules.check_volume({**ebs, "VolumeSize": gib})
 
 
 def check_user_data(encoded: Any) -> None:

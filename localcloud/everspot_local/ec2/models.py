@@ -63,7 +63,7 @@ class LocalEC2Backend(EC2Backend):
     def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
         image = launch_rules.image_of(self, image_id)
         launch_rules.check_image(image, world.current().pools.catalogue.types[kwargs["instance_type"]])
-        launch_rules.check_devices(image, kwargs["block_device_mappings"])
+        launch_rules.check_devices(self, image, kwargs["block_device_mappings"])
         groups = [g for g in kwargs.get("security_group_ids") or [] if isinstance(g, str)]
         launch_rules.check_networks(self, kwargs.get("subnet_id"), groups)
         quota_rules.check_vcpus(kwargs["instance_type"], market, count)
@@ -167,6 +167,8 @@ def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list
     root, gib = (image.root_device_name, image.root_gib) if image else ("/dev/sda1", images.USUAL_GIB)
     found = {}
     for mapping in [{"DeviceName": root}, *asked]:
+        if mapping.get("VirtualName"):  # instance store, which is no volume
+            continue
         name = mapping.get("DeviceName") or root
         default = {"VolumeSize": gib} if name == root else {}
         given = {k: v for k, v in (mapping.get("Ebs") or {}).items() if v is not None}

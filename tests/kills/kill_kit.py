@@ -37,9 +37,11 @@ from everspot_store import (
 from everspot_store.folder import FolderBackend
 from everspot_train.agent.agent import Agent
 from everspot_train.agent.desk import Desk, Surroundings
+from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.metadata import FolderMetadata, Identity
+from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.watch import Watch
 from everspot_train.rundir import RunDir
@@ -196,6 +198,8 @@ class Machine:
             ),
             watch=self.watch,
             heartbeat=heartbeat,
+            fitness=Fitness(None, hardware, home, {}, clock),
+            own_log=OwnLog(),
             clock=clock,
         )
         self._clock = clock
@@ -203,6 +207,9 @@ class Machine:
     def launch(self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> TrainingProcess:
         self.trainer = TurnTrainer(run_dir, self.store, self._clock, env)
         return self.trainer
+
+    def clear(self) -> int:
+        return 0
 
     def turn(self, dice: random.Random) -> None:
         """One of its threads, or its trainer, does one thing."""

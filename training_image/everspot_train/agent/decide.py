@@ -28,7 +28,8 @@ from everspot_train.agent.actions import (
 )
 from everspot_train.agent.endings import ending_of
 from everspot_train.agent.failures import Failure
-from everspot_train.rundir import Phase, Status
+from everspot_train.agent.pace import Pace
+from everspot_train.rundir import Status
 
 __all__ = [
     "Abandon",
@@ -53,12 +54,6 @@ CANCEL_PATIENCE = timedelta(seconds=30)
 KILL_GRACE = timedelta(seconds=10)
 """Between SIGTERM and SIGKILL where no deadline says otherwise."""
 REMEMBERED = 64
-STALL_FACTOR = 10
-"""A program that makes no step for so many times its usual has stalled."""
-STALL_LEAST = timedelta(minutes=1)
-"""But not before this: an evaluation between two short steps is none."""
-_FORGETS = 0.95
-"""What is left of the longest step, as the usual one, with each step that is shorter."""
 
 
 class LeaseView(Enum):
@@ -126,10 +121,7 @@ class Memory:
     doomed: Reason | None = None
     rebalance_seen: datetime | None = None
     checkpoint_wishes: int = 0
-    step: int | None = None
-    step_at: timedelta = timedelta()
-    usual: timedelta | None = None
-    stalled: Stalled | None = None
+    pace: Pace = Pace()  # noqa: RUF009  frozen
     handled: tuple[JobKey, ...] = ()
     idle_since: timedelta = field(default_factory=timedelta)
 
@@ -139,10 +131,6 @@ class Memory:
             return self
         handled = (*self.handled, self.job)[-REMEMBERED:]
         return replace(self, job=None, stop=None, terminated=False, killed=False, handled=handled, idle_since=now)
-
-    def without_steps(self) -> "Memory":
-        """A job begins: nothing is known of its pace."""
-        return replace(self, step=None, usual=None, stalled=None)
 
 
 def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
@@ -162,8 +150,9 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
     if suspended:
         return memory, []  # how it ended is told once the lease is renewed: until then it may be another's job
     ending = ending_of(_asked(memory), world.exit_code, world.status, world.failure)
-    if ending.reason is Reason.STALLED and memory.stalled is not None:
-        ending = replace(ending, message=f"no step for {memory.stalled.seconds:.0f} s after step {memory.stalled.step}")
+    stalled = memory.pace.stalled
+    if ending.reason is Reason.STALLED and stalled is not None:
+        ending = replace(ending, message=f"no step for {stalled.seconds:.0f} s after step {stalled.step}")
     if ending.reason is Reason.FENCED:
         return memory.without_job(world.now), [Abandon("the trainer found another owner")]
     # The job stays in memory until the release is known to be done: `concluded` forgets it.
@@ -194,7 +183,7 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
         refusal = (world.assignment.reason or Reason.DRAIN) if world.assignment.order is Order.STOP else memory.doomed
         if refusal is not None:
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
-        return replace(memory.without_steps(), job=offer), [Take(offer)]
+        return replace(memory, job=offer, pace=Pace()), [Take(offer)]
     if world.leaves is not None:
         return memory, [Leave(f"the scheduler lets this instance go: {world.leaves.value}", poweroff=True)]
     if world.now - world.store_seen >= limits.orphan_limit:
@@ -230,34 +219,17 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
         if world.now >= memory.stop.term_at and not memory.terminated:
             return replace(memory, terminated=True), [*actions, Terminate()]
         return memory, actions
-    memory, stalled = _pace(memory, world)
-    return memory, [*actions, *stalled]
+    pace, stalled = memory.pace.seen(world.status, world.now, restart=world.restart_stalled)
+    if stalled is not None:
+        actions.extend([stalled, Kill()] if stalled.restart else [stalled])
+    return replace(memory, pace=pace), actions
 
 
 def _asked(memory: Memory) -> Reason | None:
     if memory.stop is not None:
         return memory.stop.reason
-    return Reason.STALLED if memory.stalled is not None and memory.stalled.restart else None
-
-
-def _pace(memory: Memory, world: World) -> tuple[Memory, list[Action]]:
-    """How long steps take, as this agent sees them, and whether the present one has taken far longer."""
-    status = world.status
-    if status is None or status.phase is not Phase.TRAINING:
-        return replace(memory, step_at=world.now), []
-    if memory.step is None or status.step != memory.step:
-        usual = memory.usual
-        if memory.step is not None and status.step > memory.step:
-            each = (world.now - memory.step_at) / (status.step - memory.step)
-            usual = each if usual is None else max(each, usual * _FORGETS)
-        return replace(memory, step=status.step, step_at=world.now, usual=usual, stalled=None), []
-    silence = world.now - memory.step_at
-    if memory.stalled is not None or memory.usual is None:
-        return memory, []
-    if silence < max(memory.usual * STALL_FACTOR, STALL_LEAST):
-        return memory, []
-    stalled = Stalled(memory.step, silence.total_seconds(), world.restart_stalled)
-    return replace(memory, stalled=stalled), [stalled, Kill()] if stalled.restart else [stalled]
+    stalled = memory.pace.stalled
+    return Reason.STALLED if stalled is not None and stalled.restart else None
 
 
 def _doom(world: World) -> Reason | None:

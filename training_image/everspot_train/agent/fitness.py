@@ -49,6 +49,7 @@ class Fitness:
         self._home = home
         self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
         self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
+        home.mkdir(parents=True, exist_ok=True)
         self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE}
         self._broken = ""
         self._said: str | None = None

@@ -5,7 +5,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,10 +22,11 @@ from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import FULL_MIB, free_mib
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.logs import LogShipper
+from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.program import HOME, TEMPORARY
 from everspot_train.agent.telling import detail_of, tell_ending
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.threads import Schedule, within
 from everspot_train.rundir import (
     CheckpointRequest,
     LeaseFile,
@@ -48,13 +48,6 @@ RELEASE_TIME = timedelta(seconds=2)
 """Before a deadline: for the ending's events and the release itself."""
 SILENCE = timedelta(minutes=1)
 """A program that has not spoken for so long is taken for one that does not use the trainer library."""
-
-
-@dataclass(frozen=True)
-class _Pending:
-    kind: EventKind
-    at: datetime
-    data: dict[str, JsonValue]
 
 
 class Session:
@@ -81,10 +74,8 @@ class Session:
         self._lease = lease
         self._valid_until = lease.valid_until
         self._lost = False
-        self._events = store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id)
+        self._events = Outbox(store.event_writer(lease.job_id, lease.epoch, instance_id, instance_id))
         self._logs = LogShipper(store, self.key, run_dir, clock)
-        self._outbox: list[_Pending] = []
-        self._outbox_lock = threading.Lock()
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
         self._renewal = Schedule(limits.beat_every, clock)
@@ -208,8 +199,7 @@ class Session:
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""
-        with self._outbox_lock:
-            self._outbox.append(_Pending(kind, self._events.now(), data))
+        self._events.say(kind, **data)
 
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
@@ -218,7 +208,7 @@ class Session:
                 return
             if self._started is not None and self._clock.monotonic() - self._started[1] >= SILENCE:
                 self._tell_training()
-            self._write_events()
+            self._events.write()
             self._logs.ship_if_due()
 
     def ask_to_stop(self, stop: Stop) -> None:
@@ -254,12 +244,12 @@ class Session:
                 self._quietly("logs", self._logs.ship_rest)
                 self._keep_outputs(CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
             self._tell(ending, stop)
-            self._quietly("events", self._write_events)
+            self._quietly("events", self._events.write)
             record = self._release(ending)
             if record is None:
                 return False
             _log.info("job %s, epoch %d: %s, now %s", *self.key, ending.reason.value, record.state.value)
-            self._quietly("events", self._write_events)
+            self._quietly("events", self._events.write)
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
                 self._keep_outputs(stop.deadline - self._clock.monotonic())
@@ -288,19 +278,14 @@ class Session:
         if ending.reason is Reason.CANCEL:
             return
         sound = self.process.exit_code() == 0 or (stop is not None and (ending.exit_code or 0) != -signal.SIGKILL)
-        keeping = threading.Thread(
-            target=lambda: self._quietly("folder", lambda: folder.keep_last(sound=sound)), name="keep", daemon=True
-        )
-        keeping.start()
         left = stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
-        keeping.join(max(0.0, left.total_seconds()) if left is not None else None)
-        if keeping.is_alive():
+        if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(sound=sound))):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self.key)
 
-    def _keep_outputs(self, within: timedelta) -> None:
+    def _keep_outputs(self, limit: timedelta) -> None:
         """Keep what the program left in its folder of outputs, as much of it as the time allows. The job has ended one
         way or the other: what cannot be kept is told in the log, and is no reason for another ending."""
-        folder, end = self.outputs, self._clock.monotonic() + within
+        folder, end = self.outputs, self._clock.monotonic() + limit
         if folder is None or self.process is None or self._outputs_kept or not folder.is_dir():
             return
         self._outputs_kept = True
@@ -311,9 +296,7 @@ class Session:
             if left:
                 _log.warning("job %s, epoch %d: %d outputs kept, not %s", *self.key, kept, ", ".join(left[:20]))
 
-        keeping = threading.Thread(target=lambda: self._quietly("outputs", keep), name="outputs", daemon=True)
-        keeping.start()
-        keeping.join(max(0.0, within.total_seconds()))
+        within(limit, lambda: self._quietly("outputs", keep))
 
     def _silent(self) -> bool:
         """Whether the program has never said where it is, as programs do that use the trainer library."""
@@ -325,8 +308,7 @@ class Session:
             return
         self._training_told = True
         data: dict[str, JsonValue] = {"from_step": 0, "restored": self.restored, "by": "agent"}
-        with self._outbox_lock:
-            self._outbox.append(_Pending(EventKind.TRAINING, self._started[0], data))
+        self._events.put(EventKind.TRAINING, self._started[0], data)
 
     def _tell_reclaimed(self) -> None:
         """The job had been taken for lost while the store was silent, and goes on where it is."""
@@ -372,17 +354,6 @@ class Session:
 
     def _tail(self) -> str:
         return self._logs.tail(TAIL_BYTES)
-
-    def _write_events(self) -> None:
-        """The main thread may add to the outbox meanwhile; it never waits for the store here."""
-        while True:
-            with self._outbox_lock:
-                if not self._outbox:
-                    return
-                first = self._outbox[0]
-            self._events.emit(first.kind, first.at, **first.data)
-            with self._outbox_lock:
-                del self._outbox[0]
 
     def _hand_over(self, document: RunFile) -> None:
         """Write a file for the trainer. The program may have filled the disk: that is no reason for the agent to end,

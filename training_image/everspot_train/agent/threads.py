@@ -62,3 +62,12 @@ class Schedule:
             return False
         self._next = now + self._every
         return True
+
+
+def within(limit: timedelta | None, action: Callable[[], None]) -> bool:
+    """Carry `action` out in a thread of its own and wait for it, for real time `limit` at most. False: it is still
+    under way."""
+    thread = threading.Thread(target=action, name="within", daemon=True)
+    thread.start()
+    thread.join(max(0.0, limit.total_seconds()) if limit is not None else None)
+    return not thread.is_alive()

@@ -184,6 +184,86 @@ def test_the_packer_template_seals_last_and_its_variables_exist() -> None:
     assert set(re.findall(r"var\.(\w+)", text)) == declared
 
 
+# Of builder/ebs/builder.hcl2spec.go and common/run_config.go in hashicorp/packer-plugin-amazon at 035d68d: those used.
+SPECIFICATION = {
+    "region": str, "source_ami": str, "instance_type": str, "subnet_id": str, "ami_name": str, "imds_support": str,
+    "encrypt_boot": bool, "kms_key_id": str, "communicator": str, "ssh_username": str, "ssh_interface": str,
+    "iam_instance_profile": str, "temporary_key_pair_type": str, "ssh_clear_authorized_keys": bool, "tags": dict,
+    "metadata_options": "block", "launch_block_device_mappings": "block", "dynamic": "block",
+}  # fmt: skip
+
+
+def test_the_packer_template_has_the_plugins_settings_and_no_others() -> None:
+    source = template()["source"][0]["amazon-ebs"]["everspot"]
+    given = {name: value for name, value in source.items() if not name.startswith("__")}
+    assert set(given) <= set(SPECIFICATION)
+    for name, value in given.items():
+        kind = SPECIFICATION[name]
+        if kind == "block":
+            assert isinstance(value, list), name
+        elif not str(value).startswith("${"):
+            assert isinstance(value, kind), name  # type: ignore[arg-type]
+    assert set(given["metadata_options"][0]) - {"__is_block__"} <= {
+        "http_endpoint", "http_tokens", "http_put_response_hop_limit", "instance_metadata_tags",
+    }  # fmt: skip
+    assert set(given["launch_block_device_mappings"][0]) - {"__is_block__"} <= {
+        "device_name", "volume_type", "volume_size", "delete_on_termination", "iops", "throughput", "encrypted",
+    }  # fmt: skip
+
+
+def test_session_manager_always_has_a_profile() -> None:
+    """The plugin refuses `session_manager` without a profile, and a profile beside a temporary one makes no sense."""
+    (dynamic,) = template()["source"][0]["amazon-ebs"]["everspot"]["dynamic"]
+    made = dynamic["temporary_iam_instance_profile_policy_document"]
+    assert 'var.instance_profile == null && var.ssh_interface == "session_manager"' in made["for_each"]
+    (content,) = made["content"]
+    (statement,) = content["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert {action.partition(":")[0] for action in statement["Action"]} == {"ssm", "ssmmessages"}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "called"),
+    [("/everspot/image/dev", "--name /everspot/image/dev --type String --value ami-0b --overwrite"), ("", "")],
+)
+def test_the_last_step_of_a_bake_writes_the_parameter_that_environments_read(
+    tmp_path: Path, parameter: str, called: str
+) -> None:
+    (tmp_path / "manifest.json").write_text(
+        '{"builds": [\n  {"artifact_id": "eu-west-1:ami-0a"},\n'
+        '  {"artifact_id": "us-east-1:ami-0c,eu-west-1:ami-0b"}\n]}\n'
+    )
+    (tmp_path / "aws").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
+    (tmp_path / "aws").chmod(0o755)
+    command = ["bash", BAKE / "publish.sh", tmp_path / "manifest.json", "eu-west-1", parameter]
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    answer = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert "image: ami-0b" in answer.stdout
+    noted = (tmp_path / "called").read_text() if (tmp_path / "called").exists() else ""
+    assert called in noted
+    assert bool(noted) == bool(parameter)
+    elsewhere = subprocess.run([*command[:3], "eu-north-1"], env=env, capture_output=True, text=True)
+    assert (elsewhere.returncode, "names no image in eu-north-1" in elsewhere.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("has_venv", "installed"), [(True, ""), (False, "install python3.12-venv")])
+def test_the_interpreters_venv_package_is_installed_where_it_lacks(
+    tmp_path: Path, has_venv: bool, installed: str
+) -> None:
+    function = re.search(r"^need_venv\(\) \{.*?^\}", (BAKE / "provision.sh").read_text(), re.DOTALL | re.MULTILINE)
+    assert function is not None
+    for name, body in (("python3.12", f"exit {0 if has_venv else 1}"), ("apt-get", f'echo "$@" >> {tmp_path}/called')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    script = f"set -eu\n{function.group()}\nneed_venv python3.12\n"
+    answer = subprocess.run(["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True)
+    assert answer.returncode == 0
+    called = (tmp_path / "called").read_text() if (tmp_path / "called").exists() else ""
+    assert installed in called
+    assert bool(called) == bool(installed)
+
+
 def dockerfile() -> list[tuple[str, str]]:
     text = re.sub(r"^#.*\n", "", (BAKE / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]  # type: ignore[misc]

@@ -1,7 +1,8 @@
 # Bakes the machine image on AWS:
 #   packer init training_image/bake/everspot.pkr.hcl
 #   packer build -var region=us-east-1 -var wheel=dist/everspot-0.1.0-py3-none-any.whl training_image/bake/everspot.pkr.hcl
-# The id that it prints is the `image` setting of an environment.
+# With -var image_parameter=/everspot/image/dev, the image's id is written to that Systems Manager parameter, which the
+# environments read (`imageParameter`). Needs Packer, the Session Manager plugin and the AWS CLI on this machine.
 
 packer {
   required_version = ">= 1.10.0"
@@ -52,7 +53,19 @@ variable "subnet_id" {
 variable "instance_profile" {
   type        = string
   default     = null
-  description = "A profile that lets Systems Manager in (AmazonSSMManagedInstanceCore). Without one, give `ssh_interface`."
+  description = "A profile that lets Systems Manager in (AmazonSSMManagedInstanceCore). null: one for this build alone."
+}
+
+variable "image_parameter" {
+  type        = string
+  default     = ""
+  description = "Systems Manager parameter to which the image's id is written; empty: none."
+}
+
+variable "manifest" {
+  type        = string
+  default     = "packer-manifest.json"
+  description = "File to which Packer notes what it has built."
 }
 
 variable "ssh_interface" {
@@ -105,6 +118,26 @@ source "amazon-ebs" "everspot" {
   temporary_key_pair_type   = "ed25519"
   ssh_clear_authorized_keys = true
 
+  # Session Manager needs a profile. Where none is given, Packer makes one of this and removes it (that takes rights on
+  # IAM). The actions: AWS Systems Manager User Guide, "Create an IAM role with minimal Session Manager permissions".
+  dynamic "temporary_iam_instance_profile_policy_document" {
+    for_each = var.instance_profile == null && var.ssh_interface == "session_manager" ? [1] : []
+    content {
+      Version = "2012-10-17"
+      Statement {
+        Effect = "Allow"
+        Action = [
+          "ssm:UpdateInstanceInformation",
+          "ssmmessages:CreateControlChannel",
+          "ssmmessages:CreateDataChannel",
+          "ssmmessages:OpenControlChannel",
+          "ssmmessages:OpenDataChannel",
+        ]
+        Resource = ["*"]
+      }
+    }
+  }
+
   launch_block_device_mappings {
     device_name           = "/dev/sda1"
     volume_type           = "gp3"
@@ -143,5 +176,16 @@ build {
   # The last step: ends with a machine that holds no key, no log and no identity.
   provisioner "shell" {
     inline = ["sudo bash /tmp/everspot/provision.sh --seal"]
+  }
+
+  post-processors {
+    post-processor "manifest" {
+      output     = var.manifest
+      strip_path = true
+    }
+
+    post-processor "shell-local" {
+      inline = ["bash '${path.root}/publish.sh' '${var.manifest}' '${var.region}' '${var.image_parameter}'"]
+    }
   }
 }

@@ -17,6 +17,17 @@ fail() {
     exit 1
 }
 
+# Debian and Ubuntu keep what makes virtual environments in a package of its own, by the interpreter's version.
+need_venv() {
+    local python=$1
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        return
+    fi
+    command -v apt-get >/dev/null || fail "$python cannot make virtual environments, and there is no apt-get to mend that"
+    apt-get -q -o DPkg::Lock::Timeout=300 update
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install "$(basename "$python")-venv"
+}
+
 install_everspot() {
     local wheel=$1 python=$2
     [[ -f $wheel ]] || fail "no wheel at $wheel"
@@ -32,6 +43,7 @@ install_everspot() {
             usermod --append --groups "$group" everspot
         fi
     done
+    need_venv "$python"
     "$python" -m venv "$prefix"
     "$prefix/bin/pip" install --quiet --no-cache-dir "${wheel}[image,scheduler]"
     "$prefix/bin/python" -c 'import torch, everspot_train.agent.main, everspot_scheduler.main'

@@ -70,6 +70,9 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
     metadata = _metadata(options, clock)
     manifest, identity = _introduce(metadata, clock)
     _log.info("cluster %s, %s %s (%s)", manifest.cluster, manifest.role.value, identity.instance_id, identity.zone)
+    if manifest.proxy is not None:
+        # For the store's client, for the scheduler that this process may become, and for jobs.
+        os.environ.update(manifest.proxy.environment())
     runtime = os.environ.get(RUNTIME_VARIABLE)
     if runtime:
         (Path(runtime) / "boot-deadline").write_text(f"{manifest.limits.boot_deadline.total_seconds():.0f}\n")

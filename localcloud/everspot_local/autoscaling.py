@@ -12,12 +12,11 @@ from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.exceptions import ServiceException
 from moto.core.responses import TYPE_RESPONSE
 
-from everspot_local import world
+from everspot_local import iam_rules, refusals, world
 from everspot_local.refresh import Refresh
 from everspot_local.world import ACCOUNT, World
 
 log = logging.getLogger(__name__)
-_call_action = AutoScalingResponse.call_action
 
 
 class LocalGroup(FakeAutoScalingGroup):
@@ -34,6 +33,19 @@ class LocalGroup(FakeAutoScalingGroup):
         if mixed_instances_policy or launch_config_name:
             raise ValidationError("The local cloud supports groups with a launch template only.")
         super()._set_launch_configuration(launch_config_name, launch_template, mixed_instances_policy)
+        self._check_profile()
+
+    def _check_profile(self) -> None:
+        """CreateAutoScalingGroup and its update look at the template first; the upstream provider tries again."""
+        if self.ec2_launch_template is None:
+            return
+        data = self.ec2_launch_template.get_version(self.launch_template_version).data
+        profile = data.get("IamInstanceProfile") or {}
+        try:
+            iam_rules.check_profile(profile.get("Name"), profile.get("Arn"))
+        except ServiceException as error:
+            said = f"You must use a valid fully-formed launch template. {error.message}"
+            raise ValidationError(said) from error
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
         """Launch; when there is no capacity, try again later, as the real service does."""
@@ -106,4 +118,4 @@ def member_ended(here: World, instance_id: str) -> None:
 def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
     """One call at a time: the market's thread changes the same groups."""
     with world.current().lock:
-        return _call_action(self)
+        return refusals.call_action(self)

@@ -1,8 +1,8 @@
 """Stands in for IAM at the door of every service: books each call, and refuses what a role's policies do not allow.
 
 It holds only roles' credentials to their policies, and only when told to (`--iam-enforce`); the account's owner, with
-the made-up key of `everspot-local env`, may do everything. Signatures are not checked. moto tells which policies a
-role has; our own evaluation reads them.
+the made-up key of `everspot-local env`, may do everything. Of signatures only the region is checked. moto tells
+which policies a role has; our own evaluation reads them.
 """
 
 import json
@@ -17,6 +17,7 @@ from moto.s3.models import FakeBucket
 
 from everspot_local import world
 from everspot_local.clock import stamp
+from everspot_local.model_limits import check_request
 from everspot_local.policy_language import Call, UnknownCondition, Verdict, decide
 from everspot_local.refusals import Refused
 from everspot_local.resources import calls_of
@@ -56,6 +57,7 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
         return
     if s3_resource is None:
         check_region(handler, service, here)
+        check_request(handler, service, action)
     key = _role_key(handler)
     principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
     try:

@@ -11,14 +11,27 @@ from moto.core.responses import BaseResponse
 from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.models import amis as moto_amis
 from moto.ec2.models import instances as moto_instances
+from moto.ec2.responses import instances as moto_instance_responses
+from moto.events.models import EventsBackend
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.moto_api._internal.models import moto_api_backend
 from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
 from moto.servicequotas.responses import ServiceQuotasResponse
-from moto.sqs.models import Queue
+from moto.sqs.models import Queue, SQSBackend
 
-from everspot_local import autoscaling, iam, refresh, refusals, s3, s3_door, service_quotas, sqs
+from everspot_local import (
+    autoscaling,
+    iam,
+    iam_rules,
+    refresh,
+    refusals,
+    rule_limits,
+    s3,
+    s3_door,
+    service_quotas,
+    sqs,
+)
 from everspot_local.ec2 import roles
 from everspot_local.ec2.images import LocalAmi
 from everspot_local.ec2.instances import LocalInstance
@@ -39,6 +52,23 @@ _REPLACED: list[tuple[object, str, object]] = [
     (BaseResponse, "call_action", refusals.call_action),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_s3_action", iam.enter_s3),
+    (IAMBackend, "create_role", iam_rules.create_role),
+    (IAMBackend, "update_assume_role_policy", iam_rules.update_assume_role_policy),
+    (IAMBackend, "put_role_permissions_boundary", iam_rules.put_role_permissions_boundary),
+    (IAMBackend, "put_role_policy", iam_rules.put_role_policy),
+    (IAMBackend, "create_policy", iam_rules.create_policy),
+    (IAMBackend, "create_policy_version", iam_rules.create_policy_version),
+    (IAMBackend, "attach_role_policy", iam_rules.attach_role_policy),
+    (IAMBackend, "create_instance_profile", iam_rules.create_instance_profile),
+    (IAMBackend, "add_role_to_instance_profile", iam_rules.add_role_to_instance_profile),
+    (IAMBackend, "_tag_verification", iam_rules.tag_verification),
+    (EventsBackend, "put_rule", rule_limits.put_rule),
+    (EventsBackend, "put_targets", rule_limits.put_targets),
+    (EventsBackend, "tag_resource", rule_limits.tag_resource),
+    (SQSBackend, "create_queue", sqs.create_queue),
+    (SQSBackend, "delete_queue", sqs.delete_queue),
+    (SQSBackend, "tag_queue", sqs.tag_queue),
+    (moto_instance_responses, "filter_iam_instance_profiles", iam_rules.filter_profiles),
     (FakeBucket, "get_permission", iam.bucket_permission),
     (FakeDeleteMarker, "dispose", s3.dispose),
     (S3Response, "_bucket_response", s3_door.bucket_response),

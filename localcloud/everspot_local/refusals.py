@@ -5,9 +5,10 @@ moto would wrap all of them as the query protocol does, with status 400. S3's re
 
 import json
 from typing import Any
+from xml.sax.saxutils import escape
 
 from moto.core.exceptions import ServiceException
-from moto.core.responses import TYPE_RESPONSE, ActionResult, BaseResponse
+from moto.core.responses import TYPE_RESPONSE, BaseResponse
 
 _call_action = BaseResponse.call_action
 
@@ -33,5 +34,9 @@ def _answer(handler: Any, error: Refused) -> TYPE_RESPONSE:
     if "json" in content_type:
         headers = {"Content-Type": content_type, "x-amzn-errortype": error.code}
         return error.status, headers, json.dumps({"__type": error.code, "message": error.message})
-    _, headers, body = handler.serialized(ActionResult(error))
-    return error.status, headers, body
+    said = f"<Code>{error.code}</Code><Message>{escape(error.message)}</Message>"
+    if handler.service_name == "ec2":
+        body = f"<Response><Errors><Error>{said}</Error></Errors><RequestID>local</RequestID></Response>"
+    else:
+        body = f"<ErrorResponse><Error><Type>Sender</Type>{said}</Error><RequestId>local</RequestId></ErrorResponse>"
+    return error.status, {"Content-Type": "text/xml"}, body

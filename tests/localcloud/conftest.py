@@ -26,12 +26,12 @@ class Kit:
         self._patch = patch
         self.ec2 = self.client("ec2")
 
-    def client(self, service: str, **credentials: Any) -> Any:
+    def client(self, service: str, *, region: str = "us-east-1", **credentials: Any) -> Any:
         given = credentials or {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         return boto3.client(
             service,
             endpoint_url=self.cloud.endpoint,
-            region_name="us-east-1",
+            region_name=region,
             config=Config(retries={"total_max_attempts": 1}),
             **given,
         )
@@ -101,6 +101,16 @@ class Kit:
         """One on-demand instance."""
         request = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large", "MinCount": 1, "MaxCount": 1, **more}
         return str(self.ec2.run_instances(**request)["Instances"][0]["InstanceId"])
+
+    def heard_of(self, profile: str) -> None:
+        """Wait until EC2 has heard of an instance profile."""
+
+        def usable() -> bool:
+            with pytest.raises(ClientError) as caught:
+                self.run(DryRun=True, IamInstanceProfile={"Name": profile})
+            return caught.value.response["Error"]["Code"] == "DryRunOperation"
+
+        until(usable)
 
     def spot(self, count: int = 1, **more: Any) -> list[str]:
         """Spot instances by an instant fleet."""

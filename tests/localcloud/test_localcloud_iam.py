@@ -33,6 +33,7 @@ class Worker:
         iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
         iam.create_instance_profile(InstanceProfileName="workers")
         iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
+        kit.heard_of("workers")
         self.instance_id = kit.run(IamInstanceProfile={"Name": "workers"})
 
     def may(self, *statements: dict[str, Any]) -> None:

@@ -56,6 +56,7 @@ def test_what_a_template_says_is_what_an_instance_has(kit: Any) -> None:
     iam.create_role(RoleName="worker", AssumeRolePolicyDocument=trust)
     profile = iam.create_instance_profile(InstanceProfileName="workers")["InstanceProfile"]["Arn"]
     iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
+    kit.heard_of("workers")
     template = kit.template(
         IamInstanceProfile={"Arn": profile},
         MetadataOptions={"HttpTokens": "required", "HttpPutResponseHopLimit": 2},

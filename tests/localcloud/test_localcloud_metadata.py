@@ -48,6 +48,7 @@ def profile(kit: Any) -> str:
     iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
     arn = iam.create_instance_profile(InstanceProfileName="workers")["InstanceProfile"]["Arn"]
     iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
+    kit.heard_of("workers")
     return str(arn)
 
 
@@ -170,4 +171,5 @@ def test_the_service_ends_with_its_instance(kit: Any) -> None:
 def test_an_unknown_profile_is_refused(kit: Any) -> None:
     with pytest.raises(ClientError) as caught:
         kit.run(IamInstanceProfile={"Name": "nobody"})
-    assert "InvalidIamInstanceProfile" in caught.value.response["Error"]["Code"] or "NoSuchEntity" in str(caught.value)
+    assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
+    assert "Invalid IAM Instance Profile name" in str(caught.value)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
+from botocore.exceptions import ClientError
 from everspot import policies
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Limits, Manifest
@@ -78,6 +79,8 @@ class Road:
         self._role("agent", policies.agent_policy(control_arn=control, data_arn=data))
         self._role("scheduler", policies.scheduler_policy(control_arn=control, queue_arn=queue_arn))
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._manifest(Role.AGENT).to_json())
+        for role in Role:
+            self.until(lambda name=f"road-{role.value}": self._usable(name))
         self._fleet()
         self._scheduler()
 
@@ -104,6 +107,17 @@ class Road:
         iam.put_role_policy(RoleName=f"road-{name}", PolicyName="all", PolicyDocument=json.dumps(policy))
         iam.create_instance_profile(InstanceProfileName=f"road-{name}")
         iam.add_role_to_instance_profile(InstanceProfileName=f"road-{name}", RoleName=f"road-{name}")
+
+    def _usable(self, profile: str) -> bool:
+        """Whether EC2 has heard of an instance profile."""
+        try:
+            self.client("ec2").run_instances(
+                ImageId="ami-12c6146b", InstanceType="t3.small", MinCount=1, MaxCount=1, DryRun=True,
+                IamInstanceProfile={"Name": profile},
+            )  # fmt: skip
+        except ClientError as error:
+            return error.response["Error"]["Code"] == "DryRunOperation"
+        return False
 
     def _template(self, role: Role, kind: str) -> str:
         tags = {"everspot:cluster": CLUSTER, "everspot:role": role.value}

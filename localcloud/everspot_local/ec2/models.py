@@ -10,7 +10,7 @@ from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Reservation
 from moto.ec2.models.launch_templates import LaunchTemplate
 
-from everspot_local import world
+from everspot_local import iam_rules, world
 from everspot_local.ec2 import images, late, launch_rules, quota_rules
 from everspot_local.ec2.exceptions import (
     FleetNotFound,
@@ -52,6 +52,8 @@ class LocalEC2Backend(EC2Backend):
         if pool.available(market) < count:
             raise InsufficientInstanceCapacity(pool.instance_type, pool.zone)
         profile = _profile(kwargs, template)
+        named = profile or kwargs
+        iam_rules.check_profile(named.get("iam_instance_profile_name"), named.get("iam_instance_profile_arn"))
         reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
         for instance in reservation.instances:
             if profile:

@@ -1,0 +1,159 @@
+"""Stands in for what S3 refuses of names, tags, policies and keys, each with S3's own code.
+
+A new bucket is as S3 makes it since April 2023: public access blocked, access control lists off ("Blocking public
+access to your Amazon S3 storage", "Controlling ownership of objects").
+"""
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moto.kms.models import kms_backends
+from moto.s3.exceptions import S3ClientError
+from moto.s3.models import FakeBucket
+
+from everspot_local.world import ACCOUNT
+
+TAKEN = frozenset(
+    {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",
+     "test-bucket", "training"}
+)  # fmt: skip
+"""Names that stand for all those of other accounts."""
+
+BUCKET_TAGS, OBJECT_TAGS = 50, 10
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
+_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
+_TAG_TEXT = re.compile(r"[\w .:/=+\-@]*")
+# A condition on one of these, with a value that is fixed, makes a statement not public.
+_FIXING = {
+    "aws:sourceip", "aws:sourcearn", "aws:sourcevpc", "aws:sourcevpce", "aws:sourceowner", "aws:sourceaccount",
+    "aws:userid", "aws:principalorgid", "aws:principalarn", "aws:principalaccount", "aws:vpcsourceip",
+    "s3:x-amz-server-side-encryption-aws-kms-key-id", "s3:dataaccesspointarn", "s3:dataaccesspointaccount",
+}  # fmt: skip
+
+
+class S3Refused(S3ClientError):
+    """S3 refuses it, by its own code. `status`: of the HTTP answer."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(code, message)
+        self.status = status
+
+
+def check_name(name: str) -> None:
+    """Refuse a name against "General purpose bucket naming rules", or one that belongs to somebody else."""
+    try:
+        ipaddress.ip_address(name)
+        address = True
+    except ValueError:
+        address = False
+    reserved = name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)
+    if address or reserved or ".." in name or not _NAME.fullmatch(name):
+        raise S3Refused("InvalidBucketName", "The specified bucket is not valid.")
+    if name in TAKEN:
+        raise S3Refused(
+            "BucketAlreadyExists",
+            "The requested bucket name is not available. The bucket namespace is shared by all users of the system. "
+            "Please select a different name and try again.",
+            409,
+        )
+
+
+def check_tags(tags: Mapping[str, str], limit: int) -> None:
+    """Refuse tags against "Using cost allocation S3 bucket tags" and "Categorizing your objects using tags"."""
+    if len(tags) > limit:
+        kind = "Bucket tag count" if limit == BUCKET_TAGS else "Object tags"
+        raise S3Refused("BadRequest", f"{kind} cannot be greater than {limit}")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= 128 or not _TAG_TEXT.fullmatch(key):
+            raise S3Refused("InvalidTag", "The TagKey you have provided is invalid")
+        if len(value) > 256 or not _TAG_TEXT.fullmatch(value):
+            raise S3Refused("InvalidTag", "The TagValue you have provided is invalid")
+        if key.lower().startswith("aws:"):
+            raise S3Refused("InvalidTag", "System tags cannot be added/updated by requester")
+
+
+def check_policy(bucket: FakeBucket, text: str) -> None:
+    """Refuse a bucket policy that is none, that speaks of other buckets, or that is public although that is blocked."""
+    try:
+        document = json.loads(text)
+        statements = _list(document["Statement"])
+    except (ValueError, KeyError, TypeError):
+        raise S3Refused("MalformedPolicy", "Policies must be valid JSON and the first byte must be '{'") from None
+    arn = f"arn:aws:s3:::{bucket.name}"
+    for statement in statements:
+        if "Principal" not in statement and "NotPrincipal" not in statement:
+            raise S3Refused("MalformedPolicy", "Missing required field Principal")
+        for resource in _list(statement.get("Resource", [])):
+            if resource != arn and not resource.startswith(f"{arn}/"):
+                raise S3Refused("MalformedPolicy", "Policy has invalid resource")
+    blocked = bucket.public_access_block
+    if blocked is not None and str(blocked.block_public_policy).lower() == "true" and any(map(_public, statements)):
+        raise S3Refused(
+            "AccessDenied",
+            f"User: arn:aws:iam::{ACCOUNT}:root is not authorized to perform: s3:PutBucketPolicy on resource: "
+            f'"{arn}" because public policies are blocked by the BlockPublicPolicy block public access setting.',
+            403,
+        )
+
+
+def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
+    """Refuse a write whose KMS key does not exist or is off. S3 does not look for it when a bucket's default encryption
+    is set (PutBucketEncryption says so), only at a write."""
+    key = headers.get("x-amz-server-side-encryption-aws-kms-key-id")
+    if key is None and headers.get("x-amz-server-side-encryption") in (None, "aws:kms"):
+        key = _default_key(bucket)
+    if not key or key.endswith("alias/aws/s3"):
+        return
+    region = key.split(":")[3] if key.startswith("arn:") else bucket.region_name
+    if region != bucket.region_name:
+        raise S3Refused("KMS.NotFoundException", f"Invalid arn {region}")
+    keys = kms_backends[ACCOUNT][region]
+    name = key.rpartition(":")[2].removeprefix("key/")
+    found = keys.keys.get((keys.get_key_id_from_alias(name) or "") if name.startswith("alias/") else name)
+    if found is None:
+        raise S3Refused("KMS.NotFoundException", f"Key '{key}' does not exist")
+    if not found.enabled:
+        raise S3Refused("KMS.DisabledException", f"{found.arn} is disabled.")
+
+
+def check_acl(bucket: FakeBucket, canned: str | None) -> None:
+    """Refuse access control lists where they are off, but for those that give nothing away."""
+    if (
+        canned
+        and canned not in ("private", "bucket-owner-full-control")
+        and bucket.ownership_rule == "BucketOwnerEnforced"
+    ):
+        raise S3Refused("AccessControlListNotSupported", "The bucket does not allow ACLs")
+
+
+def _default_key(bucket: FakeBucket) -> str | None:
+    rule = ((bucket.encryption or {}).get("Rule")) or {}
+    rule = rule[0] if isinstance(rule, list) else rule
+    wanted = rule.get("ApplyServerSideEncryptionByDefault") or {}
+    return wanted.get("KMSMasterKeyID")
+
+
+def _public(statement: Mapping[str, Any]) -> bool:
+    """Whether a statement opens the bucket to strangers: "The meaning of public" in the S3 user guide."""
+    if statement.get("Effect") != "Allow":
+        return False
+    stated = statement.get("Principal")
+    named = _list(stated) if not isinstance(stated, Mapping) else [p for ps in stated.values() for p in _list(ps)]
+    return "*" in named and not _fixed(statement.get("Condition", {}))
+
+
+def _fixed(conditions: Mapping[str, Mapping[str, Any]]) -> bool:
+    return any(
+        key.lower() in _FIXING and not any("*" in str(value) or str(value).endswith("/0") for value in _list(values))
+        for operator, keys in conditions.items()
+        if "Not" not in operator and not operator.endswith("IfExists")
+        for key, values in keys.items()
+    )
+
+
+def _list(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,361 @@
+"""What IAM, SQS, EventBridge and S3 refuse, each by its own code; and that `--lenient` takes it all."""
+
+import dataclasses
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from everspot_local.cloud import LocalCloud
+from everspot_local.s3_rules import TAKEN
+
+ACCOUNT = "123456789012"
+BUCKET = "arn:aws:s3:::everspot-a"
+
+
+def document(*statements: dict[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+
+
+TRUST = document({"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"})
+LONG_TRUST = document(*json.loads(TRUST)["Statement"] * 30)
+READ = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"{BUCKET}/*"}
+
+
+def policy(characters: int, **more: Any) -> str:
+    """A valid policy of exactly so many characters, and white space that does not count."""
+    statement = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::", **more}
+    short = len("".join(document(statement).split()))
+    statement["Resource"] += "x" * (characters - short)
+    return " " * 500 + document(statement)
+
+
+def outcome(call: Callable[..., Any], **arguments: Any) -> str:
+    """The code of a refusal, or `ok`."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "ok"
+
+
+@pytest.fixture
+def iam(kit: Any) -> Any:
+    client = kit.client("iam")
+    client.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
+    return client
+
+
+def inline(text: str, **more: Any) -> dict[str, Any]:
+    return {"RoleName": "worker", "PolicyName": "all", "PolicyDocument": text, **more}
+
+
+def role(**more: Any) -> dict[str, Any]:
+    return {"RoleName": "other", "AssumeRolePolicyDocument": TRUST, **more}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "code"),
+    [
+        ("create_role", role(RoleName="r" * 64), "ok"),
+        ("create_role", role(RoleName="r" * 65), "ValidationError"),
+        ("create_role", role(RoleName="a role"), "ValidationError"),
+        ("create_role", role(RoleName="WORKER"), "EntityAlreadyExists"),
+        ("create_role", role(Description="ü — no"), "ValidationError"),
+        ("create_role", role(Tags=[{"Key": "Team", "Value": "a & b"}]), "ValidationError"),
+        ("create_role", role(Tags=[{"Key": "k" * 129, "Value": ""}]), "ValidationError"),
+        ("create_role", role(Tags=[{"Key": "k", "Value": "v" * 257}]), "ValidationError"),
+        ("create_role", role(Tags=[{"Key": "aws:k", "Value": "v"}]), "InvalidInput"),
+        ("create_role", role(Tags=[{"Key": f"k{n}", "Value": "v"} for n in range(51)]), "ValidationError"),
+        ("create_role", role(Tags=[{"Key": "Größe", "Value": "München/1_a:b=c+d-e@f.g"}]), "ok"),
+        ("create_role", role(PermissionsBoundary=f"arn:aws:iam::{ACCOUNT}:policy/none"), "NoSuchEntity"),
+        ("create_role", role(AssumeRolePolicyDocument=TRUST[:-1] + " " * 3000 + "}"), "ok"),
+        ("create_role", role(AssumeRolePolicyDocument=LONG_TRUST), "LimitExceeded"),
+        ("put_role_permissions_boundary",
+         {"RoleName": "worker", "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/no"}, "NoSuchEntity"),
+        ("put_role_policy", inline(policy(10_240)), "ok"),
+        ("put_role_policy", inline(policy(10_241)), "LimitExceeded"),
+        ("put_role_policy", inline(policy(200), PolicyName="p" * 129), "ValidationError"),
+        ("create_policy", {"PolicyName": "all", "PolicyDocument": policy(6_144)}, "ok"),
+        ("create_policy", {"PolicyName": "all", "PolicyDocument": policy(6_145)}, "LimitExceeded"),
+        ("create_instance_profile", {"InstanceProfileName": "p" * 129}, "ValidationError"),
+    ],
+)  # fmt: skip
+def test_iam(iam: Any, call: str, arguments: dict[str, Any], code: str) -> None:
+    assert outcome(getattr(iam, call), **arguments) == code
+
+
+def test_iam_counts_all_inline_policies_of_a_role_and_its_managed_ones(iam: Any) -> None:
+    put = {"RoleName": "worker", "PolicyDocument": policy(6_000)}
+    iam.put_role_policy(PolicyName="a", **put)
+    assert outcome(iam.put_role_policy, PolicyName="b", **put) == "LimitExceeded"
+    assert outcome(iam.put_role_policy, PolicyName="a", **put) == "ok", "a replacement counts once"
+    arns = [iam.create_policy(PolicyName=f"p{n}", PolicyDocument=policy(200))["Policy"]["Arn"] for n in range(11)]
+    found = [outcome(iam.attach_role_policy, RoleName="worker", PolicyArn=arn) for arn in arns]
+    assert found == ["ok"] * 10 + ["LimitExceeded"]
+    assert outcome(iam.create_role, **role(PermissionsBoundary=arns[0])) == "ok"
+
+
+def test_iam_names_every_fault_of_a_request(iam: Any) -> None:
+    with pytest.raises(
+        ClientError, match="2 validation errors detected: Value 'a b' at 'roleName' failed to satisfy"
+    ) as caught:
+        iam.create_role(**role(RoleName="a b", Tags=[{"Key": "k", "Value": "&"}]))
+    assert "Value '&' at 'tags.1.member.value' failed to satisfy constraint" in str(caught.value)
+
+
+def test_ec2_hears_of_a_profile_after_a_while(kit: Any, iam: Any) -> None:
+    with kit.still():
+        arn = iam.create_instance_profile(InstanceProfileName="late")["InstanceProfile"]["Arn"]
+        iam.add_role_to_instance_profile(InstanceProfileName="late", RoleName="worker")
+        for profile in ({"Name": "late"}, {"Arn": arn}, {"Name": "never"}):
+            with pytest.raises(ClientError, match="Invalid IAM Instance Profile") as caught:
+                kit.run(IamInstanceProfile=profile)
+            assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
+        template = kit.template(IamInstanceProfile={"Name": "late"})
+        group = {
+            "AutoScalingGroupName": "g", "MinSize": 1, "MaxSize": 1, "AvailabilityZones": ["us-east-1a"],
+            "LaunchTemplate": {"LaunchTemplateId": template, "Version": "$Latest"},
+        }  # fmt: skip
+        groups = kit.client("autoscaling")
+        with pytest.raises(ClientError, match="Invalid IAM Instance Profile name"):
+            groups.create_auto_scaling_group(**group)
+        assert groups.describe_auto_scaling_groups()["AutoScalingGroups"] == []
+    kit.heard_of("late")
+    groups.create_auto_scaling_group(**group)
+    assert kit.run(IamInstanceProfile={"Arn": arn}).startswith("i-")
+
+
+QUEUE_TAGS = {f"k{n}": "v" for n in range(51)}
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"tags": {"Team": "a & b"}}, "InvalidParameterValue"),
+        ({"tags": {"k" * 129: "v"}}, "InvalidParameterValue"),
+        ({"tags": {"k": "v" * 257}}, "InvalidParameterValue"),
+        ({"tags": {"aws:k": "v"}}, "InvalidParameterValue"),
+        ({"tags": QUEUE_TAGS}, "InvalidParameterValue"),
+        ({"QueueName": "q" * 81}, "InvalidParameterValue"),
+        ({"QueueName": "a.b"}, "InvalidParameterValue"),
+        ({"Attributes": {"VisibilityTimeout": "43201"}}, "InvalidAttributeValue"),
+        ({"Attributes": {"MessageRetentionPeriod": "59"}}, "InvalidAttributeValue"),
+        ({"Attributes": {"ReceiveMessageWaitTimeSeconds": "21"}}, "InvalidAttributeValue"),
+        ({"Attributes": {"DelaySeconds": "soon"}}, "InvalidAttributeValue"),
+        ({"Attributes": {"Policy": policy(8_200)}}, "InvalidAttributeValue"),
+        ({"tags": {"Team": "München"}, "Attributes": {"DelaySeconds": "900"}}, "ok"),
+    ],
+)
+def test_sqs(kit: Any, more: dict[str, Any], code: str) -> None:
+    assert outcome(kit.client("sqs").create_queue, **{"QueueName": "q", **more}) == code
+
+
+def test_sqs_keeps_the_name_of_a_deleted_queue_for_a_minute(kit: Any) -> None:
+    sqs = kit.client("sqs")
+    url = sqs.create_queue(QueueName="q")["QueueUrl"]
+    with kit.still():
+        sqs.delete_queue(QueueUrl=url)
+        assert outcome(sqs.create_queue, QueueName="q") == "AWS.SimpleQueueService.QueueDeletedRecently"
+        assert outcome(sqs.create_queue, QueueName="other") == "ok"
+
+
+@pytest.fixture
+def events(kit: Any) -> Any:
+    client = kit.client("events")
+    client.put_rule(Name="rule", EventPattern='{"source": ["aws.ec2"]}')
+    return client
+
+
+def targets(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"Id": f"t{n}", "Arn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:q{n}", **more} for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "code"),
+    [
+        ("put_rule", {"Name": "r" * 64, "EventPattern": "{}"}, "ok"),
+        ("put_rule", {"Name": "r" * 65, "EventPattern": "{}"}, "ValidationException"),
+        ("put_rule", {"Name": "a rule", "EventPattern": "{}"}, "ValidationException"),
+        ("put_rule", {"Name": "r", "EventPattern": "{}", "Description": "d" * 513}, "ValidationException"),
+        ("put_rule", {"Name": "r", "EventPattern": json.dumps({"source": ["x" * 2040]})}, "LimitExceededException"),
+        ("put_rule", {"Name": "r", "EventPattern": "{}", "Tags": [{"Key": "aws:k", "Value": "v"}]},
+         "ValidationException"),
+        ("put_rule", {"Name": "r", "EventPattern": "{}", "Tags": [{"Key": "k" * 129, "Value": ""}]},
+         "ValidationException"),
+        ("put_targets", {"Rule": "rule", "Targets": targets(5)}, "ok"),
+        ("put_targets", {"Rule": "rule", "Targets": targets(6)}, "LimitExceededException"),
+        ("put_targets", {"Rule": "rule", "Targets": targets(1, Id="i" * 65)}, "ValidationException"),
+        ("put_targets", {"Rule": "rule", "Targets": targets(1, Arn="a queue")}, "ValidationException"),
+        ("put_targets", {"Rule": "none", "Targets": targets(1)}, "ResourceNotFoundException"),
+        ("remove_targets", {"Rule": "none", "Ids": ["t0"]}, "ResourceNotFoundException"),
+        ("list_targets_by_rule", {"Rule": "none"}, "ResourceNotFoundException"),
+    ],
+)  # fmt: skip
+def test_eventbridge(events: Any, call: str, arguments: dict[str, Any], code: str) -> None:
+    assert outcome(getattr(events, call), **arguments) == code
+
+
+def test_eventbridge_counts_the_targets_of_a_rule_over_its_calls(events: Any) -> None:
+    events.put_targets(Rule="rule", Targets=targets(5))
+    assert outcome(events.put_targets, Rule="rule", Targets=targets(5)) == "ok", "the same ones again"
+    more = [{"Id": "more", "Arn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:q"}]
+    assert outcome(events.put_targets, Rule="rule", Targets=more) == "LimitExceededException"
+    assert outcome(events.delete_rule, Name="rule") == "ValidationException", "its targets go first"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        *[(name, "InvalidBucketName") for name in ("Upper-case", "under_score", "a..b", "-begins", "ends-", "10.0.0.1",
+                                                   "xn--name", "sthree-x", "name-s3alias", "name--ol-s3", "n" * 64)],
+        (sorted(TAKEN)[0], "BucketAlreadyExists"),
+        ("everspot-a", "BucketAlreadyOwnedByYou"),
+        ("n" * 63, "ok"),
+    ],
+)  # fmt: skip
+def test_s3_names(kit: Any, name: str, code: str) -> None:
+    s3 = kit.client("s3", region="eu-west-1")
+    # botocore has its own check of names; the service is asked all the same.
+    s3.meta.events.unregister("before-parameter-build.s3", unique_id=None)
+    where = {"CreateBucketConfiguration": {"LocationConstraint": "eu-west-1"}}
+    s3.create_bucket(Bucket="everspot-a", **where)
+    assert outcome(s3.create_bucket, Bucket=name, **where) == code
+
+
+@pytest.fixture
+def s3(kit: Any) -> Any:
+    client = kit.client("s3")
+    client.create_bucket(Bucket="everspot-a")
+    return client
+
+
+IN_ORGANIZATION = {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}
+PUBLIC = {"StringLike": {"aws:PrincipalArn": "*"}}
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        (READ, "AccessDenied"),
+        ({**READ, "Principal": {"AWS": ["*"]}}, "AccessDenied"),
+        ({**READ, "Condition": PUBLIC}, "AccessDenied"),
+        ({**READ, "Condition": {"StringNotEquals": {"aws:PrincipalOrgID": "o-1"}}}, "AccessDenied"),
+        ({**READ, "Condition": IN_ORGANIZATION}, "ok"),
+        ({**READ, "Effect": "Deny"}, "ok"),
+        ({**READ, "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}, "ok"),
+        ({**READ, "Resource": "arn:aws:s3:::everspot-b/*"}, "MalformedPolicy"),
+        ({"Effect": "Deny", "Action": "s3:*", "Resource": BUCKET}, "MalformedPolicy"),
+    ],
+)
+def test_s3_refuses_public_policies_and_those_of_other_buckets(s3: Any, statement: dict[str, Any], code: str) -> None:
+    assert outcome(s3.put_bucket_policy, Bucket="everspot-a", Policy=document(statement)) == code
+
+
+def test_s3_blocks_what_is_public_by_default_and_until_told_otherwise(s3: Any) -> None:
+    blocked = s3.get_public_access_block(Bucket="everspot-a")["PublicAccessBlockConfiguration"]
+    assert set(blocked.values()) == {True}
+    rules = s3.get_bucket_ownership_controls(Bucket="everspot-a")["OwnershipControls"]["Rules"]
+    assert rules == [{"ObjectOwnership": "BucketOwnerEnforced"}]
+    put = {"Bucket": "everspot-a", "Key": "k"}
+    assert outcome(s3.put_object, ACL="public-read", **put) == "AccessControlListNotSupported"
+    assert outcome(s3.put_object, ACL="bucket-owner-full-control", **put) == "ok"
+    s3.delete_public_access_block(Bucket="everspot-a")
+    assert outcome(s3.put_bucket_policy, Bucket="everspot-a", Policy=document(READ)) == "ok"
+
+
+def test_s3_looks_for_a_kms_key_when_it_needs_it(kit: Any, s3: Any) -> None:
+    kms = kit.client("kms")
+    key = kms.create_key()["KeyMetadata"]["Arn"]
+    kms.create_alias(AliasName="alias/mine", TargetKeyId=key)
+    gone = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/00000000-0000-0000-0000-000000000000"
+
+    def encrypt(by: str) -> str:
+        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": by}}
+        return outcome(
+            s3.put_bucket_encryption, Bucket="everspot-a", ServerSideEncryptionConfiguration={"Rules": [rule]}
+        )
+
+    def write(**more: Any) -> str:
+        return outcome(s3.put_object, Bucket="everspot-a", Key="k", Body=b"1", **more)
+
+    assert (encrypt(gone), write()) == ("ok", "KMS.NotFoundException")
+    assert outcome(s3.create_multipart_upload, Bucket="everspot-a", Key="k") == "KMS.NotFoundException"
+    assert write(ServerSideEncryption="AES256") == "ok"
+    for by in (key, key.rpartition("/")[2], "alias/mine", f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/mine"):
+        assert (encrypt(by), write()) == ("ok", "ok"), by
+    elsewhere = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key.replace("us-east-1", "eu-west-1")}
+    assert write(**elsewhere) == "KMS.NotFoundException"
+    kms.disable_key(KeyId=key.rpartition("/")[2])
+    assert write() == "KMS.DisabledException"
+
+
+@pytest.mark.parametrize(
+    ("tags", "code"),
+    [
+        ({"Team": "a & b"}, "InvalidTag"),
+        ({"k" * 129: ""}, "InvalidTag"),
+        ({"k": "v" * 257}, "InvalidTag"),
+        ({f"k{n}": "v" for n in range(51)}, "BadRequest"),
+        ({"Team": "München", "Path": "a/b_c:d=e+f-g@h.i"}, "ok"),
+    ],
+)
+def test_s3_tags(kit: Any, s3: Any, tags: dict[str, str], code: str) -> None:
+    wanted = [{"Key": key, "Value": value} for key, value in tags.items()]
+    assert outcome(s3.put_bucket_tagging, Bucket="everspot-a", Tagging={"TagSet": wanted}) == code
+    made = {"CreateBucketConfiguration": {"Tags": wanted}}
+    assert outcome(s3.create_bucket, Bucket="everspot-tagged", **made) == code
+
+
+# Regions
+
+
+def test_a_signature_for_another_region_is_refused_as_each_service_does(kit: Any) -> None:
+    elsewhere = {"region": "us-west-2"}
+    assert outcome(kit.client("ec2", **elsewhere).describe_vpcs) == "AuthFailure"
+    assert outcome(kit.client("autoscaling", **elsewhere).describe_auto_scaling_groups) == "SignatureDoesNotMatch"
+    for service, call in (("sqs", "list_queues"), ("events", "list_rules"), ("ssm", "describe_parameters")):
+        assert outcome(getattr(kit.client(service, **elsewhere), call)) == "InvalidSignatureException", service
+    assert outcome(kit.client("iam", **elsewhere).list_roles) == "ok", "IAM is in no region"
+    with pytest.raises(ClientError, match="Credential should be scoped to a valid region, not 'us-west-2'"):
+        kit.client("sqs", **elsewhere).create_queue(QueueName="q")
+    assert "QueueUrls" not in kit.client("sqs").list_queues()
+
+
+def test_a_bucket_answers_only_signatures_for_its_region(kit: Any, s3: Any) -> None:
+    s3.put_object(Bucket="everspot-a", Key="k", Body=b"1")
+    stranger = boto3.client(
+        "s3", endpoint_url=kit.cloud.endpoint, region_name="eu-west-1", config=Config(signature_version="s3v4"),
+        aws_access_key_id="test", aws_secret_access_key="test",
+    )  # fmt: skip
+    url = stranger.generate_presigned_url("get_object", {"Bucket": "everspot-a", "Key": "k"})
+    seen = []
+    for asked in (url, f"{kit.cloud.endpoint}/everspot-a/k", f"{kit.cloud.endpoint}/everspot-a"):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(asked)
+        with caught.value as answer:
+            seen.append((answer.code, answer.headers["x-amz-bucket-region"], answer.read().decode()))
+    assert [(code, region) for code, region, _ in seen] == [(400, "us-east-1"), (403, "us-east-1"), (403, "us-east-1")]
+    assert "<Code>AuthorizationQueryParametersError</Code>" in seen[0][2]
+    assert "<Region>us-east-1</Region>" in seen[0][2]
+    # boto3 reads the region from the refusal and asks once more, as it does on AWS.
+    assert kit.client("s3", region="eu-west-1").get_object(Bucket="everspot-a", Key="k")["Body"].read() == b"1"
+
+
+def test_lenient_takes_it_all(kit: Any, module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_cloud.world, "options", dataclasses.replace(module_cloud.options, lenient=True))
+    iam, sqs, s3 = (kit.client(service) for service in ("iam", "sqs", "s3"))
+    iam.create_role(RoleName="r" * 65, AssumeRolePolicyDocument=TRUST)
+    iam.put_role_policy(RoleName="r" * 65, PolicyName="all", PolicyDocument=policy(20_000))
+    iam.create_instance_profile(InstanceProfileName="workers")
+    assert kit.run(IamInstanceProfile={"Name": "workers"})
+    sqs.delete_queue(QueueUrl=sqs.create_queue(QueueName="q")["QueueUrl"])
+    sqs.create_queue(QueueName="q")
+    s3.create_bucket(Bucket=sorted(TAKEN)[0])
+    s3.put_bucket_policy(Bucket=sorted(TAKEN)[0], Policy=document(READ))
+    assert outcome(kit.client("sqs", region="us-west-2").list_queues) == "ok"

@@ -173,6 +173,17 @@ class Stack:
     def write(self, program):
         (self.folder / "__main__.py").write_text(f"import json, pulumi, pulumi_aws as aws\n{program}")
 
+    def start(self, *words):
+        """The command, running; both its streams as one text."""
+        return subprocess.Popen(
+            ["pulumi", *words, "--non-interactive", "--color", "never"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
     def run(self, *words, fails=False):
         done = subprocess.run(
             ["pulumi", *words, "--non-interactive"],

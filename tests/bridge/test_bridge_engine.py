@@ -1,5 +1,11 @@
 """The real engine, the bridge, the real upstream provider, the local cloud."""
 
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
 import pytest
 
 pytestmark = pytest.mark.engine
@@ -150,3 +156,63 @@ aws.sqs.Queue("half", name="engine-half", opts=pulumi.ResourceOptions(
     text = stack.run("destroy", "--yes", "--skip-preview", fails=True)
     assert "timeout while waiting" in text
     assert "QueueUrls" not in stack.client("sqs").list_queues(QueueNamePrefix="engine-half")
+
+
+SETS = """
+vpc = aws.ec2.Vpc("vpc", cidr_block="10.9.0.0/16")
+for name, (ignored, rules) in {groups}.items():
+    ingress = [{{"protocol": "tcp", "from_port": port, "to_port": port, "cidr_blocks": ["10.9.0.0/16"],
+                "description": said}} for port, said in rules]
+    group = aws.ec2.SecurityGroup(name, vpc_id=vpc.id, ingress=ingress, tags={{"round": "{round}"}},
+        opts=pulumi.ResourceOptions(ignore_changes=ignored))
+    pulumi.export(name, group.id)
+"""
+RULES = [(443, "tls"), (22, "shell"), (8080, "page")]
+SETTLED = {443: "tls", 22: "shell", 8080: "page"}
+GROUPS = {  # what is ignored, the rules of the second program, what the cloud has then
+    "same": (["ingress[0]"], RULES, SETTLED),
+    "whole": (["ingress[1]"], [RULES[0], (22, "a shell"), RULES[2]], SETTLED),
+    "part": (["ingress[2].description"], [*RULES[:2], (8080, "new")], SETTLED),
+    "parts": (["ingress[*].description"], [(p, f"{d}?") for p, d in RULES], SETTLED),
+    "fewer": (["ingress[0]"], [RULES[0], RULES[2]], {443: "tls", 8080: "page"}),
+}
+
+
+def test_an_index_into_a_set_ignores_what_it_names_and_loses_nothing(stack):
+    stack.up(SETS.format(round=1, groups={name: ([], RULES) for name in GROUPS}))
+    second = SETS.format(round=2, groups={name: (ignored, rules) for name, (ignored, rules, _) in GROUPS.items()})
+    stack.up(second)
+    ids = stack.outputs()
+    for name, (_, _, expected) in GROUPS.items():
+        (group,) = stack.client("ec2").describe_security_groups(GroupIds=[ids[name]])["SecurityGroups"]
+        assert {p["FromPort"]: p["IpRanges"][0]["Description"] for p in group["IpPermissions"]} == expected, name
+        assert {t["Key"]: t["Value"] for t in group["Tags"]}["round"] == "2", name
+    assert stack.preview(second) == {}
+
+
+def test_the_death_of_upstream_is_one_sentence_that_names_its_log(stack):
+    stack.write('aws.sqs.Queue("late", name="engine-late")')
+    running = stack.start("up", "--yes", "--skip-preview")
+    os.kill(upstream_of(stack), signal.SIGKILL)
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode != 0
+    assert set(re.findall(r"the upstream provider .*", said)) == {
+        "the upstream provider ended (killed by signal 9) in the middle of its work; run the same command again, after "
+        f"`pulumi refresh`; its log: {stack.folder / 'bridge.log'}"
+    }, said
+
+
+def upstream_of(stack):
+    """The process of the upstream provider behind a stack's plugin, once a queue is being made."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        made = "QueueUrls" in stack.client("sqs").list_queues(QueueNamePrefix="engine-late")
+        for entry in Path("/proc").glob("[0-9]*") if made else ():
+            try:
+                ours = f"EVERSPOT_BRIDGE_LOG={stack.folder}/" in (entry / "environ").read_text(errors="replace")
+                if ours and b"terraform-provider-aws" in (entry / "cmdline").read_bytes().split(b"\0")[0]:
+                    return int(entry.name)
+            except OSError:
+                continue
+        time.sleep(0.1)
+    raise AssertionError("there is no upstream provider")

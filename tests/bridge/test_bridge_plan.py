@@ -1,6 +1,10 @@
 """The rules of planning, without a cloud."""
 
-from everspot_local.bridge.plan import changes, ignore, proposed, replacements
+import copy
+
+import pytest
+from everspot_local.bridge.ignored import ignore
+from everspot_local.bridge.plan import changes, proposed, replacements
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.upstream import UNKNOWN, environment
 from everspot_local.bridge.wire import SECRET, SIGNATURE, UNKNOWN_STRING, plain
@@ -64,6 +68,37 @@ def test_ignored_changes_take_the_prior_value():
     )
     ignore(TYPE, wanted, prior, ["opts.cidr"])
     assert wanted["opts"][0]["cidr"] == "0" and wanted["zone"] == "b"
+
+
+R1, R2, R3 = ({"cidr": f"{n}", "note": f"n{n}", "id": f"r{n}"} for n in (1, 2, 3))
+NOTED = Node("object", fields={**RULE.fields, "note": text("note", optional=True)}, block=True)
+SETS = Node("object", fields={"rule": Field("rule", Node("set", NOTED, block=True), pulumi="rules")})
+
+
+def wish(rule, **more):
+    return {**rule, "id": None, **more}
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted", "expected"),
+    [
+        ("rules[0]", [wish(R2), wish(R3)], [wish(R2), wish(R3)]),
+        ("rules[0].note", [wish(R3, note="x"), wish(R1)], [wish(R3), wish(R1)]),
+        ("rules[*].note", [wish(R3, note="x"), wish(R1, note="y")], [wish(R3), wish(R1)]),
+        (
+            "rules[1].note",
+            [wish(R1), {"cidr": "9", "note": "x", "id": None}],
+            [wish(R1), {"cidr": "9", "note": "x", "id": None}],
+        ),
+        ("rules[7].note", [wish(R1)], [wish(R1)]),
+        ("rules[*]", [wish(R1)], [R1, R2, R3]),
+        ("rules", [], [R1, R2, R3]),
+    ],
+)
+def test_an_element_of_a_set_is_known_by_what_it_says_and_not_by_its_place(path, wanted, expected):
+    given = {"rule": copy.deepcopy(wanted)}
+    ignore(SETS, given, {"rule": [R1, R2, R3]}, [path])
+    assert given["rule"] == expected
 
 
 def test_wrappers_of_secrets_are_taken_off_at_every_depth():

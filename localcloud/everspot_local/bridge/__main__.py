@@ -1,8 +1,8 @@
 """Stands in for the plugin `pulumi-resource-aws`, which is that same upstream provider wrapped, where it cannot be had.
 
 It serves Pulumi's provider protocol in front of the real upstream provider binary and knows names, nothing else.
-What it does not do: component resources, provider methods (`Call`), the package schema (`pulumi package get-schema
-aws`), parameterization, cross-provider state moves, archives as inputs, and the properties that pulumi-aws adds by
+What it does not do: component resources, provider methods (`Call`), functions and documentation in the package schema,
+parameterization, cross-provider state moves, archives as inputs, and the properties that pulumi-aws adds by
 hand (callback functions, `aws.s3.BucketNotification` helpers in other languages); services that the upstream binary
 was built without are refused by name.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.upstream import UNKNOWN, is_unknown
 from everspot_local.bridge.values import Step, join
-
-INDEX = re.compile(r'\[(\d+|\*|"[^"]*")\]|([^.\[\]]+)')
 
 
 @dataclass(frozen=True)
@@ -158,39 +155,3 @@ def replacements(node: Node, prior: Any, planned: Any, paths: Sequence[Sequence[
         if is_unknown(after) or before != after:
             found.append(pulumi_path(node, steps))
     return found
-
-
-def ignore(node: Node, config: Any, prior: Any, paths: Sequence[str]) -> None:
-    """Put the prior values into a configuration, in place, at the Pulumi paths whose changes are to be ignored."""
-    for path in paths:
-        steps = [m.group(1) or m.group(2) for m in INDEX.finditer(path)]
-        _keep(node, config, prior, [s.strip('"') for s in steps])
-
-
-def _keep(node: Node, config: Any, prior: Any, steps: list[str]) -> None:
-    if not isinstance(config, dict | list) or prior is None:
-        return
-    step, rest = steps[0], steps[1:]
-    if isinstance(config, list):
-        chosen = range(min(len(config), len(prior))) if step == "*" else [int(step)] if step.isdigit() else []
-        for i in chosen:
-            if rest and i < len(prior) and i < len(config) and node.elem:
-                _keep(node.elem, config[i], prior[i], rest)
-            elif not rest and i < len(prior) and i < len(config):
-                config[i] = prior[i]
-        return
-    if node.kind != "object":
-        if step in prior:
-            config[step] = prior[step]
-        else:
-            config.pop(step, None)
-        return
-    f = next((f for f in node.fields.values() if f.pulumi == step), None)
-    if f is None:
-        return
-    if f.flat and rest:
-        rest = ["0", *rest]
-    if rest:
-        _keep(f.node, config[f.tf], prior[f.tf], rest)
-    else:
-        config[f.tf] = prior[f.tf]

@@ -14,6 +14,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 
 from everspot_local.bridge import autoname, state, wire
 from everspot_local.bridge.names import Mapping, NameMismatch
+from everspot_local.bridge.package import package_schema
 from everspot_local.bridge.plan import Change
 from everspot_local.bridge.resources import Plan, Resources, Unfinished, loaded
 from everspot_local.bridge.sdk import SdkError
@@ -92,8 +93,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Give the package's name and version; the full schema comes with the SDK."""
-        return provider_pb2.GetSchemaResponse(schema=json.dumps({"name": "aws", "version": self.resources.sdk.version}))
+        """Give the names and types of the resources, from which `pulumi import` writes code."""
+        return provider_pb2.GetSchemaResponse(schema=package_schema(self.resources))
 
     @answered
     def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:

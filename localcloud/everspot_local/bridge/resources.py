@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from everspot_local.bridge import state, wire
+from everspot_local.bridge.ignored import ignore
 from everspot_local.bridge.names import PROVIDER_TOKEN, Mapping, Namer, upstream_type
-from everspot_local.bridge.plan import Change, changes, ignore, proposed, pulumi_path, replacements
+from everspot_local.bridge.plan import Change, changes, proposed, pulumi_path, replacements
 from everspot_local.bridge.sdk import Names, Sdk
 from everspot_local.bridge.state import State
 from everspot_local.bridge.upstream import BridgeError, Upstream, decode, diagnostics, raise_errors

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import grpc
 import msgpack
 
+from everspot_local.bridge.last_words import LastWords
 from everspot_local.bridge.schema import Node, from_block
 
 log = logging.getLogger(__name__)
@@ -149,15 +150,14 @@ class Upstream:
         sys.path.insert(0, str(stubs))
         self.pb = importlib.import_module("tfplugin5_pb2")
         self._stub_type = importlib.import_module("tfplugin5_pb2_grpc").ProviderStub
-        sink = os.environ.get("EVERSPOT_BRIDGE_LOG")
-        with open(sink or os.devnull, "ab") as errors:  # noqa: PTH123 (may be a device)
-            self._process = subprocess.Popen(  # noqa: S603 (set-up's own binary)
-                command(binary),
-                env=environment(os.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
+        self._process = subprocess.Popen(  # noqa: S603 (set-up's own binary)
+            command(binary),
+            env=environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._words = LastWords(self._process, os.environ.get("EVERSPOT_BRIDGE_LOG"))
         self._lock = threading.Lock()
         self._stub: Any = None
         self._schema: Any = None
@@ -173,6 +173,8 @@ class Upstream:
         try:
             return getattr(self._connected(), method)(request)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE and (epitaph := self._words.epitaph(STOP_LIMIT)):
+                raise BridgeError(epitaph) from error
             raise BridgeError(f"the upstream provider failed in {method}: {error.details()}") from error
 
     def value(self, value: Any) -> Any:
@@ -221,6 +223,7 @@ class Upstream:
             self._process.wait()
         if self._process.stdout:
             self._process.stdout.close()
+        self._words.close()
 
     def _node(self, kind: str, name: str) -> Node:
         key = (kind, name)
@@ -244,7 +247,8 @@ class Upstream:
         line = stdout.readline().decode() if stdout else ""
         timer.cancel()
         if line.count("|") < 4:
-            raise BridgeError(f"the upstream provider did not start (it said {line.strip()!r})")
+            ended = self._words.epitaph(STOP_LIMIT)
+            raise BridgeError(ended or f"the upstream provider did not start (it said {line.strip()!r})")
         _, _, network, address, _ = line.strip().split("|")[:5]
         target = f"unix:{address}" if network == "unix" else address
         channel = grpc.insecure_channel(target, options=CHANNEL)

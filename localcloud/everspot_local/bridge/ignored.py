@@ -1,0 +1,93 @@
+"""`ignoreChanges`: the prior values are put into a configuration at the paths whose changes are to be ignored."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from everspot_local.bridge.plan import canonical
+from everspot_local.bridge.schema import Node
+
+INDEX = re.compile(r'\[(\d+|\*|"[^"]*")\]|([^.\[\]]+)')
+
+
+def ignore(node: Node, config: Any, prior: Any, paths: Sequence[str]) -> None:
+    """Put the prior values into a configuration, in place, at Pulumi paths.
+
+    The engine has put the old inputs there already, by position in the lists that the user wrote. What is left to do is
+    what inputs do not tell: values that the provider chose. A set's prior elements have no positions, so an element of
+    the configuration takes its values from the prior one that is like it in everything else, or keeps its own.
+    """
+    for path in paths:
+        steps = [m.group(1) or m.group(2) for m in INDEX.finditer(path)]
+        _keep(node, config, prior, [s.strip('"') for s in steps])
+
+
+def _keep(node: Node, config: Any, prior: Any, steps: list[str]) -> None:
+    if not isinstance(config, dict | list) or prior is None:
+        return
+    step, rest = steps[0], steps[1:]
+    if isinstance(config, list):
+        (_keep_in_set if node.kind == "set" else _keep_in_list)(node, config, prior, step, rest)
+    elif node.kind != "object":
+        if step in prior:
+            config[step] = prior[step]
+        else:
+            config.pop(step, None)
+    elif f := next((f for f in node.fields.values() if f.pulumi == step), None):
+        if f.flat and rest:
+            rest = ["0", *rest]
+        if rest:
+            _keep(f.node, config[f.tf], prior[f.tf], rest)
+        else:
+            config[f.tf] = prior[f.tf]
+
+
+def _keep_in_list(node: Node, config: list[Any], prior: list[Any], step: str, rest: list[str]) -> None:
+    for i in _chosen(step, min(len(config), len(prior))):
+        if rest and node.elem:
+            _keep(node.elem, config[i], prior[i], rest)
+        elif not rest:
+            config[i] = prior[i]
+
+
+def _keep_in_set(node: Node, config: list[Any], prior: list[Any], step: str, rest: list[str]) -> None:
+    if node.elem is None:
+        return
+    if not rest:
+        if step == "*":
+            config[:] = prior
+        return
+    left = list(prior)
+    for i in _chosen(step, len(config)):
+        for before in left:
+            kept = copy.deepcopy(config[i])
+            _keep(node.elem, kept, before, rest)
+            if _alike(node.elem, kept, before):
+                config[i] = kept
+                left.remove(before)
+                break
+
+
+def _chosen(step: str, count: int) -> list[int]:
+    if step == "*":
+        return list(range(count))
+    return [int(step)] if step.isdigit() and int(step) < count else []
+
+
+def _alike(node: Node, config: Any, prior: Any) -> bool:
+    """Whether a prior element is what this configuration describes; what it leaves to the provider counts not."""
+    config, prior = (_filled(canonical(node, value)) for value in (config, prior))
+    if isinstance(config, dict) and isinstance(prior, dict):
+        left_to_it = {f.tf for f in node.fields.values() if f.computed and f.tf not in config}
+        prior = {key: part for key, part in prior.items() if key not in left_to_it}
+    return bool(config == prior)
+
+
+def _filled(value: Any) -> Any:
+    """Without what says nothing: upstream answers an empty text, list or number where nothing was configured."""
+    if isinstance(value, dict):
+        return {key: _filled(part) for key, part in value.items() if part not in (None, "", [], {}, 0, False)}
+    return value

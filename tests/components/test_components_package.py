@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,13 @@ def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> 
 
 def test_the_folder_is_a_component_plugin() -> None:
     assert (ROOM / "PulumiPlugin.yaml").read_text().strip() == "runtime: python"
-    assert (ROOM / "requirements.txt").read_text().strip() == ".."
+    # Whoever adds the package from git has nothing but this: the base alone would come without Pulumi.
+    wanted = [line for line in (ROOM / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert wanted == ["..[components]"]
+    extra = tomllib.loads((ROOM.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"][
+        "components"
+    ]
+    assert {"pulumi", "pulumi-aws"} <= {line.partition("==")[0] for line in extra}
     assert not (ROOM / "Pulumi.yaml").exists()
 
 

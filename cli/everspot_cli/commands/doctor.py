@@ -2,6 +2,8 @@
 
 import typer
 from everspot_core.manifest import Cloud
+from everspot_store import StoreError
+from everspot_store.region import split_region
 from rich.table import Table
 from rich.text import Text
 
@@ -48,9 +50,17 @@ def _checks(session: Session) -> list[Check]:
     checks += cluster_checks(session)
     readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
     if url.startswith("s3://") and (not readable or session.manifest.cloud is Cloud.AWS):
-        region, name = (session.manifest.region, session.manifest.cluster) if readable else (None, None)
+        region, name = (session.manifest.region, session.manifest.cluster) if readable else (_said(url), None)
         checks += cloud_checks(region, name, session.clock)
     return checks
+
+
+def _said(url: str) -> str | None:
+    """The region that a store's URL names, if it can be read at all."""
+    try:
+        return split_region(url)[1]
+    except StoreError:
+        return None
 
 
 def _print(session: Session, checks: list[Check]) -> None:

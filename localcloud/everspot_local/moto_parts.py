@@ -14,6 +14,7 @@ from moto.ec2.models import instances as moto_instances
 from moto.ec2.responses import instances as moto_instance_responses
 from moto.events.models import EventsBackend
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
+from moto.iam.responses import IamResponse
 from moto.moto_api._internal.models import moto_api_backend
 from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
@@ -24,6 +25,7 @@ from everspot_local import (
     autoscaling,
     iam,
     iam_rules,
+    pages,
     refresh,
     refusals,
     rule_limits,
@@ -69,6 +71,10 @@ _REPLACED: list[tuple[object, str, object]] = [
     (SQSBackend, "delete_queue", sqs.delete_queue),
     (SQSBackend, "tag_queue", sqs.tag_queue),
     (moto_instance_responses, "filter_iam_instance_profiles", iam_rules.filter_profiles),
+    (IamResponse, "list_instance_profiles", pages.list_instance_profiles),
+    (IamResponse, "list_instance_profiles_for_role", pages.list_instance_profiles_for_role),
+    (IamResponse, "list_role_policies", pages.list_role_policies),
+    (S3Response, "all_buckets", pages.all_buckets),
     (FakeBucket, "get_permission", iam.bucket_permission),
     (FakeDeleteMarker, "dispose", s3.dispose),
     (S3Response, "_bucket_response", s3_door.bucket_response),

@@ -312,6 +312,32 @@ def test_s3_tags(kit: Any, s3: Any, tags: dict[str, str], code: str) -> None:
     assert outcome(s3.create_bucket, Bucket="everspot-tagged", **made) == code
 
 
+def test_lists_come_a_page_at_a_time(kit: Any) -> None:
+    iam, sqs, events, s3 = (kit.client(service) for service in ("iam", "sqs", "events", "s3"))
+    events.put_rule(Name="rule", EventPattern="{}")
+    events.put_targets(Rule="rule", Targets=targets(3))
+    for n in range(3):
+        iam.create_role(RoleName=f"r{n}", AssumeRolePolicyDocument=TRUST)
+        iam.create_instance_profile(InstanceProfileName=f"p{n}")
+        iam.put_role_policy(**inline(policy(100), RoleName="r0", PolicyName=f"i{n}"))
+        events.put_rule(Name=f"r{n}", EventPattern="{}")
+        sqs.create_queue(QueueName=f"q{n}")
+        s3.create_bucket(Bucket=f"everspot-{n}")
+        s3.put_object(Bucket="everspot-0", Key=f"k{n}")
+    for client, call, arguments, key, count in (
+        (iam, "list_roles", {}, "Roles", 3),
+        (iam, "list_instance_profiles", {}, "InstanceProfiles", 3),
+        (iam, "list_role_policies", {"RoleName": "r0"}, "PolicyNames", 3),
+        (events, "list_rules", {}, "Rules", 4),
+        (events, "list_targets_by_rule", {"Rule": "rule"}, "Targets", 3),
+        (sqs, "list_queues", {}, "QueueUrls", 3),
+        (s3, "list_buckets", {}, "Buckets", 3),
+        (s3, "list_objects_v2", {"Bucket": "everspot-0"}, "Contents", 3),
+    ):
+        pages = client.get_paginator(call).paginate(**arguments, PaginationConfig={"PageSize": 2})
+        assert [len(page[key]) for page in pages] == ([2, 2] if count == 4 else [2, 1]), call
+
+
 # Regions
 
 

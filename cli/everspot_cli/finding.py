@@ -4,6 +4,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.reading import side_by_side
 from everspot_cli.session import Session
 
 _SHOWN = 5
@@ -34,14 +35,15 @@ def record_of(session: Session, job_id: str) -> JobRecord | None:
 
 def _meant(session: Session, given: str) -> str:
     store = session.store
-    alike = [job for job in store.jobs.names() if given and job.startswith(given)]
+    jobs, archived = side_by_side(store.jobs.names, store.archive.keys)
+    if given in archived:
+        return given
+    alike = sorted({job for job in (*jobs, *archived) if given and job.startswith(given)})
     if len(alike) > 1:
-        records = store.records.read(alike)
-        living = [job for job in alike if job not in records or not records[job].value.state.final]
+        hot = [job for job in alike if job in set(jobs)]
+        records = store.records.read(hot)
+        living = [job for job in hot if job not in records or not records[job].value.state.final]
         alike = living if len(living) == 1 else alike
-    if len(alike) != 1:
-        archived = [job for job in list(store.archive.keys()) if given and job.startswith(given)]
-        alike = [given] if given in archived else sorted({*alike, *archived})
     if not alike:
         raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
     if len(alike) > 1:

@@ -29,6 +29,24 @@ def read_spec(path: Path, overrides: Overrides | None = None) -> JobSpec:
     return _validated(path, overrides.over(data) if overrides is not None else data)
 
 
+def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
+    """A job that was submitted once, with other values in some fields. `what`: its name, for errors.
+
+    Raises:
+        CliError: if the result is no valid job, or if it names other code, requirements or datasets: those are read
+            where a job is submitted, and kept with it.
+    """
+    read = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
+    if read:
+        raise CliError(f"{', '.join(read)} cannot be changed: submit the job's file instead")
+    data = overrides.over(spec.model_dump(mode="json", exclude_unset=True))
+    try:
+        return JobSpec.model_validate(data)
+    except ValidationError as error:
+        problems = _by_field([dict(fault) for fault in error.errors(include_url=False)])[:SHOWN]
+        raise CliError(f"{what} with these changes is no valid job", problems=problems) from None
+
+
 def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     problems: list[dict[str, str]] = []
     spec: JobSpec | None = None

@@ -78,6 +78,7 @@ def job_row(
         "deadline_at": submission.deadline_at,
         "deadline": deadline_state(record, submission.deadline_at, now),
         "user": submission.submitted_by,
+        "retry_of": submission.retry_of,
         "tags": submission.spec.tags,
         "changed_at": record.changed_at,
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),

@@ -299,3 +299,4 @@ class JobSubmission(Document):
     datasets: list[str] = Field(default_factory=list, description="As in the spec, each with its whole digest.")
     wheels: list[Wheel] = Field(default_factory=list, description="What the lock file of the spec names.")
     submitted_by: str = ""
+    retry_of: str | None = Field(default=None, description="The job from whose newest checkpoint it goes on.")

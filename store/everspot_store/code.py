@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import tarfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from everspot_store.errors import UnsafeArchive
@@ -14,11 +15,16 @@ LEFT_OUT = ("__pycache__", "*.pyc", ".git", ".venv", ".everspot", ".mypy_cache",
 _COMPRESSION = 6
 
 
-def pack(folder: Path, archive: Path) -> str:
+Ignored = Callable[[str], bool]
+"""Whether a path inside the folder, `a/b` or for a folder `a/b/`, is left out."""
+
+
+def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:
     """Pack a folder into a `.tar.gz` and return its SHA-256. The same content gives the same bytes, whoever packs it
     and whenever: entries are sorted, owners and times are left out, and of the mode only "executable" is kept.
 
-    Names in `LEFT_OUT` are not packed. A link to a file inside the folder is packed as that file.
+    Names in `LEFT_OUT` are not packed, nor what is `ignored`. A link to a file inside the folder is packed as that
+    file.
 
     Raises:
         NotADirectoryError: if `folder` is none.
@@ -32,7 +38,9 @@ def pack(folder: Path, archive: Path) -> str:
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         root = folder.resolve()
-        for path in sorted(_files(root), key=lambda path: path.relative_to(root).as_posix()):
+        for path in sorted(
+            _files(root, ignored or (lambda path: False)), key=lambda path: path.relative_to(root).as_posix()
+        ):
             info = tarfile.TarInfo(path.relative_to(root).as_posix())
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -66,14 +74,16 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _files(root: Path) -> list[Path]:
+def _files(root: Path, ignored: Ignored) -> list[Path]:
     found: list[Path] = []
     for parent, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not _left_out(name))
+        here = Path(parent).relative_to(root)
+        folders[:] = sorted(n for n in folders if not (_left_out(n) or ignored(f"{(here / n).as_posix()}/")))
+        names = [name for name in names if not (_left_out(name) or ignored((here / name).as_posix()))]
         for path in (Path(parent, name) for name in folders):
             if path.is_symlink():
                 raise UnsafeArchive(f"{path.relative_to(root)} is a link to a folder; only files may be links")
-        for path in (Path(parent, name) for name in names if not _left_out(name)):
+        for path in (Path(parent, name) for name in names):
             if not path.is_file():
                 raise UnsafeArchive(f"{path.relative_to(root)} is neither a file nor a folder")
             if not path.resolve().is_relative_to(root):

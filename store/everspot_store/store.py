@@ -168,25 +168,27 @@ class Store:
 
     # Jobs
 
-    def submit(self, submission: JobSubmission, code_dir: Path | None = None) -> JobSubmission:
+    def submit(
+        self, submission: JobSubmission, code_dir: Path | None = None, ignored: code.Ignored | None = None
+    ) -> JobSubmission:
         """Upload the code, if any, and create the job by one conditional write. Once this returns the job is never
-        lost. What is returned carries the digest of the code.
+        lost. What is returned carries the digest of the code, of which what is `ignored` is left out.
 
         Raises:
             JobExists: if the id is taken.
             UnsafeArchive: if the code cannot be packed.
         """
         if code_dir is not None:
-            submission = submission.model_copy(update={"code_digest": self.pack_code(code_dir)})
+            submission = submission.model_copy(update={"code_digest": self.pack_code(code_dir, ignored)})
         if self.jobs.create(submission.job_id, submission) is None:
             raise JobExists(submission.job_id)
         return submission
 
-    def pack_code(self, folder: Path) -> str:
+    def pack_code(self, folder: Path, ignored: code.Ignored | None = None) -> str:
         """Pack a folder and upload it under its digest, which is returned. The same code is uploaded once."""
         with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
             archive = Path(scratch, "code.tar.gz")
-            digest = code.pack(folder, archive)
+            digest = code.pack(folder, archive, ignored)
             try:
                 self.data.upload(_code_key(digest), archive)
             except KeyTaken:
@@ -269,6 +271,24 @@ class Store:
     def outputs(self, job_id: str) -> Outputs:
         """What the job's folder of outputs has left."""
         return Outputs(self.data, job_id)
+
+    def retry(self, submission: JobSubmission, of: str) -> JobSubmission:
+        """Create a job that goes on from the newest checkpoint of another one, which has ended. As `submit`.
+
+        The new job's head names the other's parts, which it reads and never deletes: it deletes below its own prefix
+        only. Its fence is its own, so nothing of the other's can disturb it.
+
+        Raises:
+            JobExists: if the id is taken.
+        """
+        there = self.heads.get(of)
+        if there is not None and there.value.checkpoints:
+            # Under no epoch of its own, so that none of them is ever taken for one that it publishes.
+            taken = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in there.value.checkpoints]
+            head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=taken)
+            if self.heads.create(submission.job_id, head) is None:  # first, so that no owner finds none
+                raise JobExists(submission.job_id)
+        return self.submit(submission)
 
     # History
 

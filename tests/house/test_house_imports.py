@@ -23,7 +23,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "cli",
         {
             "everspot_core", "everspot_store", "everspot_scheduler",
-            "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore",
+            "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore", "pathspec",
             "numpy", "matplotlib",
         },
     ),

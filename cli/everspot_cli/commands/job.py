@@ -124,6 +124,7 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("interruptions", row["interruptions"]),
             ("errors", row["errors"] or None),
             ("attempt", row["attempt"] or None),
+            ("retry of", row["retry_of"]),
             ("submitted", dated(row["submitted_at"], session.now) + (f" by {row['user']}" if row["user"] else "")),
             ("deadline", _deadline(row, session.now)),
             ("total duration", duration(row["total_duration_seconds"])),

@@ -14,6 +14,9 @@ from everspot_cli.commands.options import Json, session_of
 from everspot_cli.commands.submit_deadline import deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit_dry import dry_run as show_dry_run
 from everspot_cli.commands.submit_fleet import fleet_of, possible, price_warnings, refuse_impossible
+from everspot_cli.errors import CliError
+from everspot_cli.ignoring import NAME as IGNORE_FILE
+from everspot_cli.ignoring import ignored_in
 from everspot_cli.overrides import Overrides
 from everspot_cli.session import Session
 from everspot_cli.specs import read_spec
@@ -61,12 +64,18 @@ def submit(
     if dry_run:
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
-    fleet = fleet_of(session)
-    refuse_impossible(session, file, submission, fleet, wait_for_capacity)
-    warnings = [*price_warnings(session, file, submission, fleet), *_deadline(session, file, submission)]
-    warn(session, warnings)
+    warnings = check(session, file, submission, wait_for_capacity)
     submission = send(session, submission)
     answer_submitted(session, submission, warnings)
+
+
+def check(session: Session, file: Path, submission: JobSubmission, wait_for_capacity: bool) -> list[str]:
+    """Refuse what cannot be kept, before anything is written; warnings about the rest, which are said."""
+    fleet = fleet_of(session)
+    refuse_impossible(session, file, submission, fleet, wait_for_capacity)
+    warnings = [*price_warnings(session, file, submission, fleet), *deadline(session, file, submission)]
+    warn(session, warnings)
+    return warnings
 
 
 def answer_submitted(session: Session, submission: JobSubmission, warnings: list[str]) -> None:
@@ -101,7 +110,7 @@ def _submission(session: Session, file: Path, overrides: Overrides) -> JobSubmis
     return JobSubmission(job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user())
 
 
-def _deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
+def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
     """Warnings about the deadline; one that cannot be kept is refused."""
     if submission.deadline_at is None:
         return []
@@ -114,8 +123,12 @@ def _deadline(session: Session, file: Path, submission: JobSubmission) -> list[s
 
 def send(session: Session, submission: JobSubmission) -> JobSubmission:
     """Upload the code, if any, and create the job."""
-    code = Path(submission.spec.code) if submission.spec.code and submission.code_digest is None else None
+    code = Path(submission.spec.code) if submission.spec.code else None
+    ignored = ignored_in(code) if code is not None else None
+    script = (submission.spec.entrypoint or [""])[0]
+    if ignored is not None and ignored(script):
+        raise CliError(f"{script}, the job's own script, is left out by {IGNORE_FILE}")
     with session.progress(f"packing and uploading {code}", shown=code is not None):
-        submission = session.store.submit(supplied(session, submission), code)
+        submission = session.store.submit(supplied(session, submission), code, ignored)
     session.store.event_writer(submission.job_id, 0, "cli").emit(EventKind.SUBMITTED, by=submission.submitted_by)
     return submission

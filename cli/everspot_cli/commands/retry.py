@@ -1,0 +1,85 @@
+"""`everspot retry`: a job that failed or was cancelled, once more, from where it was."""
+
+import secrets
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from everspot_core.job import JobSubmission
+from everspot_core.records import EventKind, JobState
+
+from everspot_cli.commands.control import user
+from everspot_cli.commands.options import JobId, Json, session_of
+from everspot_cli.commands.submit import answer_submitted, check
+from everspot_cli.errors import CliError
+from everspot_cli.finding import find_job, record_of
+from everspot_cli.overrides import Overrides
+from everspot_cli.session import Session
+from everspot_cli.specs import changed
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("retry")(retry)
+
+
+def retry(
+    context: typer.Context,
+    job_id: JobId,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="From its first step, not from its last checkpoint.")
+    ] = False,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the job's name.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Instead of what it had, such as budget.dollars=20."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="KEY=VALUE", help="More of its environment; again for more."),
+    ] = None,
+    wait_for_capacity: Annotated[
+        bool,
+        typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Submit a job that failed or was cancelled once more, to go on from its newest checkpoint.
+
+    It is a new job with the same code, datasets and settings; its retries, budget and deadline begin anew. The old
+    one and its history stay as they are.
+    """
+    session = session_of(context, json)
+    old = find_job(session, job_id)
+    _refuse_unless_ended(session, old.job_id)
+    submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
+    warnings = check(session, Path(old.job_id), submission, wait_for_capacity)
+    store = session.store
+    submission = store.submit(submission) if from_scratch else store.retry(submission, old.job_id)
+    store.event_writer(submission.job_id, 0, "cli").emit(
+        EventKind.SUBMITTED, by=submission.submitted_by, retry_of=old.job_id
+    )
+    answer_submitted(session, submission, warnings)
+
+
+def _refuse_unless_ended(session: Session, job: str) -> None:
+    record = record_of(session, job)
+    if record is None or not record.state.final:
+        raise CliError(f"{job} has not ended: it is tried again by itself", hint=f"everspot cancel {job}")
+    if record.state is JobState.SUCCEEDED:
+        raise CliError(f"{job} has succeeded: there is nothing to go on with", hint="submit its file again instead")
+
+
+def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scratch: bool) -> JobSubmission:
+    spec, now = changed(old.spec, old.job_id, overrides), session.now
+    return old.model_copy(
+        update={
+            "job_id": f"{spec.name}-{secrets.token_hex(3)}",
+            "spec": spec,
+            "submitted_at": now,
+            "deadline_at": now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline,
+            "submitted_by": user(),
+            "retry_of": None if from_scratch else old.job_id,
+        }
+    )

@@ -1,0 +1,135 @@
+"""`everspot retry`: a new job that goes on from the newest checkpoint of one that has ended; and what is not packed."""
+
+import pytest
+from everspot_core.records import JobState, Reason
+
+
+def fail(world, job="old", *, steps=(100, 200), **spec):
+    """A job that published checkpoints under two epochs and then failed."""
+    world.submit(job, retries={"errors": 0}, **spec)
+    for epoch, step in enumerate(steps, start=1):
+        world.assign(job, "i-base", 10 * epoch)
+        world.start(job, 10 * epoch + 1)
+        world.store.checkpoints(job, epoch).publish(step, {"model.pt": part(world, f"{job} at {step}")}, {"world": 1})
+        if epoch < len(steps):
+            world.leave(job, 10 * epoch + 5, Reason.NOTICE)
+    world.leave(job, 90, Reason.ERROR, detail="ValueError: bad")
+    assert world.record(job).state is JobState.FAILED
+
+
+def part(world, text):
+    path = world.root / f"part-{abs(hash(text))}"
+    path.write_text(text)
+    return path
+
+
+def test_a_retry_goes_on_from_the_newest_checkpoint_and_touches_nothing_of_the_old_job(world, tmp_path):
+    fail(world, parameters={"epochs": 3}, tags={"Team": "research"}, deadline="30d")
+    answer = world.run("--json", "retry", "old", "--set", "retries.errors=1", "--name", "new")
+    assert answer.code == 0, answer.err
+    new = answer.json["job_id"]
+    submission = world.store.jobs.get(new).value
+    assert (submission.retry_of, submission.spec.retries.errors) == ("old", 1)
+    assert (submission.spec.parameters, submission.spec.tags) == ({"epochs": 3}, {"Team": "research"})
+    assert (submission.deadline_at - submission.submitted_at).days == 30
+    assert new.startswith("new-")
+    owner = world.store.checkpoints(new, 1)
+    restored = owner.restore(tmp_path / "restored")
+    assert restored.step == 200
+    assert (tmp_path / "restored" / "model.pt").read_text() == "old at 200"
+    before = world.store.heads.get("old").value
+    for step in (250, 300, 350):
+        owner.publish(step, {"model.pt": part(world, f"new at {step}")})
+        owner.retire()
+    assert [c.step for c in owner.head().checkpoints] == [350, 300]
+    assert world.store.heads.get("old").value == before
+    assert world.store.checkpoints("old").restore(tmp_path / "again").step == 200
+    assert "retry of" in world.run("job", new).out
+    assert world.record("old").state is JobState.FAILED
+
+
+def test_a_step_that_was_broken_in_the_old_job_is_published_anew(world, tmp_path):
+    fail(world, steps=(100, 200))
+    for entry in world.store.data.list("jobs/old/checkpoints/000002/"):
+        world.store.data.delete(entry.key)
+    new = world.run("--json", "retry", "old").json["job_id"]
+    owner = world.store.checkpoints(new, 2)
+    assert owner.restore(tmp_path / "restored").step == 100
+    for step in (200, 300):
+        owner.publish(step, {"model.pt": part(world, f"new at {step}")})
+    assert [c.step for c in owner.head().checkpoints] == [300, 200]
+
+
+def test_an_archived_job_can_be_retried_and_from_scratch_there_is_no_checkpoint(world, tmp_path):
+    fail(world)
+    world.store.archive.move(world.store.jobs.get("old").value, world.record("old"), world.to(9000))
+    new = world.run("--json", "retry", "ol").json["job_id"]
+    assert world.store.checkpoints(new, 1).restore(tmp_path / "r").step == 200
+    scratch = world.run("--json", "retry", "old", "--from-scratch").json["job_id"]
+    assert world.store.checkpoints(scratch, 1).restore(tmp_path / "s") is None
+    assert world.store.jobs.get(scratch).value.retry_of is None
+
+
+def test_a_job_without_a_checkpoint_is_begun_again(world, tmp_path):
+    world.submit("old")
+    world.assign("old", "i-base", 10)
+    world.leave("old", 20, Reason.CANCEL)
+    new = world.run("--json", "retry", "old").json["job_id"]
+    assert world.store.checkpoints(new, 1).restore(tmp_path / "r") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--set", "resources.vcpus=none"), "resources.vcpus"),
+        (("--set", "code=src"), "cannot be changed"),
+        (("--set", "resources.gpus=8"), "nothing that the cluster test has can hold this job"),
+    ],
+)
+def test_what_a_submission_would_refuse_a_retry_refuses(world, given, words):
+    world.offer("c6i.large")
+    fail(world)
+    answer = world.run("retry", "old", *given)
+    assert answer.code == 1
+    assert words in answer.err
+    assert list(world.store.jobs.scan()) == ["old"] and list(world.store.heads.scan()) == ["old"]
+
+
+def test_what_lives_or_has_succeeded_is_not_retried(past):
+    past.submit("waiting", 9100)
+    assert "has not ended" in past.run("retry", "waiting").err
+    assert "has succeeded" in past.run("retry", "moved").err
+    assert past.run("retry", "moved").code == 1
+
+
+def code_of(world, spec_file, tmp_path, ignore):
+    for name in ("train.py", "notes.txt", "data/big.bin", "out/a.log", "out/keep/b.log", "keep.bin"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).write_text(name)
+    (tmp_path / "src" / ".everspotignore").write_text(ignore)
+    path = spec_file("name: own\nentrypoint: [train.py]\ncode: src\n")
+    answer = world.run("--json", "submit", str(path))
+    if answer.code:
+        return answer
+    folder = tmp_path / "there"
+    world.store.fetch_code(answer.json["code_digest"], folder)
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {".everspotignore"}
+
+
+def test_everspotignore_is_read_as_git_reads_its_own(world, spec_file, tmp_path):
+    ignore = "# what is large\ndata/\n*.bin\n!keep.bin\n/out/*\n!/out/keep/\n"
+    assert code_of(world, spec_file, tmp_path, ignore) == {"train.py", "notes.txt", "keep.bin", "out/keep/b.log"}
+
+
+def test_what_is_left_out_may_be_what_could_not_be_packed(world, spec_file, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "link").symlink_to(tmp_path)
+    assert "train.py" in code_of(world, spec_file, tmp_path, "link\n")
+
+
+@pytest.mark.parametrize(("ignore", "words"), [("*.py\n", "the job's own script"), ("!\n", "Invalid git pattern")])
+def test_an_ignore_file_that_cannot_be_meant_is_refused(world, spec_file, tmp_path, ignore, words):
+    answer = code_of(world, spec_file, tmp_path, ignore)
+    assert answer.code == 1
+    assert words in answer.err
+    assert world.store.jobs.scan() == {}

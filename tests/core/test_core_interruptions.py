@@ -2,6 +2,7 @@
 
 import pytest
 from cost_kit import LISTED, at, compute, end, event, interrupted_job, launch, price
+from everspot_core.attempts import attempts
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.records import EventKind
@@ -63,6 +64,37 @@ def test_a_loss_that_was_taken_back_is_none():
     ]
     job = compute([launch()], [end(500)], [price(0.036)], {"job-1": events}).jobs[0]
     assert (job.interruptions, job.lost_seconds) == ((), 0)
+
+
+def test_a_program_that_says_nothing_is_billed_and_told_by_its_agents_words():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.STARTED, 5),
+        event(EventKind.TRAINING, 6, from_step=0, restored=False, by="agent"),
+        event(EventKind.NOTICE, 100, source="imds"),
+        event(EventKind.CHECKPOINTED, 110, files=1, bytes=10, trigger="final"),
+        event(EventKind.INTERRUPTED, 111, reason="notice"),
+        event(EventKind.ASSIGNED, 120, epoch=2, iid="i-2"),
+        event(EventKind.STARTED, 125, epoch=2, iid="i-2"),
+        event(EventKind.TRAINING, 126, epoch=2, iid="i-2", from_step=0, restored=True, by="agent"),
+        event(EventKind.FINISHED, 226, epoch=2, iid="i-2", step=None),
+    ]
+    job = compute([launch(), launch("i-2")], [end(720)], [price(0.036)], {"job-1": events}).jobs[0]
+    (interruption,) = job.interruptions
+    assert (interruption.resumed_on, interruption.steps_redone) == ("i-2", 0)
+    assert job.lost_seconds == 26  # from the notice at 100 to its start at 126
+    assert job.on_demand_cost > 0
+
+
+def test_the_trainers_word_counts_where_the_agent_spoke_for_it_too_early():
+    events = [
+        event(EventKind.ASSIGNED, 0),
+        event(EventKind.TRAINING, 6, from_step=0, restored=False, by="agent"),
+        event(EventKind.TRAINING, 90, from_step=700, restored=True),
+        event(EventKind.FINISHED, 200, step=800),
+    ]
+    (attempt,) = attempts(events)
+    assert (attempt.from_step, attempt.training_at) == (700, at(90))
 
 
 def test_metrics_may_know_of_more_steps_than_the_events():

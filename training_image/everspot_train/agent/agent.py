@@ -116,6 +116,7 @@ class Agent:
                 self._watch.store_contact.failed(error)
         memory = self._memory
         unfit = self._unfit if memory.job is None else None
+        self._heartbeat.hardware = self._fitness.hardware
         self._heartbeat.beat(_state_of(memory, unfit), memory.job, self._watch.notice, unfit or "")
 
     def feeds(self) -> None:
@@ -250,9 +251,6 @@ class Agent:
         assert session is not None  # noqa: S101  a conclusion is about a session
         session.kill()
         ending = session.unstarted or ending
-        self._fitness.blame(ending.fault, ending.message)
-        if ending.reason.failure or ending.unstarted:
-            self._fitness.remeasure()
         try:
             if not session.conclude(ending, stop):
                 _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
@@ -260,6 +258,9 @@ class Agent:
             self._watch.store_contact.failed(error)
             return  # the job stays in memory and the session as it is: the next look concludes again
         self._memory = d.concluded(self._memory, self._clock.monotonic())
+        self._fitness.blame(ending.fault, ending.message)
+        if ending.reason.failure or ending.unstarted:
+            self._fitness.remeasure()
         self._end_session()
 
     def _abandon(self, why: str) -> None:

@@ -45,7 +45,7 @@ class Fitness:
         self, gpus: int | None, hardware: Hardware, home: Path, environ: Mapping[str, str], clock: Clock
     ) -> None:
         self._gpus = gpus
-        self._hardware = hardware
+        self.hardware = hardware
         self._home = home
         self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
         self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
@@ -74,7 +74,7 @@ class Fitness:
     def remeasure(self) -> None:
         """Count the GPUs anew: after a job that failed on them."""
         if self._gpus:
-            self._hardware = measure()
+            self.hardware = measure()
 
     def tidy(self) -> None:
         """Remove what a job left beside its run directory: in the state folder, and in folders that are ours alone."""
@@ -93,15 +93,15 @@ class Fitness:
 
     def _look(self) -> None:
         self._said = self._trouble()
-        if self._said is not None and self._gpus and self._hardware.gpus < self._gpus:
-            self._hardware = measure()  # a driver may be late at boot
+        if self._said is not None and self._gpus and self.hardware.gpus < self._gpus:
+            self.hardware = measure()  # a driver may be late at boot
             self._said = self._trouble()
 
     def _trouble(self) -> str | None:
         if self._broken:
             return self._broken
-        if self._gpus and self._hardware.gpus < self._gpus:
-            return f"{self._hardware.gpus} of the {self._gpus} GPUs that its type has are seen"
+        if self._gpus and self.hardware.gpus < self._gpus:
+            return f"{self.hardware.gpus} of the {self._gpus} GPUs that its type has are seen"
         for folder in {self._home, Path(tempfile.gettempdir())}:
             free = free_mib(folder)
             if free < self._least:

@@ -42,7 +42,7 @@ class Heartbeat:
         self._store = store
         self._manifest = manifest
         self._identity = identity
-        self._hardware = hardware
+        self.hardware = hardware
         self._contact = contact
         self._clock = clock
         self._agent_version = agent_version
@@ -91,7 +91,7 @@ class Heartbeat:
             instance_type=self._identity.instance_type,
             zone=self._identity.zone,
             market=self._identity.market,
-            **self._hardware.model_dump(),
+            **self.hardware.model_dump(),
             state=state,
             job_id=job.job_id if job else None,
             epoch=job.epoch if job else None,

@@ -169,8 +169,8 @@ class Session:
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
         """The program has been launched."""
         self.process = process
-        self._started = (self._events.now(), self._clock.monotonic())
         self.say(EventKind.STARTED, **data)
+        self._started = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
 
     def failure(self) -> Failure:
         """What the program, which is over, told of its end. Read once: what is asked later has been cleaned away."""

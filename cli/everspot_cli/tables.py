@@ -13,6 +13,7 @@ STYLE = {
     "PENDING": "yellow",
     "STARTING": "cyan",
     "RUNNING": "green",
+    "STALLED": "bold red",
     "RECOVERING": "magenta",
     "CANCELLING": "yellow",
     "SUCCEEDED": "bold green",

@@ -19,6 +19,7 @@ MEANING_OF_STATUS = {
     "PENDING": "waits for an instance",
     "STARTING": "has an instance, which fetches code and starts the training process",
     "RUNNING": "trains",
+    "STALLED": "runs, and has made no step for ten times as long as it usually takes",
     "RECOVERING": "lost its instance, or is tried again after an error, and waits for another",
     "CANCELLING": "will stop at its next step",
     "SUCCEEDED": "finished",
@@ -33,6 +34,8 @@ def status_of(record: JobRecord, cancelling: bool = False) -> str:
         return "CANCELLING"
     if record.state is JobState.PENDING:
         return "RECOVERING" if record.epoch else "PENDING"
+    if record.state is JobState.RUNNING and record.progress.stalled_seconds is not None:
+        return "STALLED"
     return "STARTING" if record.state is JobState.ASSIGNED else record.state.value
 
 
@@ -63,6 +66,7 @@ def job_row(
         "total_steps": progress.total_steps,
         "steps_per_second": progress.steps_per_second,
         "metrics": progress.metrics,
+        "stalled_seconds": progress.stalled_seconds if record.state is JobState.RUNNING else None,
         "owner": record.owner,
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,

@@ -174,11 +174,14 @@ def test_state_words_tell_where_a_job_is(world):
     world.save(record.model_copy(update={"progress": Progress(step=30, total_steps=120)}))
     word()
     assert "30/120 25%" in world.run("jobs").out
+    progress = Progress(step=30, total_steps=120, stalled_seconds=75.0)
+    world.save(world.record("a").model_copy(update={"progress": progress}))
+    word()
     world.leave("a", 30, Reason.NOTICE)
     word()
     assert world.run("cancel", "a").code == 0
     word()
-    assert words == ["STARTING", "RUNNING", "RECOVERING", "CANCELLING"]
+    assert words == ["STARTING", "RUNNING", "STALLED", "RECOVERING", "CANCELLING"]
 
 
 def test_active_hides_what_has_ended(past):

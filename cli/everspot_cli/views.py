@@ -140,7 +140,8 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
         said = record or beat
         silent = session.clock.to_real(now - said.updated_at) if said else None
         state = "ENDED" if ended else record.state.value if record else "RUNNING" if beat else "BOOTING"
-        patience = limits.beat_every * SILENT_AFTER if record else SCHEDULER_SILENT
+        busy = record is not None and record.state.value == "BUSY"
+        patience = limits.beat_of(busy=busy) * SILENT_AFTER if record else SCHEDULER_SILENT
         if not left and silent is not None and silent > patience:
             state = "SILENT"
         fault = faulty[instance].value.detail if instance in faulty else ""

@@ -1,6 +1,9 @@
 """Why a job waits: what the scheduler's own policy says to the cluster as it stands in the store."""
 
-from everspot_core.records import JobState
+from datetime import timedelta
+
+from everspot_core.manifest import Limits
+from everspot_core.records import InstanceRecord, InstanceState, JobState
 from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Why, plan
 from everspot_core.schedule.words import because
 
@@ -33,7 +36,6 @@ def _view(session: Session) -> ClusterView:
     cancels, ends = set(store.cancels.scan()), set(store.ends.scan())
     assignments = {i: doc.value for i, doc in store.assignments.scan().items()}
     launched = {doc.value.instance_type for doc in store.launches.scan().values()}
-    silence = limits.beat_every * SILENT_AFTER
     known = {t.name for t in session.manifest.instance_types} | launched
     return ClusterView(
         jobs=tuple(
@@ -45,7 +47,7 @@ def _view(session: Session) -> ClusterView:
                 instance_id=instance,
                 record=doc.value,
                 assignment=assignments.get(instance),
-                stale=session.clock.to_real(now - doc.value.updated_at) > silence,
+                stale=session.clock.to_real(now - doc.value.updated_at) > _silence(limits, doc.value),
                 gone=instance in ends or doc.value.state.value == "GONE",
             )
             for instance, doc in store.instances.scan().items()
@@ -54,3 +56,8 @@ def _view(session: Session) -> ClusterView:
         types=tuple(session.catalogue.types[name] for name in sorted(known) if name in session.catalogue.types),
         limits=limits,
     )
+
+
+def _silence(limits: Limits, record: InstanceRecord) -> timedelta:
+    """After how long without a word an instance is silent."""
+    return limits.beat_of(busy=record.state is InstanceState.BUSY) * SILENT_AFTER

@@ -27,6 +27,9 @@ class Cloud(StrEnum):
     FOLDER = "folder"
 
 
+BUSY_BEATS = 30
+
+
 class Limits(Frozen):
     """Durations by which the machines of a cluster guard themselves: real time of each machine, not market time."""
 
@@ -54,6 +57,11 @@ class Limits(Frozen):
     stop_margin: Duration = Field(
         default="5s", validate_default=True, description="Kill what still runs this long before the instance is taken."
     )
+
+    def beat_of(self, *, busy: bool) -> timedelta:
+        """How often an instance says that it lives. One that has a job says so by the job's lease, and the rest of
+        what it has to say changes seldom; what changes is said at once."""
+        return self.beat_every * BUSY_BEATS if busy else self.beat_every
 
     @field_validator("beat_every")
     @classmethod

@@ -51,6 +51,11 @@ class Observation:
         """Instances that hold a job's lease."""
         return {r.value.owner for r in self.records.values() if r.value.state.owned and r.value.owner}
 
+    def renewing(self) -> set[str]:
+        """Instances that renew a job's lease: that says that they live, and more often."""
+        owned = (r.value for job, r in self.records.items() if job not in self.stale_records and r.value.state.owned)
+        return {record.owner for record in owned if record.owner}
+
     def digest(self) -> int:
         """Changes with everything that may call for a decision; heartbeats and progress do not."""
         states = frozenset((name, r.value.state, r.value.epoch) for name, r in self.records.items())
@@ -171,9 +176,10 @@ class Observer:
         names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
         declared = self._declaration
         alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
+        renewing = seen.renewing()
         return ClusterView(
             jobs=jobs,
-            instances=tuple(_instance(n, seen, facts, ledger) for n in sorted(names)),
+            instances=tuple(_instance(n, seen, facts, ledger, renewing) for n in sorted(names)),
             draining=seen.draining,
             types=ledger.types(),
             limits=declared.limits,
@@ -190,7 +196,7 @@ class _Tag:
     etag: str
 
 
-def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger) -> InstanceView:
+def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger, renewing: set[str]) -> InstanceView:
     record = seen.instances[name].value if name in seen.instances else None
     last_word = record is not None and record.state is InstanceState.GONE
     forgotten = name in ledger.ends and name not in facts.described
@@ -199,7 +205,7 @@ def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger) -> Ins
         instance_id=name,
         record=record,
         assignment=seen.assignments[name].value if name in seen.assignments else None,
-        stale=name in seen.stale_instances,
+        stale=name in seen.stale_instances and name not in renewing,
         gone=facts.gone(name) or last_word or forgotten,
         doomed=facts.doomed(name),
         shaky=name in facts.shaky,

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Backend, Entry, Moved, Uploaded, Versioned, WriteResult
+from everspot_store.backend import Backend, Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.clock import SystemClock
 from everspot_store.cloud import open_cloud
 from everspot_store.errors import DigestMismatch, KeyTaken, StoreError, StoreUnavailable
@@ -122,7 +122,8 @@ class Bucket:
         """
 
         def attempt() -> None:
-            self.create(key, data)
+            if self.create(key, data).outcome is WriteOutcome.DONE:
+                return
             there = self._backend.get(key)
             if there is None:
                 raise StoreUnavailable(f"{self.url}/{key} could not be created")

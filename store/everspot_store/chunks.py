@@ -1,9 +1,15 @@
-"""Logs and metrics of a job, as chunks written once."""
+"""Logs and metrics, as pieces written once."""
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 
+from everspot_store.backend import Entry
 from everspot_store.bucket import Bucket
+
+_READERS = 8
 
 
 @dataclass(frozen=True, order=True)
@@ -21,12 +27,17 @@ class Chunk:
 
 
 class Stream:
-    """One stream of a job: `jobs/{job}/{name}/{epoch}/{seq}{suffix}` in the data bucket. Thread-safe."""
+    """One stream of each job: `jobs/{job}/{name}/{epoch}/{seq}{suffix}` in the data bucket. Thread-safe.
 
-    def __init__(self, bucket: Bucket, name: str, suffix: str) -> None:
+    `root` and `name` make the prefix: `{root}/{id}/{name}/`, or `{root}/{id}/` without a name, where pieces have a
+    number only and their epoch is 0.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, suffix: str, root: str = "jobs") -> None:
         self._bucket = bucket
         self._name = name
         self._suffix = suffix
+        self._root = root
 
     def append(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
         """Write chunk `seq` of an epoch. Writing the same bytes again does nothing.
@@ -34,18 +45,71 @@ class Stream:
         Raises:
             KeyTaken: if the chunk exists with other bytes.
         """
-        self._bucket.ensure(f"jobs/{job_id}/{self._name}/{epoch:06d}/{seq:06d}{self._suffix}", data)
+        self._bucket.ensure(f"{self._prefix(job_id)}{epoch:06d}/{seq:06d}{self._suffix}", data)
 
-    def read(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
-        """All chunks that exist now, in order, from behind the position `after`."""
-        prefix = f"jobs/{job_id}/{self._name}/"
+    def read(self, job_id: str, after: tuple[int, int] | None = None, since: datetime | None = None) -> Iterator[Chunk]:
+        """All chunks that exist now, in order, from behind the position `after`; only those that were written at
+        `since` (by the store's clock) or later. Several are fetched at a time."""
+        return self._fetch(self._entries(job_id, after, since))
+
+    def tail(self, job_id: str, lines: int, since: datetime | None = None) -> list[Chunk]:
+        """The last chunks, as many as hold the last `lines` lines; the first is cut to begin with the first of them.
+        Nothing before them is fetched."""
+        found: deque[Chunk] = deque()
+        wanted = lines
+        for position, entry in reversed(self._entries(job_id, None, since)):
+            got = self._bucket.get(entry.key)
+            if got is None:
+                continue
+            data = got.value
+            # The newline at the very end ends the last line and begins none.
+            kept = data.removesuffix(b"\n") if not found else data
+            pieces = kept.split(b"\n")
+            if len(pieces) > wanted:
+                cut = b"\n".join(pieces[len(pieces) - wanted :]) + data[len(kept) :]
+                found.appendleft(Chunk(*position, cut))
+                break
+            found.appendleft(Chunk(*position, data))
+            wanted -= len(pieces) - 1
+        return list(found)
+
+    def _prefix(self, id: str) -> str:
+        return f"{self._root}/{id}/{self._name}/" if self._name else f"{self._root}/{id}/"
+
+    def _entries(
+        self, id: str, after: tuple[int, int] | None, since: datetime | None
+    ) -> list[tuple[tuple[int, int], Entry]]:
+        prefix = self._prefix(id)
+        found = []
         for entry in self._bucket.list(prefix):
-            epoch, _, name = entry.key[len(prefix) :].partition("/")
+            epoch, _, name = entry.key[len(prefix) :].rpartition("/")
             if not name.endswith(self._suffix):
                 continue
-            position = int(epoch), int(name[: -len(self._suffix)])
-            if after is not None and position <= after:
-                continue
-            found = self._bucket.get(entry.key)
-            if found is not None:
-                yield Chunk(*position, found.value)
+            position = int(epoch or 0), int(name[: -len(self._suffix)])
+            if (after is None or position > after) and (since is None or entry.modified >= since):
+                found.append((position, entry))
+        return sorted(found, key=lambda item: item[0])
+
+    def _fetch(self, entries: list[tuple[tuple[int, int], Entry]]) -> Iterator[Chunk]:
+        """In order, a bounded number ahead of the reader."""
+        waiting: deque[tuple[tuple[int, int], Future[bytes | None]]] = deque()
+        left = iter(entries)
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="everspot-chunks") as pool:
+            for position, entry in left:
+                waiting.append((position, pool.submit(self._get, entry.key)))
+                if len(waiting) < _READERS:
+                    continue
+                yield from self._next(waiting)
+            while waiting:
+                yield from self._next(waiting)
+
+    @staticmethod
+    def _next(waiting: "deque[tuple[tuple[int, int], Future[bytes | None]]]") -> Iterator[Chunk]:
+        position, future = waiting.popleft()
+        data = future.result()
+        if data is not None:
+            yield Chunk(*position, data)
+
+    def _get(self, key: str) -> bytes | None:
+        found = self._bucket.get(key)
+        return None if found is None else found.value

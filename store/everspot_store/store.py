@@ -36,6 +36,7 @@ from everspot_store.clock import SystemClock
 from everspot_store.datasets import Datasets
 from everspot_store.errors import BadDocument, JobExists, KeyTaken, StoreError
 from everspot_store.events import EventWriter, ordered
+from everspot_store.following import Following
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.memo import Memo
@@ -79,8 +80,10 @@ class Store:
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
         self._prices = Table(control, "ledger/prices", PricePoint, memo)
         self.datasets = Datasets(data, clock)
-        self._logs = Stream(data, "logs", ".log")
-        self._metrics = Stream(data, "metrics", ".jsonl")
+        self.logs = Stream(data, "logs", ".log")
+        self.metrics = Stream(data, "metrics", ".jsonl")
+        self.agent_logs = Stream(data, "", ".log", root="agents")
+        self.following = Following(Table(control, "follows", Request), clock)
         self._manifest: Manifest | None = None
 
     @classmethod
@@ -337,19 +340,19 @@ class Store:
 
     def append_log(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
         """Write chunk `seq` of the job's log in this epoch; idempotent."""
-        self._logs.append(job_id, epoch, seq, data)
+        self.logs.append(job_id, epoch, seq, data)
 
     def read_logs(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
         """Chunks of the log in order, from behind the position (epoch, seq) `after`; ends with what exists now."""
-        return self._logs.read(job_id, after)
+        return self.logs.read(job_id, after)
 
     def append_metrics(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
         """Write chunk `seq` of the job's metrics (JSON lines) in this epoch; idempotent."""
-        self._metrics.append(job_id, epoch, seq, data)
+        self.metrics.append(job_id, epoch, seq, data)
 
     def read_metrics(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
         """Chunks of the metrics in order, as `read_logs`."""
-        return self._metrics.read(job_id, after)
+        return self.metrics.read(job_id, after)
 
     def _root(self, model: type[Request]) -> Table[Request]:
         return Table(self.control, "", model)

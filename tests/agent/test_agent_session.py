@@ -18,7 +18,7 @@ from everspot_train.agent.endings import Ending
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.metadata import Identity
 from everspot_train.agent.process import LocalLauncher
-from everspot_train.agent.session import Session
+from everspot_train.agent.session import Session, renewal_of
 from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, Status, StopRequest
 
 CLOCK = ManualClock()
@@ -57,11 +57,12 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (session.run_dir.path / "output.log").write_bytes(b"x" * (6 << 20))
+    monkeypatch.setattr("everspot_train.agent.logs.CHUNK_BYTES", 1 << 20)
     append, views = store.append_log, []
 
     def slowly(job_id: str, epoch: int, seq: int, data: bytes) -> None:
         append(job_id, epoch, seq, data)
-        CLOCK.advance(timedelta(seconds=6))
+        CLOCK.advance(renewal_of(FAST))
         session.renew_if_due()  # as the agent's helper thread does
         views.append(session.lease_view())
 
@@ -77,16 +78,16 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
 def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: Session) -> None:
     session.run_dir.write(Status(phase=Phase.TRAINING, step=10))
     session.stalled(10, 75.0, restart=False)
-    CLOCK.advance(FAST.beat_every)
+    CLOCK.advance(renewal_of(FAST))
 
     assert session.renew_if_due()
-    assert session.record.progress.stalled_seconds == pytest.approx(75 + FAST.beat_every.total_seconds())
+    assert session.record.progress.stalled_seconds == pytest.approx(75 + renewal_of(FAST).total_seconds())
     session.ship()
     (told,) = [event for event in store.events("job-1") if event.kind is EventKind.STALLED]
     assert told.data == {"step": 10, "seconds": 75.0, "restarted": False}
 
     session.run_dir.write(Status(phase=Phase.TRAINING, step=11))
-    CLOCK.advance(FAST.beat_every)
+    CLOCK.advance(renewal_of(FAST))
     assert session.renew_if_due()
     assert session.record.progress.stalled_seconds is None
 
@@ -193,7 +194,7 @@ def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: Session
         path = session.run_dir.path_of(kind)
         path.unlink(missing_ok=True)
         path.mkdir()  # nothing can be put in its place
-    CLOCK.advance(FAST.beat_every)
+    CLOCK.advance(renewal_of(FAST))
 
     assert session.renew_if_due()
     session.ask_for_checkpoint(1)

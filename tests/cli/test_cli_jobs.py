@@ -263,6 +263,31 @@ def test_logs_go_on_over_attempts(past):
     assert len(lines) == 2 and '"epoch": 2' in lines[1]
 
 
+def test_the_last_lines_are_printed_over_pieces_that_end_anywhere(past):
+    for seq, data in enumerate((b"one\ntw", b"o\nthree\n", b"fo", b"ur\n")):
+        past.store.append_log("moved", 1, seq, data)
+    said = ["one", "two", "three", "four"]
+    for lines in range(1, 6):
+        assert past.run("logs", "moved", "--tail", str(lines)).out.splitlines() == said[-lines:]
+    assert past.run("logs", "moved", "--since", "1h").out.splitlines() == said
+    assert past.run("logs", "moved", "--since", "soon").code == 2
+    assert past.run("logs", "moved", "--tail", "0").code == 2
+
+
+def test_what_an_agent_had_to_say_is_printed_for_its_instance(past):
+    past.store.data.ensure("agents/i-spot1/000000.log", b"boot\n")
+    past.store.data.ensure("agents/i-spot1/000001.log", b"end\n")
+    assert past.run("logs", "--instance", "i-spot1").out == "boot\nend\n"
+    assert past.run("logs", "--instance", "i-none").code == 3
+    assert past.run("logs").code == past.run("logs", "moved", "--instance", "i-spot1").code == 2
+
+
+def test_following_leaves_no_wish_behind(past):
+    past.store.append_log("moved", 1, 0, b"first\n")
+    past.run("logs", "-f", "moved")
+    assert not past.store.following.stands("moved")
+
+
 def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):
     past.submit("slow", 9100)
     command = [sys.executable, "-m", "everspot_cli.main", "--store", past.url, "logs", "-f", "slow"]

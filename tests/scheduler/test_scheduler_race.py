@@ -232,9 +232,10 @@ def test_a_slow_scheduler_cannot_expire_an_owner_that_has_renewed(cluster: Clust
     for _ in range(4):
         scheduler.tick()
         agent.turn()
-    cluster.clock.advance(timedelta(seconds=16))
-    scheduler.tick()  # has not seen the last renewal for long yet
-    cluster.clock.advance(timedelta(seconds=16))
+    for _ in range(2):
+        cluster.clock.advance(timedelta(seconds=7.5))
+        scheduler.tick()  # has not seen the last renewal for long yet
+    cluster.clock.advance(timedelta(seconds=7.5))
     bucket.slept = False
     scheduler.tick()
     assert bucket.slept

@@ -1,18 +1,25 @@
 """`everspot logs`."""
 
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from everspot_core.documents import parse_duration
 from everspot_core.records import JobState
 
-from everspot_cli.commands.options import JobId, Json, session_of
-from everspot_cli.errors import Exit
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 
+if TYPE_CHECKING:
+    from everspot_store import Chunk
+
 POLL = timedelta(seconds=1)
+_ID = "The job's id, or the beginning of it if that is unique."
 
 
 def register(app: typer.Typer) -> None:
@@ -22,36 +29,83 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     context: typer.Context,
-    job_id: JobId,
+    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help=_ID)] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the job ends; exit code 5 if it failed.")
     ] = False,
+    tail: Annotated[int | None, typer.Option(min=1, help="Only the last so many lines.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Only the pieces that were written so lately, such as 10m.")
+    ] = None,
+    instance: Annotated[
+        str | None, typer.Option(metavar="ID", help="What the agent of this instance had to say, and not a job.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Print what a job has printed, over all its attempts and instances."""
+    """Print what a job has printed, over all its attempts and instances.
+
+    A running job's output comes in pieces, one a minute; while somebody follows, within seconds.
+    """
     session = session_of(context, json)
-    job = find_job(session, job_id).job_id
+    if (job_id is None) == (instance is None):
+        raise CliError("name a job, or an instance by --instance", Exit.USAGE)
+    age = _duration(since) if since is not None else None
+    if instance is not None:
+        if follow:
+            raise CliError("an instance's log is not followed: its agent writes a piece a minute", Exit.USAGE)
+        if _print(session, _chosen(session, instance, None, tail, age, agent=True)) is None:
+            raise CliError(f"no agent of an instance {instance} has written a log", Exit.NOT_FOUND)
+        return
+    assert job_id is not None  # noqa: S101 - one of the two is named
+    _job_log(session, find_job(session, job_id).job_id, follow, tail, age)
+
+
+def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: timedelta | None) -> None:
     after: tuple[int, int] | None = None
     told = False
-    while True:
-        # The state is read before the log: what a job wrote before it ended is then surely among what is read.
-        record = record_of(session, job)
-        state = record.state if record else JobState.PENDING
-        after = _print(session, job, after)
-        if not follow or state.final:
-            break
-        if after is None and not told and not session.json:
-            told = True
-            session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
-        session.clock.sleep(POLL)
+    try:
+        while True:
+            if follow:
+                _follow(session, job)
+            # The state is read before the log: what a job wrote before it ended is then surely among what is read.
+            record = record_of(session, job)
+            state = record.state if record else JobState.PENDING
+            after = _print(session, _chosen(session, job, after, tail, age)) or after
+            if not follow or state.final:
+                break
+            if after is None and not told and not session.json:
+                told = True
+                session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
+            session.clock.sleep(POLL)
+    finally:
+        if follow:
+            _end_following(session, job)
     if after is None and not session.json:
         session.errors.print(f"{job} has printed nothing yet ({state.value})", style="dim")
     if follow and state is not JobState.SUCCEEDED:
         raise typer.Exit(Exit.JOB_FAILED)
 
 
-def _print(session: Session, job: str, after: tuple[int, int] | None) -> tuple[int, int] | None:
-    for chunk in session.store.read_logs(job, after):
+def _chosen(
+    session: Session,
+    id: str,
+    after: tuple[int, int] | None,
+    tail: int | None,
+    age: timedelta | None,
+    *,
+    agent: bool = False,
+) -> "Iterable[Chunk]":
+    """The pieces that were asked for. The last lines count once: what comes later is printed as it comes."""
+    stream = session.store.agent_logs if agent else session.store.logs
+    since = session.now - age if age is not None else None
+    if tail is not None and after is None:
+        return stream.tail(id, tail, since)
+    return stream.read(id, after, since if after is None else None)
+
+
+def _print(session: Session, chunks: "Iterable[Chunk]") -> tuple[int, int] | None:
+    after = None
+    for chunk in chunks:
         if session.json:
             session.answer_line({"epoch": chunk.epoch, "seq": chunk.seq, "text": chunk.data.decode(errors="replace")})
         else:
@@ -60,3 +114,28 @@ def _print(session: Session, job: str, after: tuple[int, int] | None) -> tuple[i
             sys.stdout.flush()
         after = chunk.position
     return after
+
+
+def _follow(session: Session, job: str) -> None:
+    """Whoever may only read follows too, and hears of things within a minute."""
+    from everspot_store import StoreDenied
+
+    with suppress(StoreDenied):
+        session.store.following.renew(job)
+
+
+def _end_following(session: Session, job: str) -> None:
+    """Whoever may read but not delete leaves a wish behind that runs out by itself."""
+    from everspot_store import StoreError
+
+    with suppress(StoreError):
+        session.store.following.end(job)
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise CliError(f"--since: {error}", Exit.USAGE) from error
+    assert isinstance(value, timedelta)  # noqa: S101 - text is read as a duration, or refused
+    return value

@@ -26,6 +26,8 @@ from everspot_train.agent.watch import Watch
 
 LOOK_EVERY = timedelta(milliseconds=100)
 HELPER_EVERY = timedelta(milliseconds=250)
+POLL_BUSY = 5
+"""An agent that has a job looks for its orders that much more seldom: notices come by the metadata service too."""
 JOIN_PATIENCE = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class Agent:
         self._leaving: d.Leave | None = None
         self._retry_at = timedelta()
         self._poll = Schedule(manifest.limits.poll_every, clock)
+        self._poll_busy = Schedule(manifest.limits.poll_every * POLL_BUSY, clock)
 
     def shut_down(self, within: timedelta) -> None:
         """Stop the job, give it back, and end, all `within` this time. Safe to call from a signal handler."""
@@ -121,7 +124,7 @@ class Agent:
 
     def feeds(self) -> None:
         """Poll the assignment, write waiting events and logs."""
-        if self._poll.due():
+        if (self._poll if self._session is None else self._poll_busy).due():
             self._watch.poll_assignment()
         self._own_log.ship_if_due()
         session = self._session

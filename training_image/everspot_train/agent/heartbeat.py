@@ -58,7 +58,7 @@ class Heartbeat:
         self._detail = detail
         said = (state, job, notice, detail)
         now = self._clock.monotonic()
-        wait = MIN_SPACING if said != self._last_said else self._manifest.limits.beat_every
+        wait = MIN_SPACING if said != self._last_said else self._manifest.limits.beat_of(busy=job is not None)
         if self._last_at is not None and now - self._last_at < wait:
             return
         self._put(state, job, notice)

@@ -1,5 +1,8 @@
 """What the training process prints, on its way to the store. Metrics are sent by the trainer itself."""
 
+import ctypes
+import logging
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,49 +12,79 @@ from everspot_store import KeyTaken, Store, StoreError
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.threads import Schedule
 
-SPACING = timedelta(seconds=5)
-CHUNK_BYTES = 1024 * 1024
-"""Of one object. A program that prints faster than a chunk each time lags behind and is caught up with at its end."""
-FINAL_CHUNKS = 64
-MOST_CHUNKS = 10_000
+SPACING = timedelta(seconds=60)
+FOLLOWED_SPACING = timedelta(seconds=5)
+"""While somebody reads along."""
+LOOK_FOR_FOLLOWERS = timedelta(seconds=30)
+CHUNK_BYTES = 8 * 1024 * 1024
+"""Of one object. A program that prints faster gets an object as soon as it has filled one."""
+MOST_CHUNKS = 100_000
+KEPT_BYTES = 1024 * 1024
+"""Of what has been shipped, so much stays on the disk: the end of it is told when the program fails."""
+MOST_BACKLOG = 1024 * 1024 * 1024
+"""Of what has not been shipped, so much stays on the disk; what is older is left out, and the log says so."""
 OUTPUT = "output.log"
+_PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
+
+_log = logging.getLogger(__name__)
 
 
 class LogShipper:
     """Ships one ownership's output; its keys carry the epoch and are written once. Not thread-safe.
 
-    What was not shipped because the store failed is shipped the next time: the file on disk is the buffer.
+    What was not shipped because the store failed is shipped the next time: the file on disk is the buffer. What has
+    been shipped gives its room on the disk back, while the program goes on appending to the same file.
     """
 
-    def __init__(self, store: Store, job: JobKey, run_dir: Path, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, job: JobKey, run_dir: Path, clock: Clock, most_backlog: int = MOST_BACKLOG
+    ) -> None:
         self._store = store
         self._job = job
         self._output = run_dir / OUTPUT
         self._clock = clock
-        self._schedule = Schedule(SPACING, clock)
+        self._most_backlog = most_backlog
+        self._shipped_at = clock.monotonic()
+        self._followers = Schedule(LOOK_FOR_FOLLOWERS, clock)
+        self._followed = False
         self._offset = 0
+        self._punched = 0
         self._seq = 0
 
     def ship_if_due(self) -> None:
-        """One chunk, if the last one is long enough ago. Raises `StoreError`."""
-        if self._schedule.due():
-            self._ship_chunk()
+        """One piece, if the last one is long enough ago or a whole one waits. Raises `StoreError`."""
+        now, backlog = self._clock.monotonic(), self._size() - self._offset
+        if backlog > 0 and self._followers.due():
+            self._followed = self._store.following.stands(self._job.job_id)
+        spacing = FOLLOWED_SPACING if self._followed else SPACING
+        if backlog < CHUNK_BYTES and now - self._shipped_at < spacing:
+            return
+        self._shipped_at = now
+        self._leave_out(backlog)
+        self._ship_chunk()
 
     def ship_rest(self) -> None:
-        """All that is left, up to a bound. Raises `StoreError`."""
-        for _ in range(FINAL_CHUNKS):
-            if not self._ship_chunk():
-                break
+        """All that is left. Raises `StoreError`."""
+        end = self._size()
+        self._leave_out(end - self._offset)
+        while self._offset < end and self._ship_chunk():
+            continue
 
     def tail(self, limit: int) -> str:
         """The last `limit` bytes of the output, as text."""
         try:
             with self._output.open("rb") as file:
                 size = file.seek(0, 2)
-                file.seek(max(0, size - limit))
-                return file.read().decode(errors="replace")
+                file.seek(max(0, size - limit, self._punched))
+                return file.read(limit).decode(errors="replace")
         except FileNotFoundError:
             return ""
+
+    def _size(self) -> int:
+        try:
+            return self._output.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _ship_chunk(self) -> bool:
         try:
@@ -64,7 +97,34 @@ class LogShipper:
             return False
         self._append(data)
         self._offset += len(data)
+        self._give_back(self._offset - KEPT_BYTES)
         return True
+
+    def _leave_out(self, backlog: int) -> None:
+        """Leave out the oldest of what waits, if it is more than the disk shall hold. Raises `StoreError`."""
+        excess = backlog - self._most_backlog
+        if excess <= 0:
+            return
+        _log.error("job %s, epoch %d: %d bytes of output are left out of the log", *self._job, excess)
+        self._append(f"\n[everspot: {excess} bytes of output are left out here: too much for the disk]\n".encode())
+        self._offset += excess
+        self._give_back(self._offset)
+
+    def _give_back(self, end: int) -> None:
+        """Free the file's blocks up to `end`. The program's own descriptor appends, so that nothing of it moves."""
+        if end - self._punched < KEPT_BYTES:
+            return
+        try:
+            handle = os.open(self._output, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            mode, start, length = _PUNCH_HOLE | _KEEP_SIZE, self._punched, end - self._punched
+            if libc.fallocate(handle, mode, ctypes.c_int64(start), ctypes.c_int64(length)) == 0:
+                self._punched = end
+        finally:
+            os.close(handle)
 
     def _append(self, data: bytes) -> None:
         """Write behind what an earlier agent of this ownership wrote."""

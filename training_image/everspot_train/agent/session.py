@@ -44,10 +44,19 @@ TAIL_BYTES = 8000
 OUTPUT_TIME = timedelta(minutes=30)
 """How long the outputs of a job that has ended may take to be kept."""
 CANCEL_TIME = timedelta(seconds=30)
+RENEWED_AFTER = 0.6
+"""Of the lease's length."""
+RENEW_AGAIN = timedelta(seconds=5)
+"""After a renewal that failed. No object is rewritten more often."""
 RELEASE_TIME = timedelta(seconds=2)
 """Before a deadline: for the ending's events and the release itself."""
 SILENCE = timedelta(minutes=1)
 """A program that has not spoken for so long is taken for one that does not use the trainer library."""
+
+
+def renewal_of(limits: Limits) -> timedelta:
+    """How often a lease is renewed: each renewal costs a request, and what is left of the lease is for trying again."""
+    return max(limits.beat_every, limits.lease_ttl * RENEWED_AFTER)
 
 
 class Session:
@@ -78,7 +87,7 @@ class Session:
         self._logs = LogShipper(store, self.key, run_dir, clock)
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
-        self._renewal = Schedule(limits.beat_every, clock)
+        self._renewal = Schedule(renewal_of(limits), clock)
         self._renewal.due()  # taking the job up was the first beat
         self._concluding = False
         self._releasing = False
@@ -158,7 +167,11 @@ class Session:
             if self._over or self._releasing or self.lease_view() is LeaseView.LOST or not self._renewal.due():
                 return False
             reclaimed = self._lease.reclaimed
-            held = self._lease.renew(self._progress())
+            try:
+                held = self._lease.renew(self._progress())
+            except StoreError:
+                self._renewal.again_in(RENEW_AGAIN)
+                raise
             self._lost = not held
             self._valid_until = self._lease.valid_until if held else timedelta()
             self._hand_over(LeaseFile(valid_until=self._valid_until.total_seconds(), lost=self._lost))

@@ -55,6 +55,11 @@ class Schedule:
         self._clock = clock
         self._next: timedelta | None = None
 
+    def again_in(self, wait: timedelta) -> None:
+        """What was due has failed, and is due again after `wait`, if that is sooner."""
+        soon = self._clock.monotonic() + wait
+        self._next = min(self._next, soon) if self._next is not None else soon
+
     def due(self) -> bool:
         """Whether it is time; if so, the next time is one period from now."""
         now = self._clock.monotonic()

@@ -17,7 +17,7 @@ from everspot_train.rundir import RunContext, RunDir, Status
 log = logging.getLogger("everspot.trainer")
 
 _STATUS_EVERY = timedelta(seconds=0.5)
-_CHUNK_EVERY = timedelta(seconds=5)
+_CHUNK_EVERY = timedelta(minutes=5)  # the newest are in the status, and the agent tells them with each renewal
 _RATE_WINDOW = timedelta(seconds=15)
 _MAX_LINES = 10_000
 _MAX_CHUNKS = 100_000
@@ -54,7 +54,8 @@ class Reporter:
             self._mark(now, step)
             self.log(step, metrics)
             self._write()
-        if now - self._chunked >= _CHUNK_EVERY and (self._flight is None or self._flight.done()):
+        full = len(self._lines) >= _MAX_LINES // 2
+        if (full or now - self._chunked >= _CHUNK_EVERY) and (self._flight is None or self._flight.done()):
             self._chunked = now
             self._flight = self._pool.submit(self._send)
 

@@ -1,0 +1,51 @@
+"""Who reads along: a wish that the reader renews and the agent looks for, so that logs come sooner while it stands."""
+
+import threading
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.records import Request
+
+from everspot_store.table import Table
+
+RENEW_EVERY = timedelta(seconds=30)
+"""How often a reader says that it still reads."""
+STANDS_FOR = timedelta(seconds=90)
+"""A wish that was not renewed for so long, by the agent's own clock, is over."""
+
+
+class Following:
+    """The wishes at `follows/{job}.json`, from either side. Thread-safe."""
+
+    def __init__(self, table: Table[Request], clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[str, timedelta]] = {}
+        self._renewed: dict[str, timedelta] = {}
+
+    def renew(self, job_id: str, by: str = "") -> None:
+        """Say that somebody reads along, if that was not said lately. Cheap: most calls write nothing."""
+        now = self._clock.monotonic()
+        with self._lock:
+            last = self._renewed.get(job_id)
+            if last is not None and now - last < RENEW_EVERY:
+                return
+            self._renewed[job_id] = now
+        self._table.put(job_id, Request(at=self._clock.now(), by=by))
+
+    def end(self, job_id: str) -> None:
+        """Nobody reads along any more, as far as this reader knows."""
+        self._table.delete(job_id)
+
+    def stands(self, job_id: str) -> bool:
+        """Whether somebody reads along: the wish was renewed within `STANDS_FOR`, by this clock. One read."""
+        found, now = self._table.get(job_id), self._clock.monotonic()
+        with self._lock:
+            if found is None:
+                self._seen.pop(job_id, None)
+                return False
+            known = self._seen.get(job_id)
+            if known is None or known[0] != found.etag:
+                known = self._seen[job_id] = (found.etag, now)
+            return now - known[1] < STANDS_FOR

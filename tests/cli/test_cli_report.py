@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from everspot_cli.report.colours import fill, warning
 from everspot_cli.report.terminal import money
 from everspot_core.records import LaunchRecord, Market, Reason
 
@@ -186,7 +187,7 @@ def test_what_was_free_is_told_beside_the_saving_it_swells(world):
     assert (report["cost_usd"], report["free_usd"]) == (0, 0.02)
     assert report["savings_percent"] == 100
     assert report["savings_percent_if_billed"] == pytest.approx(100 * (1 - 0.04 / LISTED["c6i.large"]), abs=0.01)
-    assert "52.9 % saved were it billed" in world.run("report", "--as-of", AS_OF).out
+    assert "not billed; 100.0 % saved with it" in world.run("report", "--as-of", AS_OF).out
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -256,13 +257,55 @@ def test_the_page_asks_nothing_of_the_network_and_draws_everything(past, tmp_pat
     assert (parser.asked, parser.open) == ([], [])
     assert "url(" not in page and "@import" not in page and "http" not in page.replace("http-equiv", "")
     assert "prefers-color-scheme: dark" in page
-    drawing = page[page.index("<svg") : page.index("</svg>")]
+    drawing = page[page.rindex("<svg") : page.rindex("</svg>")]
     for iid in ("i-base", "i-brain", "i-spot1", "i-spot2", "i-spot3"):
         assert iid in drawing
     marks = {name: len(re.findall(f'class="{name}"', drawing)) for name in ("notice", "lost", "taken", "done")}
     assert marks == {"notice": 1, "lost": 1, "taken": 1, "done": 2}
     assert drawing.count('class="checkpoint"') == 3
     assert "step 2000 (notice)" in drawing
+
+
+def test_each_job_has_one_row_of_its_whole_path(past, tmp_path):
+    path = tmp_path / "report.html"
+    past.run("report", "--as-of", AS_OF, "--html", str(path))
+    page = path.read_text()
+    drawing = page[page.index("Each job") : page.index("Timeline of the instances")]
+    assert [drawing.count(f'class="name" x="4" y="{y}">') for y in ("48.0", "78.0", "108.0")] == [1, 1, 0]
+    # moved: three attempts, a notice and a loss; what was lost of both; steady: one attempt.
+    assert drawing.count("<title>attempt ") == 4
+    assert "attempt 3 on i-spot3 (c6i.large in us-east-1a, spot)" in drawing
+    assert drawing.count('class="wasted"') == 2
+    assert "40 steps redone" in drawing
+    assert drawing.count("<title>SUCCEEDED") == 2
+    assert "3 attempts, 2 interruptions" in drawing
+
+
+def test_what_each_team_and_tag_cost_adds_up_to_the_jobs(past):
+    report = report_of(past)
+    for rows in report["cost_by_tag"].values():
+        assert sum(row["cost_usd"] for row in rows) == pytest.approx(report["jobs_cost_usd"], abs=1e-5)
+        assert sum(row["jobs"] for row in rows) == len(report["jobs"])
+    assert list(report["cost_by_tag"]) == ["Team"]
+    assert "Cost by Team" in past.run("report", "--as-of", AS_OF).out
+
+
+def test_hours_without_a_price_are_said_and_never_count_as_nothing(world):
+    world.launch("i-spot1", 0)
+    launch = world.store.launches.scan()["i-spot1"].value
+    odd = launch.model_copy(update={"instance_id": "i-odd", "instance_type": "odd.huge"})
+    world.store.launches.create("i-odd", odd)
+    answer = world.run("report", "--as-of", AS_OF)
+    assert report_of(world)["unpriced_hours"] == 3
+    assert "≥ $" in answer.out
+    assert "3 h have no price" in answer.out
+    assert "every sum is less than what will be billed" in answer.out
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 48, 49])
+def test_colours_come_again_only_where_the_legend_says_so(count):
+    shown = [fill(index) for index in range(count)]
+    assert (len(set(shown)) < count) == bool(warning(count))
 
 
 def test_names_of_users_cannot_break_the_page(past, tmp_path):

@@ -206,6 +206,8 @@ def test_the_picture_is_of_the_kind_that_its_name_says(world, files, tmp_path, s
             "done: 6 h",
         )
         assert [word for word in words if f"<!-- {word} -->" not in content.decode()] == []
+        # What each policy came to stands behind its row.
+        assert content.decode().count(" % saved") == 4
 
 
 def test_without_matplotlib_it_is_told_how_to_install_it_before_anything_is_run(files, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import matplotlib
-from everspot_core.simulate import Mode, Setting, Step
+from everspot_core.simulate import Mode, Setting, Step, outcome
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,8 +25,10 @@ T = TypeVar("T")
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE = "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7"
 HELD = {Mode.IDLE: "#DDDDDD", Mode.SPOT: BLUE, Mode.ON_DEMAND: ORANGE}
 CHANGING = "black"
-LINES = ((BLUE, "-"), (ORANGE, "-"), (GREEN, "-"), (PURPLE, "-"), (BLUE, "-."), (ORANGE, "-."), (GREEN, "-."))
-"""Of the policies' progress."""
+LINES = tuple(
+    (colour, style) for style in ("-", ":") for colour in (BLUE, ORANGE, GREEN, PURPLE, SKY, "#8C564B", "grey")
+)
+"""Of the policies' progress: a colour for each, and the same again, dotted, only behind the seventh."""
 
 BAR = 0.8
 """Height of a bar, of its row."""
@@ -175,9 +177,19 @@ def _held(axes: Axes, scene: _Scene) -> None:
         standing = [(s.tick * scene.tick, (s.seconds - s.progress) / 3600) for s in run if s.mode is not Mode.IDLE]
         axes.broken_barh([span for span in standing if span[1] > 0], place, color=CHANGING, linewidth=0)
     _name_rows(axes, [name for name, _ in scene.runs])
+    if len(scene.runs) <= MOST_NAMES:
+        for row, (_, run) in enumerate(scene.runs):
+            axes.text(1.005, row, _came_to(scene, run), transform=axes.get_yaxis_transform(), va="center", fontsize=8)
     axes.set_ylabel("held")
     handles = [Patch(color=colour, label=mode.value) for mode, colour in HELD.items()]
     _legend_above(axes, [*handles, Patch(color=CHANGING, label="changeover")])
+
+
+def _came_to(scene: _Scene, run: list[Step]) -> str:
+    """What a run cost, and what of the job's cost on one undisturbed on-demand instance that saved."""
+    found = outcome(run, scene.setting, scene.case.capacity)
+    cost = f"${found.cost:,.2f}" if scene.case.capacity.prices else f"{found.cost:.1f} spot h"
+    return f"{100 * found.saving:.0f} % saved\n{cost}"
 
 
 def _progress(axes: Axes, scene: _Scene) -> None:

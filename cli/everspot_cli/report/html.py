@@ -1,12 +1,15 @@
 """The report as one page that asks nothing of the network: figures, the timeline, tables, definitions."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from typing import Any
 
+from everspot_cli.report.cards import cards
 from everspot_cli.report.gather import Material
-from everspot_cli.report.terminal import clock, money, percent, resumed_on, waived, where_prices_come_from
+from everspot_cli.report.paths import draw_paths
+from everspot_cli.report.terminal import at_least, clock, money, percent, resumed_on, waived, where_prices_come_from
 from everspot_cli.report.timeline import draw, legend
 from everspot_cli.tables import duration
 
@@ -20,9 +23,11 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
     sections = [
         f"<h1>{escape(name)}</h1>",
         f'<p class="sub">Everspot report · as of {escape(report["as_of"][:19].replace("T", " "))} UTC{market}</p>',
-        _cards(report),
-        f'<h2>Timeline</h2><div class="scroll">{draw(material, only)}</div>{legend(material, only)}',
+        cards(report),
         _section("Jobs", _jobs(report)),
+        *(_section(f"Cost by {key}", _share(key, rows)) for key, rows in report["cost_by_tag"].items()),
+        _section("Each job's path", paths) if (paths := draw_paths(material, only)) else "",
+        f'<h2>Timeline of the instances</h2><div class="scroll">{draw(material, only)}</div>{legend(material, only)}',
         _section("Interruptions", _interruptions(report)) if report["interruptions"] else "",
         _section("Where the hours went", _usage(report)),
         _section("Instances", _instances(report)) if report["instances"] else "",
@@ -39,81 +44,34 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
     )
 
 
-def _card(value: str, label: str, small: str = "", tone: str = "") -> str:
-    note = f"<small>{escape(small)}</small>" if small else ""
-    return f'<div class="card"><span>{escape(label)}</span><b class="{tone}">{escape(value)}</b>{note}</div>'
-
-
-def _cards(report: dict[str, Any]) -> str:
-    waits, accuracy = report["notice_to_durable_seconds"], report["accuracy"]
-    saved = report["savings_percent"]
-    done = sum(job["state"] == "SUCCEEDED" for job in report["jobs"])
-    redone, silent = report["steps_redone_after_notice"], report["steps_redone_total"]
-    whole, free = report["scope"] == "cluster", report["free_usd"] > 0
-    cards = [
-        _card(
-            money(report["cost_usd"]),
-            "cost",
-            f"jobs {money(report['jobs_cost_usd'])}, boot and idling {money(report['idle_and_boot_cost_usd'])}"
-            if whole
-            else "the seconds that it held instances",
-        ),
-        _card(
-            money(report["on_demand_cost_usd"]),
-            "the same fleet and work on-demand" if whole else "the same useful work on-demand",
-            f"jobs {money(report['jobs_on_demand_cost_usd'])}, boot and idling "
-            f"{money(report['idle_and_boot_on_demand_cost_usd'])}; no interruptions"
-            if whole
-            else "list prices, no interruptions",
-        ),
-        _card(
-            percent(saved),
-            "saved",
-            "; ".join(
-                part
-                for part in (
-                    f"jobs alone {percent(report['jobs_savings_percent'])}" if whole else "",
-                    f"{percent(report['savings_percent_if_billed'])} had free spot been billed" if free else "",
-                )
-                if part
-            ),
-            "good" if (saved or 0) >= 0 else "bad",
-        ),
-        _card(f"{done} of {len(report['jobs'])}", "jobs succeeded"),
-        _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
-        _card(str(redone), "steps redone after notices", f"{silent} in total", "good" if redone == 0 else "bad"),
-    ]
-    if waits:
-        cards.append(
-            _card(
-                f"{max(waits):.1f} s",
-                "notice to durable, longest",
-                f"over {len(waits)} notice{'s' if len(waits) > 1 else ''}",
-            )
-        )
-    if accuracy is not None:
-        cards.append(_card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
-    return f'<div class="cards">{"".join(cards)}</div>'
-
-
 def _section(title: str, body: str) -> str:
     return f'<h2>{escape(title)}</h2><div class="scroll">{body}</div>'
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    def cells(tag: str, values: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{' class=l' if index < left else ''}>{escape(value)}</{tag}>" for index, value in enumerate(values)
-        )
+    """A table whose first `left` columns are text. The first one stays in sight where the page is narrow, and a state
+    has its colour."""
+    head = "".join(f"<th{' class=l' if index < left else ''}>{escape(name)}</th>" for index, name in enumerate(columns))
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"
+    def cell(index: int, value: str) -> str:
+        kinds = [*(["l"] if index < left else []), *([_TONE[value]] if columns[index] in _COLOURED else [])]
+        classes = f' class="{" ".join(kinds)}"' if kinds else ""
+        if index == 0:
+            return f"<th scope=row{classes}>{escape(value)}</th>"
+        return f"<td{classes}>{escape(value)}</td>"
+
+    body = "".join(f"<tr>{''.join(cell(n, value) for n, value in enumerate(row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+_COLOURED = ("state", "deadline")
+_TONE = defaultdict(lambda: "run", SUCCEEDED="good", FAILED="bad", CANCELLED="soft", met="good", missed="bad")
+_TONE["—"] = "soft"
 _DEADLINE = {True: "met", False: "missed", None: "open"}
 
 
 def _jobs(report: dict[str, Any]) -> str:
+    """Money stands right behind the name: the rest may be out of sight where the page is narrow."""
     rows = []
     for job in report["jobs"]:
         accuracy = f"{100 * job['accuracy']:.2f} %" if job["accuracy"] is not None else "—"
@@ -121,23 +79,39 @@ def _jobs(report: dict[str, Any]) -> str:
             [
                 job["job_id"],
                 job["state"],
-                job["priority"],
                 _DEADLINE[job["deadline_met"]] if job["deadline_at"] and job["state"] != "CANCELLED" else "—",
+                money(job["cost_usd"]),
+                money(job["on_demand_cost_usd"]),
+                percent(job["savings_percent"]),
                 duration(job["total_duration_seconds"]),
                 duration(job["job_duration_seconds"]),
                 f"{job['spot_hours']:.3f} / {job['on_demand_hours']:.3f}",
                 str(job["interruptions"]),
                 duration(job["lost_seconds"]),
                 str(job["steps_redone"]),
-                money(job["cost_usd"]),
-                money(job["on_demand_cost_usd"]),
-                percent(job["savings_percent"]),
                 accuracy,
+                job["priority"],
             ]
         )
-    names = ("job", "state", "priority", "deadline", "total duration", "job duration", "spot / on-demand h",
-             "interrupted", "time lost", "redone", "cost", "on-demand", "saved", "accuracy")  # fmt: skip
-    return _table(names, rows, 4)
+    names = ("job", "state", "deadline", "cost", "on-demand", "saved", "total duration", "job duration",
+             "spot / on-demand h", "interrupted", "time lost", "redone", "accuracy", "priority")  # fmt: skip
+    return _table(names, rows, 3)
+
+
+def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
+    told = [
+        [
+            row["value"],
+            money(row["cost_usd"]),
+            money(row["on_demand_cost_usd"]),
+            percent(row["savings_percent"]),
+            str(row["jobs"]),
+            f"{row['spot_hours']:.3f} / {row['on_demand_hours']:.3f}",
+            duration(row["lost_seconds"]),
+        ]
+        for row in rows
+    ]
+    return _table((key, "cost", "on-demand", "saved", "jobs", "spot / on-demand h", "time lost"), told, 1)
 
 
 def _interruptions(report: dict[str, Any]) -> str:
@@ -200,7 +174,8 @@ def _definitions(report: dict[str, Any]) -> str:
 
 
 def _footer(report: dict[str, Any]) -> str:
-    lines = [f"Of the saving, free: {free}."] if (free := waived(report)) else []
+    lines = [f"Beside the saving, free: {free}."] if (free := waived(report)) else []
+    lines += [at_least(report)] if report["unpriced_hours"] else []
     lines.append(f"Not in these figures: {', '.join(report['left_out'])}.")
     lines += where_prices_come_from(report)
     return "<footer>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</footer>"

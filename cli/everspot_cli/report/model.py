@@ -9,10 +9,11 @@ from typing import Any
 from everspot_core.attempts import Interruption
 from everspot_core.catalogue import region_of
 from everspot_core.cost import JobBill, Usage, savings_percent
-from everspot_core.prices import HOUR, rounded, total
+from everspot_core.prices import HOUR, Basis, rounded, total
 from everspot_core.records import JobRecord, JobState, Market, Role
 
 from everspot_cli.report.gather import Material
+from everspot_cli.report.shares import shares
 from everspot_cli.views import last_word
 
 ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
@@ -45,7 +46,9 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "time_scale": material.time_scale,
         **_money(usages),
         **_hours(usages),
+        "unpriced_hours": _unpriced(usages),
         "jobs": jobs,
+        "cost_by_tag": shares(jobs),
         "interruptions": sorted(strokes, key=lambda s: s["at"]),
         "steps_redone_after_notice": sum(s["steps_redone"] or 0 for s in strokes if s["with_notice"]),
         "steps_redone_total": sum(s["steps_redone"] or 0 for s in strokes),
@@ -106,6 +109,12 @@ def _hours(usages: Sequence[Usage]) -> dict[str, float]:
         return round(float(total(u.seconds for u in usages if u.launch.market is market) / HOUR), 4)
 
     return {"spot_hours": hours(Market.SPOT), "on_demand_hours": hours(Market.ON_DEMAND)}
+
+
+def _unpriced(usages: Sequence[Usage]) -> float:
+    """Hours of which no price is known: they are in no sum, so every sum is a lower bound then."""
+    cut = (stretch for usage in usages for stretch in usage.paid if stretch.basis is Basis.NONE)
+    return round(float(total(stretch.seconds for stretch in cut) / HOUR), 4)
 
 
 def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:

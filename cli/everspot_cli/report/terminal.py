@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, word
 
 
@@ -42,6 +43,9 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
     parts: list[RenderableType] = [_head(report), Text(), _jobs(report, width)]
     if report["interruptions"]:
         parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
+    for key, rows in report["cost_by_tag"].items():
+        if len(rows) > 1 or rows[0]["value"] != UNTAGGED:
+            parts += [Text(f"\nCost by {key}", style="bold"), _shares(key, rows)]
     parts += [Text("\nWhere the hours went", style="bold"), _usage(report), Text(), _small_print(report)]
     return Group(*parts)
 
@@ -56,20 +60,21 @@ def _head(report: dict[str, Any]) -> RenderableType:
         f"{money(report['jobs_on_demand_cost_usd'])} jobs, {money(report['idle_and_boot_on_demand_cost_usd'])} "
         "boot and idling"
     )
-    saved = Text(percent(report["savings_percent"]), style="bold green" if report["savings_usd"] >= 0 else "bold red")
+    plan = report["savings_percent_if_billed"]
+    saved = Text(percent(plan), style="bold green" if (plan or 0) >= 0 else "bold red")
     alone = f"; jobs alone {percent(report['jobs_savings_percent'])}" if whole else ""
-    saved.append(f"  {money(report['savings_usd'])}{alone}", style="")
+    saved.append(f"  {money(report['savings_usd'] - report['free_usd'])}{alone}", style="")
     same, scale = "fleet and useful work" if whole else "useful work", report["time_scale"]
     return facts(
         [
             ("report of", f"cluster {report['cluster']}" if whole else report["scope"]),
             ("as of", f"{report['as_of'][:19].replace('T', ' ')} UTC"),
-            ("cost", Text(money(report["cost_usd"]), style="bold")),
+            ("cost", _cost(report)),
             ("  made of", rest if whole else None),
             ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {same}, never interrupted"),
             ("  made of", listed if whole else None),
             ("saved", saved),
-            ("  of it free", waived(report)),
+            ("  free beside it", waived(report)),
             ("interruptions", f"{len(report['interruptions'])}"),
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
                              f"{report['steps_redone_total']} in total"),
@@ -81,13 +86,28 @@ def _head(report: dict[str, Any]) -> RenderableType:
     )  # fmt: skip
 
 
+def _cost(report: dict[str, Any]) -> Text:
+    if report["unpriced_hours"]:
+        return Text(f"≥ {money(report['cost_usd'])}  {report['unpriced_hours']:g} h have no price", style="bold red")
+    return Text(money(report["cost_usd"]), style="bold")
+
+
 def waived(report: dict[str, Any]) -> str | None:
-    """What of the saving comes from spot that is not billed, which nobody should count on."""
+    """What was saved beside the headline, by spot that is not billed: nobody should count on it."""
     if not report["free_usd"]:
         return None
     return (
-        f"{money(report['free_usd'])}: spot taken within its first hour; "
-        f"{percent(report['savings_percent_if_billed'])} saved were it billed"
+        f"{money(report['free_usd'])}: spot taken within its first hour, not billed; "
+        f"{percent(report['savings_percent'])} saved with it"
+    )
+
+
+def at_least(report: dict[str, Any]) -> str:
+    """What a sum without all its prices is worth."""
+    hours = report["unpriced_hours"]
+    return (
+        f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
+        "`everspot prices refresh` reads the cloud's price lists; a type that they lack is declared with its price."
     )
 
 
@@ -133,12 +153,12 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
     )  # fmt: skip
     for stroke in report["interruptions"]:
         durable = stroke["notice_to_durable_seconds"]
-        left, resumed = stroke["instance_id"] or "—", resumed_on(report, stroke)
+        left, went_on = stroke["instance_id"] or "—", resumed_on(report, stroke)
         table.add_row(
             clock(stroke["at"], report),
             stroke["job_id"],
             stroke["kind"],
-            *([left, resumed] if wide else [f"{left}\n→ {resumed}"]),
+            *([left, went_on] if wide else [f"{left}\n→ {went_on}"]),
             "—" if durable is None else f"{durable:.1f} s",
             duration(stroke["changeover_seconds"]),
             "—" if stroke["steps_redone"] is None else str(stroke["steps_redone"]),
@@ -151,6 +171,20 @@ def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
     over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))
+
+
+def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
+    table = sheet((key.upper(), "JOBS", "LOST", "COST", "ON-DEMAND", "SAVED"), left=1, fold=(key.upper(),))
+    for row in rows:
+        table.add_row(
+            row["value"],
+            str(row["jobs"]),
+            duration(row["lost_seconds"]),
+            money(row["cost_usd"]),
+            money(row["on_demand_cost_usd"]),
+            percent(row["savings_percent"]),
+        )
+    return table
 
 
 def _usage(report: dict[str, Any]) -> Table:
@@ -171,6 +205,7 @@ def _usage(report: dict[str, Any]) -> Table:
 
 def _small_print(report: dict[str, Any]) -> Text:
     lines = [f"Not in these figures: {', '.join(report['left_out'])}.", *where_prices_come_from(report)]
+    lines += [at_least(report)] if report["unpriced_hours"] else []
     return Text("\n".join(lines), style="dim")
 
 

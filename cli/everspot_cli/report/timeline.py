@@ -8,12 +8,12 @@ from html import escape
 from everspot_core.cost import InstanceBill, Usage
 from everspot_core.records import Event, EventKind, Role
 
+from everspot_cli.report.colours import DISTINCT, fill, swatch, warning
 from everspot_cli.report.gather import Material
 from everspot_cli.tables import duration
 
 LABEL, WIDTH, RIGHT = 272, 1180, 28  # units of the drawing
 ROW, BAR, TOP = 30, 16, 34
-COLOURS = 8
 ROWS = 200  # a taller picture shows nothing any more
 _STEPS = [timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)] + [
     timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)
@@ -26,6 +26,11 @@ class Axis:
 
     start: datetime
     end: datetime
+
+    @classmethod
+    def over(cls, start: datetime, end: datetime) -> "Axis":
+        """From one moment to another, a minute at the least."""
+        return cls(start, max(end, start + timedelta(minutes=1)))
 
     def x(self, moment: datetime) -> float:
         """Where a moment lies, kept inside the drawing."""
@@ -51,12 +56,12 @@ def draw(material: Material, only: str | None = None) -> str:
                                             i.launch.launched_at))  # fmt: skip
     start = min(i.launch.launched_at for i in ordered)
     end = max(i.end for i in ordered)
-    axis = Axis(start, max(end, start + timedelta(minutes=1)))
-    colour = {job: index % COLOURS for index, job in enumerate(material.submissions)}
+    axis = Axis.over(start, end)
+    colour = {job: index for index, job in enumerate(material.submissions)}
     height = TOP + ROW * len(ordered) + 8
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Timeline of instances and jobs">',
-        *_grid(axis, height),
+        *grid(axis, height),
     ]
     pool = None
     for index, instance in enumerate(ordered):
@@ -76,7 +81,7 @@ def draw(material: Material, only: str | None = None) -> str:
 def legend(material: Material, only: str | None = None) -> str:
     """What the colours and marks mean."""
     jobs = [
-        f'<span><i class="swatch j{index % COLOURS}"></i>{escape(job)}</span>'
+        f"<span><i {swatch(index)}></i>{escape(job)}</span>"
         for index, job in enumerate(material.submissions)
         if only is None or job == only
     ]
@@ -88,10 +93,12 @@ def legend(material: Material, only: str | None = None) -> str:
         '<span><b class="m-taken">■</b> taken by the cloud</span>',
         '<span><b class="m-done">●</b> finished</span>',
     ]
-    return f'<p class="legend">{"".join([*jobs, *marks])}</p>'
+    few = jobs if len(jobs) <= DISTINCT else [f"<span>{escape(warning(len(jobs)))}</span>"]
+    return f'<p class="legend">{"".join([*few, *marks])}</p>'
 
 
-def _grid(axis: Axis, height: int) -> Iterable[str]:
+def grid(axis: Axis, height: int) -> Iterable[str]:
+    """Lines at round moments, and when that is."""
     long = axis.end - axis.start > timedelta(days=1)
     for tick in axis.ticks():
         x = axis.x(tick)
@@ -129,12 +136,12 @@ def _bar(axis: Axis, usage: Usage, instance: InstanceBill, top: int, colour: dic
     start, end = usage.paid[0].start, min(usage.paid[-1].end, instance.end)
     x, width = axis.x(start), max(axis.x(end) - axis.x(start), 0.6)
     shown = usage.job_id is not None and only in (None, usage.job_id)
-    kind = f"j{colour[usage.job_id]}" if shown and usage.job_id is not None else "idle"
-    height = BAR if shown else 6
+    kind = fill(colour[usage.job_id]) if shown and usage.job_id is not None else 'class="idle"'
+    height = BAR  # idle money is as large as it is
     what = usage.job_id or "boot and idling"
     title = f"{what}: {start:%H:%M:%S} to {end:%H:%M:%S}, {duration(float(usage.seconds))}, ${float(usage.cost):.5f}"
     return (
-        f'<rect class="{kind}" x="{x}" y="{top + (ROW - height) / 2}" width="{width:.1f}" height="{height}" rx="2">'
+        f'<rect {kind} x="{x}" y="{top + (ROW - height) / 2}" width="{width:.1f}" height="{height}" rx="2">'
         f"<title>{escape(title)}</title></rect>"
     )
 

@@ -1,0 +1,81 @@
+"""The figures at the head of the page: money first, and the saving that one may plan with."""
+
+from html import escape
+from typing import Any
+
+from everspot_cli.report.terminal import money, percent
+from everspot_cli.tables import duration
+
+
+def cards(report: dict[str, Any]) -> str:
+    """All of them, as HTML."""
+    found = [_cost(report), _listed(report), _saved(report), *_idle(report), *_outcome(report)]
+    return f'<div class="cards">{"".join(found)}</div>'
+
+
+def _card(value: str, label: str, small: str = "", tone: str = "") -> str:
+    note = f"<small>{escape(small)}</small>" if small else ""
+    return f'<div class="card"><span>{escape(label)}</span><b class="{tone}">{escape(value)}</b>{note}</div>'
+
+
+def _cost(report: dict[str, Any]) -> str:
+    unpriced = report["unpriced_hours"]
+    parts = (
+        f"jobs {money(report['jobs_cost_usd'])}, boot and idling {money(report['idle_and_boot_cost_usd'])}"
+        if report["scope"] == "cluster"
+        else "the seconds that it held instances"
+    )
+    if unpriced:
+        return _card(f"≥ {money(report['cost_usd'])}", "cost", f"{parts}; {unpriced:g} h have no price", "bad")
+    return _card(money(report["cost_usd"]), "cost", parts)
+
+
+def _listed(report: dict[str, Any]) -> str:
+    if report["scope"] != "cluster":
+        return _card(money(report["on_demand_cost_usd"]), "the same useful work on-demand", "never interrupted")
+    return _card(
+        money(report["on_demand_cost_usd"]),
+        "the same fleet and work on-demand",
+        f"jobs {money(report['jobs_on_demand_cost_usd'])}, boot and idling "
+        f"{money(report['idle_and_boot_on_demand_cost_usd'])}; no interruptions",
+    )
+
+
+def _saved(report: dict[str, Any]) -> str:
+    """The headline is what would be saved if every spot second were billed: the first hours that the cloud gave away
+    stand beside it, since nobody can count on them."""
+    plan, free = report["savings_percent_if_billed"], report["free_usd"]
+    small = [f"{percent(report['savings_percent'])} with {money(free)} of free first hours"] if free else []
+    if report["scope"] == "cluster":
+        small.append(f"jobs alone {percent(report['jobs_savings_percent'])}")
+    tone = "" if plan is None else "good" if plan >= 0 else "bad"
+    return _card(percent(plan), "saved, to plan with" if free else "saved", "; ".join(small), tone)
+
+
+def _idle(report: dict[str, Any]) -> list[str]:
+    """Money for hours without a job, as large as it is."""
+    if report["scope"] != "cluster" or not report["cost_usd"]:
+        return []
+    idle = report["idle_and_boot_cost_usd"]
+    share = 100 * idle / report["cost_usd"]
+    small = f"{money(idle)}, of which the scheduler {money(report['scheduler_cost_usd'])}"
+    return [_card(f"{share:.0f} %", "of the cost was boot and idling", small, "bad" if share > 25 else "")]
+
+
+def _outcome(report: dict[str, Any]) -> list[str]:
+    jobs, waits, accuracy = report["jobs"], report["notice_to_durable_seconds"], report["accuracy"]
+    done = sum(job["state"] == "SUCCEEDED" for job in jobs)
+    missed = sum(job["deadline_met"] is False for job in jobs)
+    redone, silent = report["steps_redone_after_notice"], report["steps_redone_total"]
+    late = f"{missed} deadline{'s' if missed > 1 else ''} missed" if missed else ""
+    found = [
+        _card(f"{done} of {len(jobs)}", "jobs succeeded", late, "bad" if missed else ""),
+        _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
+        _card(str(redone), "steps redone after notices", f"{silent} in total", "good" if redone == 0 else "bad"),
+    ]
+    if waits:
+        over = f"over {len(waits)} notice{'s' if len(waits) > 1 else ''}"
+        found.append(_card(f"{max(waits):.1f} s", "notice to durable, longest", over))
+    if accuracy is not None:
+        found.append(_card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
+    return found

@@ -1,0 +1,108 @@
+"""Each job's path as SVG: a row for each job, a bar for each attempt, the time lost between and within them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from html import escape
+
+from everspot_core.attempts import Attempt, Interruption
+from everspot_core.cost import JobBill
+from everspot_core.records import JobRecord
+
+from everspot_cli.report.colours import fill
+from everspot_cli.report.gather import Material
+from everspot_cli.report.timeline import BAR, ROW, ROWS, TOP, WIDTH, Axis, grid
+from everspot_cli.tables import duration
+
+_TONE = {"SUCCEEDED": "good", "FAILED": "bad", "CANCELLED": "soft"}
+
+
+def draw_paths(material: Material, only: str | None = None) -> str:
+    """The drawing, `<svg>…</svg>`; nothing if no job has had an instance."""
+    chosen = [b for b in material.bill.jobs if b.attempts and only in (None, b.job_id)]
+    if not chosen:
+        return ""
+    order = {job: index for index, job in enumerate(material.submissions)}
+    newest = sorted(chosen, key=lambda b: b.attempts[0].start)[-ROWS:]
+    start = min(material.submissions[b.job_id].submitted_at for b in newest)
+    axis = Axis.over(start, max(_end(material, b) for b in newest))
+    height = TOP + ROW * len(newest) + 8
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Path of each job over its attempts">',
+        *grid(axis, height),
+    ]
+    for index, own in enumerate(newest):
+        parts += _row(material, axis, own, TOP + index * ROW, order[own.job_id])
+    left = len(chosen) - len(newest)
+    note = f"\n<p>The {ROWS} jobs that began last; {left} older ones are left out of it.</p>" if left else ""
+    return "\n".join([*parts, "</svg>"]) + note
+
+
+def _row(material: Material, axis: Axis, own: JobBill, top: int, colour: int) -> list[str]:
+    record, middle = material.records[own.job_id], top + ROW / 2
+    submitted, until = material.submissions[own.job_id].submitted_at, _end(material, own)
+    parts = [
+        f'<text class="name" x="4" y="{middle - 1}">{escape(own.job_id)}</text>',
+        f'<text class="id" x="4" y="{middle + 10}"><tspan class="{_TONE.get(record.state.value, "run")}">'
+        f"{record.state.value}</tspan> {escape(_words(own))}</text>",
+        _bar(axis, submitted, until, middle, 2, 'class="waiting"', f"{own.job_id}: from submission to its end"),
+    ]
+    strokes = {id(stroke.attempt): stroke for stroke in own.interruptions}
+    for number, attempt in enumerate(own.attempts, 1):
+        parts += _attempt(axis, attempt, strokes.get(id(attempt)), number, middle, until, colour)
+    parts += _last(axis, record, middle, until)
+    return parts
+
+
+def _attempt(
+    axis: Axis, attempt: Attempt, stroke: Interruption | None, number: int, middle: float, until: datetime, colour: int
+) -> list[str]:
+    end = attempt.end or until
+    where = f"{attempt.instance_type or '?'} in {attempt.zone or '?'}, {attempt.market or '?'}"
+    steps = f", steps {attempt.from_step or 0} to {attempt.last_step}" if attempt.last_step is not None else ""
+    title = (
+        f"attempt {number} on {attempt.instance_id or '?'} ({where}): {duration((end - attempt.start).total_seconds())}"
+    )
+    parts = [_bar(axis, attempt.start, end, middle, BAR, fill(colour), f"{title}{steps}")]
+    if attempt.training_at is not None and attempt.training_at > attempt.start:
+        said = f"changeover: {duration((attempt.training_at - attempt.start).total_seconds())}"
+        parts.append(_bar(axis, attempt.start, attempt.training_at, middle, BAR, 'class="lead"', said))
+    if stroke is not None:
+        lost_from = min(max(attempt.lost_from, attempt.start), end)
+        redone = f", {stroke.steps_redone} steps redone" if stroke.steps_redone else ""
+        parts.append(_bar(axis, lost_from, end, middle, BAR, 'class="wasted"', f"lost{redone}"))
+        x = axis.x(end)
+        parts.append(
+            f'<path class="{"notice" if stroke.with_notice else "lost"}" d="M{x - 5} {middle - 13}h10l-5 9z">'
+            f"<title>{escape(f'interrupted ({stroke.kind}) at {end:%H:%M:%S}{redone}')}</title></path>"
+        )
+    return parts
+
+
+def _last(axis: Axis, record: JobRecord, middle: float, until: datetime) -> list[str]:
+    if not record.state.final:
+        return []
+    tone = _TONE[record.state.value]
+    return [
+        f'<circle class="end {tone}" cx="{axis.x(until)}" cy="{middle}" r="4">'
+        f"<title>{record.state.value} {until:%H:%M:%S}</title></circle>"
+    ]
+
+
+def _bar(axis: Axis, start: datetime, end: datetime, middle: float, height: float, look: str, title: str) -> str:
+    x, width = axis.x(start), max(axis.x(end) - axis.x(start), 0.6)
+    return (
+        f'<rect {look} x="{x}" y="{middle - height / 2}" width="{width:.1f}" height="{height}" rx="2">'
+        f"<title>{escape(title)}</title></rect>"
+    )
+
+
+def _words(own: JobBill) -> str:
+    attempts, count = len(own.attempts), len(own.interruptions)
+    said = f"{attempts} attempt{'s' if attempts > 1 else ''}"
+    return f"{said}, {count} interruption{'s' if count > 1 else ''}" if count else said
+
+
+def _end(material: Material, own: JobBill) -> datetime:
+    record: JobRecord = material.records[own.job_id]
+    ends: Sequence[datetime] = [a.end or material.as_of for a in own.attempts]
+    return max([*ends, record.changed_at]) if record.state.final else material.as_of

@@ -1,0 +1,31 @@
+"""Who a cluster's money was for: the jobs' cost by each tag, and by team first."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+FIRST = ("Team", "Project", "Environment", "ModelVersion")
+MOST = 6
+"""Tag keys that are told, the usual ones first."""
+UNTAGGED = "(none)"
+_SUMMED = ("cost_usd", "on_demand_cost_usd", "lost_seconds", "spot_hours", "on_demand_hours")
+
+
+def shares(jobs: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """By tag key, a row for each value that jobs have, the dearest first; the rows of a key add up to the jobs' sum."""
+    keys = {key for job in jobs for key in job["tags"]}
+    ordered = [key for key in FIRST if key in keys] + sorted(keys - set(FIRST))
+    return {key: _rows(jobs, key) for key in ordered[:MOST]}
+
+
+def _rows(jobs: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for job in jobs:
+        groups[job["tags"].get(key, UNTAGGED)].append(job)
+    rows = []
+    for value, own in groups.items():
+        sums = {name: round(sum(job[name] for job in own), 6) for name in _SUMMED}
+        listed = sums["on_demand_cost_usd"]
+        saved = round(100 * (1 - sums["cost_usd"] / listed), 2) if listed else None
+        rows.append({"value": value, "jobs": len(own), **sums, "savings_percent": saved})
+    return sorted(rows, key=lambda row: (-row["cost_usd"], row["value"]))

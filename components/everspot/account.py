@@ -4,27 +4,48 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_core.problems import Problems
-from pulumi_aws import iam
+from pulumi_aws import iam, kms
 
 from everspot import common
+
+FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
+SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
+SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")
+
+GRANTED = (
+    "Decrypt",
+    "Encrypt",
+    "GenerateDataKey",
+    "GenerateDataKeyWithoutPlaintext",
+    "CreateGrant",
+    "DescribeKey",
+    "ReEncryptFrom",
+    "ReEncryptTo",
+)
+"""What a service needs of a customer key to start instances with encrypted volumes (Amazon EC2 User Guide, "EC2 Fleet
+prerequisites", and Amazon EC2 Auto Scaling User Guide, "AWS KMS key policy for use with encrypted volumes")."""
 
 
 class AccountSetupArgs(TypedDict):
     """Inputs of `AccountSetup`."""
 
     tags: dict[str, str]
-    """Tags of both roles; Project, Team and Environment are mandatory."""
+    """Tags of the roles that are made; Project, Team and Environment are mandatory."""
     fleet_role: NotRequired[bool]
-    """False where the account has AWSServiceRoleForEC2Fleet already: creating it twice fails. Default: true."""
+    """False: AWSServiceRoleForEC2Fleet is somebody else's matter. Default: true; one that exists is taken over."""
     spot_role: NotRequired[bool]
-    """False where the account has AWSServiceRoleForEC2Spot already. Default: true."""
+    """False: AWSServiceRoleForEC2Spot is somebody else's matter. Default: true; one that exists is taken over."""
+    volume_key_arns: NotRequired[list[str]]
+    """Customer-managed KMS keys by which volumes are encrypted: the account's default for EBS, or the image's. EC2
+    Fleet, Spot and Auto Scaling get a grant on each. Default: none."""
 
 
 class AccountSetup(pulumi.ComponentResource):
-    """The service-linked roles that EC2 Fleet and EC2 Spot need, once per account.
+    """The service-linked roles that EC2 Fleet and EC2 Spot need, once per account, and their grants on volumes' keys.
 
     EC2 refuses a fleet of type maintain without the first, and Spot instances without the second. They belong in a
-    stack of their own, apart from the clusters.
+    stack of their own, apart from the clusters. Roles that exist are taken over, with their tags, and `pulumi destroy`
+    leaves all of them: others may use them.
     """
 
     fleet_role_name: pulumi.Output[str]
@@ -34,27 +55,53 @@ class AccountSetup(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AccountSetupArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("AccountSetup"), name, {}, opts)
+        keys = args.get("volume_key_arns", [])
         problems = Problems()
         common.check_tags(problems, args["tags"])
+        common.check_arns(problems, "volumeKeyArns", keys, "kms", "key/")
         common.raise_bad(problems, f"AccountSetup {name}")
-        self.fleet_role_name = self._role(
-            f"{name}-ec2-fleet",
-            "ec2fleet.amazonaws.com",
-            "AWSServiceRoleForEC2Fleet",
-            args,
-            args.get("fleet_role", True),
-        )
-        self.spot_role_name = self._role(
-            f"{name}-ec2-spot", "spot.amazonaws.com", "AWSServiceRoleForEC2Spot", args, args.get("spot_role", True)
-        )
+        self._tags = args["tags"]
+        fleet = self._role(f"{name}-ec2-fleet", FLEET_ROLE) if args.get("fleet_role", True) else None
+        spot = self._role(f"{name}-ec2-spot", SPOT_ROLE) if args.get("spot_role", True) else None
+        self.fleet_role_name = fleet.name if fleet else pulumi.Output.from_input(FLEET_ROLE[1])
+        self.spot_role_name = spot.name if spot else pulumi.Output.from_input(SPOT_ROLE[1])
+        if keys:
+            scaling = self._role(f"{name}-auto-scaling", SCALING_ROLE)
+            for suffix, role in (("ec2-fleet", fleet), ("ec2-spot", spot), ("auto-scaling", scaling)):
+                self._grants(f"{name}-{suffix}", role, keys)
         self.register_outputs({"fleetRoleName": self.fleet_role_name, "spotRoleName": self.spot_role_name})
 
-    def _role(
-        self, name: str, service: str, role_name: str, args: AccountSetupArgs, create: bool
-    ) -> pulumi.Output[str]:
-        if not create:
-            return pulumi.Output.from_input(role_name)
-        role = iam.ServiceLinkedRole(
-            name, aws_service_name=service, tags=args["tags"], opts=pulumi.ResourceOptions(parent=self)
+    def _role(self, name: str, role: tuple[str, str]) -> iam.ServiceLinkedRole:
+        service, role_name = role
+        existing = self._existing(role_name)
+        return iam.ServiceLinkedRole(
+            name,
+            aws_service_name=service,
+            tags=self._tags,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # Of a role that this stack has made itself the engine knows that there is nothing to import.
+                import_=existing,
+                ignore_changes=["tags", "description"] if existing else None,
+                retain_on_delete=True,
+            ),
         )
-        return role.name
+
+    def _existing(self, role_name: str) -> str | None:
+        """The ARN of a role, or None if there is none, or if nobody may look: then making it tells."""
+        try:
+            return iam.get_role(name=role_name, opts=pulumi.InvokeOptions(parent=self)).arn
+        except Exception:
+            return None
+
+    def _grants(self, name: str, role: iam.ServiceLinkedRole | None, keys: list[str]) -> None:
+        if role is None:
+            return
+        for index, key in enumerate(keys):
+            kms.Grant(
+                f"{name}-key-{index}",
+                key_id=key,
+                grantee_principal=role.arn,
+                operations=list(GRANTED),
+                opts=pulumi.ResourceOptions(parent=self),
+            )

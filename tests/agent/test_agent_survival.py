@@ -9,6 +9,7 @@ import pytest
 from agent_kit import FAST, Cluster, eventually, market_in, metadata_pages
 from everspot_core import lease as transitions
 from everspot_core.documents import parse_duration
+from everspot_core.manifest import Proxy
 from everspot_core.records import InstanceState, JobState, Role
 from everspot_store import Store
 
@@ -131,13 +132,16 @@ def test_a_notice_gets_through_a_metadata_service_that_fails_most_of_the_time(cl
 
 def test_the_scheduler_role_becomes_the_scheduler_with_the_manifest_handed_over(cluster: Cluster) -> None:
     server = cluster.metadata_server("i-s")
-    manifest = cluster.manifest.model_copy(update={"role": Role.SCHEDULER})
+    proxy = Proxy(url="http://proxy.invalid:3128", no_proxy=("169.254.169.254",))
+    manifest = cluster.manifest.model_copy(update={"role": Role.SCHEDULER, "proxy": proxy})
     server.pages = metadata_pages(manifest, "i-s", "on-demand")
     proc = cluster.start_with_metadata(server, "i-s")
     eventually("a scheduler's heartbeat", lambda: cluster.store.schedulers.scan())
     command = Path(f"/proc/{proc.popen.pid}/cmdline").read_bytes().split(b"\0")
     assert b"everspot_scheduler.main" in command
     assert json.loads((proc.home / "manifest.json").read_text())["role"] == "scheduler"
+    environment = Path(f"/proc/{proc.popen.pid}/environ").read_bytes().split(b"\0")
+    assert {b"HTTPS_PROXY=http://proxy.invalid:3128", b"NO_PROXY=169.254.169.254"} <= set(environment)
     proc.popen.terminate()
     assert proc.wait() == 0
 

@@ -22,12 +22,13 @@ s3/bucketObject:BucketObject s3/bucketObjectv2:BucketObjectv2 sqs/queue:Queue sq
 sqs/redrivePolicy:RedrivePolicy sqs/redriveAllowPolicy:RedriveAllowPolicy cloudwatch/eventRule:EventRule
 cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Parameter kms/key:Key kms/alias:Alias
 ec2/defaultSecurityGroup:DefaultSecurityGroup ec2/flowLog:FlowLog ec2/managedPrefixList:ManagedPrefixList
+kms/grant:Grant
 """.split()  # noqa: SIM905
 FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
 index/getPartition:getPartition ssm/getParameter:getParameter ec2/getAmi:getAmi iam/getPolicyDocument:getPolicyDocument
 ec2/getVpc:getVpc ec2/getSubnet:getSubnet ec2/getPrefixList:getPrefixList
-ec2/getVpcEndpoint:getVpcEndpoint ec2/getRouteTable:getRouteTable
+iam/getRole:getRole ec2/getVpcEndpoint:getVpcEndpoint ec2/getRouteTable:getRouteTable
 """.split()  # noqa: SIM905
 
 ROOT = Path(__file__).parents[2]

@@ -256,6 +256,20 @@ def test_the_account_gets_both_service_linked_roles_unless_it_has_them(
     assert len(account(spot_role=False).of("aws:iam/serviceLinkedRole:ServiceLinkedRole")) == 1
 
 
+def test_roles_that_exist_are_taken_over_and_left_behind_and_keys_of_volumes_are_granted(
+    declare: Declare, spec: TrainingClusterArgs
+) -> None:
+    key = "arn:aws:kms:eu-west-1:111122223333:key/k"
+    args: Any = {"tags": spec["tags"], "volume_key_arns": [key]}
+    recorder, _ = declare(lambda: {"r": everspot.AccountSetup("account", args).spot_role_name})
+    roles = recorder.of("aws:iam/serviceLinkedRole:ServiceLinkedRole")
+    assert {r.inputs["awsServiceName"].split(".")[0] for r in roles} == {"ec2fleet", "spot", "autoscaling"}
+    grants = recorder.of("aws:kms/grant:Grant")
+    assert {g.inputs["granteePrincipal"] for g in grants} == {f"arn:{r.name}" for r in roles}
+    assert all(g.inputs["keyId"] == key and "CreateGrant" in g.inputs["operations"] for g in grants)
+    assert recorder.calls.count("aws:iam/getRole:getRole") == 3
+
+
 def user_data(template: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(base64.b64decode(template["userData"]))
     return found

@@ -1,5 +1,6 @@
 """Programs that know nothing of Everspot: they are told apart, saved, put back, and their endings are their own."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,30 @@ def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: in
     assert ending.message.startswith(first)
     assert "ChildFailedError" not in done.stderr
     assert "Root Cause" not in done.stderr
+
+
+@pytest.mark.torch
+def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp_path: Path) -> None:
+    """torchrun kills after 30 s by default; the variable that sets the default is made a second here."""
+    from everspot_core.job import JobSpec
+    from everspot_train.agent.program import command_for, environment_for
+
+    env = {"PLAIN": "count", "PLAIN_UNTIL": "100000", "PLAIN_SAVE_SECONDS": "3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}
+    spec = JobSpec(name="plain", entrypoint=["plain.py"], code=".", env=env)
+    shutil.copy(PLAIN / "plain.py", tmp_path)
+    for name in ("home", "tmp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoints").mkdir()
+    whole = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path)
+    with (tmp_path / "output").open("wb") as output:
+        process = subprocess.Popen(command_for(spec, None), cwd=tmp_path, env=whole, stdout=output, stderr=output)
+    try:
+        eventually("it trains", lambda: b"at 3\n" in (tmp_path / "output").read_bytes(), seconds=120)
+        process.terminate()
+        process.wait(60)
+    finally:
+        process.kill()
+    assert int((tmp_path / "checkpoints/deep/count.txt").read_text()) >= 3
 
 
 @pytest.mark.parametrize(("what", "says"), [("full", ""), ("say", "CUDA error: uncorrectable ECC error encountered")])

@@ -148,9 +148,38 @@ def down(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     _print(json.dumps({"stopped": running is not None}) if as_json else "down" if running else "nothing was up")
 
 
+class _Failed(Exception):
+    """Something that the user is told in one sentence."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+_UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+
+
 def main() -> None:
-    """Entry point."""
-    app()
+    """Entry point. With `--json` an error is a document of the same shape as those of `everspot`, on standard error."""
+    as_json = "--json" in sys.argv[1:]
+    try:
+        if not as_json:
+            app()
+        else:
+            sys.exit(app(standalone_mode=False) or 0)
+    except _Failed as error:
+        _complain(str(error), error.code, as_json)
+    except _UsageError as error:
+        _complain(error.format_message(), 2, as_json)
+
+
+def _complain(message: str, code: int, as_json: bool) -> NoReturn:
+    if as_json:
+        answer = {"error": message, "hint": "", "problems": [], "exit_code": code}
+        typer.echo(json.dumps(answer, indent=2), err=True)
+    else:
+        complaints.print(message, style="red", highlight=False, markup=False)
+    sys.exit(code)
 
 
 def _start(command: Command, state_dir: Path, *, quiet: bool) -> State:
@@ -239,8 +268,7 @@ def _print(text: str) -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    complaints.print(message, style="red", highlight=False, markup=False)
-    raise typer.Exit(1)
+    raise _Failed(message)
 
 
 if __name__ == "__main__":

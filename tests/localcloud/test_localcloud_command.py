@@ -135,3 +135,19 @@ def test_however_the_daemon_ends_its_instances_end_too(tmp_path: Path, helpers: 
     os.kill(pid, number)
     helpers.until(lambda: not any(alive(int(p)) for p in (pid, keeper, *children)))
     assert "nothing was up" in local("down")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("interrupt", "i-nobody"), 1, "i-nobody"),
+        (("drought", "nothing/nowhere"), 1, "nothing/nowhere"),
+        (("interrupt", "--sideways"), 2, "--sideways"),
+        (("status", "--no-such-option"), 2, "--no-such-option"),
+    ],
+)
+def test_with_json_an_error_is_json_too(local: Command, arguments: tuple[str, ...], code: int, words: str) -> None:
+    said = json.loads(local(*arguments, "--json", code=code))
+    assert set(said) == {"error", "hint", "problems", "exit_code"}
+    assert said["exit_code"] == code and words in said["error"]
+    assert words in local(*arguments, code=code)

@@ -1,0 +1,126 @@
+"""What the documents tell a user to type is run: each `everspot` command and job file, on a cluster in a folder."""
+
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from everspot_cli.main import main
+from everspot_core import lease
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Cloud, FleetOffer, Manifest
+from everspot_core.records import EventKind, Market, Progress, Reason
+from everspot_store import Store
+
+from .test_house_docs import blocks
+
+JOB = "fashion-3f9a1c"  # as the quickstart calls it
+TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
+# Not run here: tables that go on until Ctrl-C, what changes the user's shell, and the simulator (tests/cli runs it).
+ENDLESS, ELSEWHERE = "--watch", ("simulate", "--install-completion")
+COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")
+
+
+def commands() -> list[tuple[str, str]]:
+    found = [
+        (name, match.strip())
+        for name, block in [*blocks(""), *blocks("sh")]
+        for line in block.splitlines()
+        for match in COMMAND.findall(line)
+    ]
+    return [(name, line) for name, line in dict.fromkeys(found) if not any(word in line for word in ELSEWHERE)]
+
+
+def jobs() -> list[tuple[str, str]]:
+    return [(name, block) for name, block in blocks("yaml") if re.search(r"^name:", block, re.M)]
+
+
+def write_job(folder: Path, text: str) -> Path:
+    """A job file as a document shows it, with the files that it names beside it."""
+    named = re.match(r"#\s*(\S+\.yaml)", text)
+    path = folder / (named[1] if named else "my-job.yaml")
+    path.write_text(text)
+    spec = yaml.safe_load(text)
+    if "code" in spec:
+        script = folder / spec["code"] / spec["entrypoint"][0]
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text("print('hello')\n")
+    if "requirements" in spec:
+        (folder / spec["requirements"]).write_text("")
+    return path
+
+
+def everspot(*arguments: str) -> tuple[int, str]:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    code = 0
+    with redirect_stdout(out), redirect_stderr(out):
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, out.buffer.getvalue().decode()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A fresh cluster, in use, and a folder to type in with the documents' own job files."""
+    for name in ("control", "data", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("EVERSPOT_CLUSTER", raising=False)
+    urls = [(tmp_path / name).as_uri() for name in ("control", "data")]
+    monkeypatch.setenv("EVERSPOT_STORE", urls[0])
+    store = Store.open(*urls)
+    store.write_manifest(
+        Manifest(cluster="docs", cloud=Cloud.AWS, region="us-east-1", control_url=urls[0], data_url=urls[1],
+                 fleet=FleetOffer(types=TYPES, markets=[Market.SPOT]))
+    )  # fmt: skip
+    for name, text in jobs():
+        if name in ("README.md", "docs/quickstart.md"):
+            write_job(tmp_path / "home", text)
+    yield store
+
+
+def submit(store: Store, state: str) -> None:
+    """The documents' job: running, failed or done."""
+    at, spec = datetime.now(UTC) - timedelta(hours=1), JobSpec(name="fashion", recipe="image-classification")
+    store.submit(JobSubmission(job_id=JOB, spec=spec, submitted_at=at))
+    tell = store.event_writer(JOB, 1, "i-1", "i-1").emit
+    tell(EventKind.ASSIGNED, at, instance_type="c6i.large", zone="us-east-1a", market="spot")
+    record = lease.start(lease.assign(None, JOB, "i-1", at), 1, "i-1", at)
+    assert record is not None
+    record = lease.renew(record, Progress(step=100, total_steps=200), at)
+    if state != "running":
+        tell(EventKind.FINISHED if state == "done" else EventKind.ERROR, step=100)
+        reason = Reason.FINISHED if state == "done" else Reason.CANCEL
+        record = lease.release(record, reason, datetime.now(UTC), spec)
+    store.records.put(JOB, record)
+
+
+@pytest.mark.parametrize(("name", "line"), commands(), ids=[line for _, line in commands()])
+def test_every_command_of_the_documents_does_what_it_says(name: str, line: str, store: Store) -> None:
+    given = [JOB if word in ("JOB", "$id") else word for word in shlex.split(line)[1:]]
+    given = [store.control.url if word.startswith("s3://") else word for word in given if word != ENDLESS]
+    submit(store, "running" if "interrupt" in given else "failed" if "retry" in given else "done")
+    if "--cluster" in given:
+        assert everspot("use", given[given.index("--cluster") + 1], "--store", store.control.url)[0] == 0
+    code, said = everspot(*given)
+    assert code == 0, f"{name}: {line}\n{said}"
+
+
+@pytest.mark.parametrize(("name", "text"), jobs(), ids=[f"{n}-{i}" for i, (n, _) in enumerate(jobs())])
+def test_every_job_file_of_the_documents_is_taken(name: str, text: str, store: Store, tmp_path: Path) -> None:
+    code, said = everspot("submit", str(write_job(tmp_path, text)), "--dry-run")
+    assert code == 0, f"{name}:\n{text}\n{said}"
+    assert "Nothing was submitted" in said
+
+
+def test_the_documents_have_commands_and_job_files() -> None:
+    assert len(commands()) > 15 and len(jobs()) >= 4

@@ -1,6 +1,6 @@
 """The settings of a fleet as its author writes them, and their check against the catalogue."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
 from everspot_core import catalogue
@@ -16,7 +16,9 @@ from everspot_core.fleet import (
     capacity_problems,
     derived_weights,
 )
+from everspot_core.gpus import IMAGE_BUILD, is_arch
 from everspot_core.manifest import FleetOffer, Standing
+from everspot_core.offers import Offered, gpu_problems, price_problems, zone_problems
 from everspot_core.problems import Problems, near
 from everspot_core.records import Market
 
@@ -34,6 +36,8 @@ class InstanceTypeArgs(TypedDict):
     """Most that an hour of an instance on Spot may cost, in USD, whatever its weight. Default: the fleet's."""
     throughput: NotRequired[float]
     """Training speed relative to the other types, for weights by throughput."""
+    zones: NotRequired[list[str]]
+    """Zones in which the type is used, by name, where EC2 does not offer it in all. Default: all of the fleet's."""
     vcpus: NotRequired[int]
     """vCPUs, for a type declared in place."""
     memory_gib: NotRequired[float]
@@ -46,8 +50,10 @@ class InstanceTypeArgs(TypedDict):
     """Memory of each GPU in GiB, for a type declared in place."""
     arch: NotRequired[str]
     """x86_64 or arm64, for a type declared in place. Default: x86_64."""
+    local_nvme_gb: NotRequired[float]
+    """Size of the machine's own NVMe disks in GB, for a type declared in place. Default: 0."""
     on_demand_usd_per_hour: NotRequired[float]
-    """On-demand price in USD per hour, for a type declared in place."""
+    """On-demand price in USD per hour, for a type declared in place or without a known price in the region."""
 
 
 class CapacityRebalanceArgs(TypedDict):
@@ -112,6 +118,26 @@ def capacity_of(args: CapacityArgs) -> Capacity:
         max_price=args.get("max_price"),
         types=tuple(_choice(entry) for entry in args["instance_types"]),
     )
+
+
+def check_offers(
+    problems: Problems, args: CapacityArgs, *, region: str, zones: Sequence[str] = (), offered: Offered | None = None
+) -> None:
+    """Add what the region does not sell, or sells at a price that nobody knows. `zones`: of each subnet, where they
+    are known; `offered`: what EC2 answered, None where it was not asked."""
+    types = capacity_of(args).types
+    known = catalogue.builtin().with_types(_declared(Problems(), args).values())
+    price_problems(problems, types, region, known)
+    if zones:
+        zone_problems(problems, types, zones, offered)
+
+
+def check_gpus(problems: Problems, args: CapacityArgs, arches: Sequence[str] | None) -> None:
+    """Add every type whose GPUs the image's torch does not run on. `arches` None: the build that Everspot bakes."""
+    types = [_choice(entry) for entry in args["instance_types"]]
+    gpu_problems(problems.at("capacity"), types, known_types(args), IMAGE_BUILD.arches if arches is None else arches)
+    for arch in arches or ():
+        problems.need(is_arch(arch), "gpuArches", f"{arch!r} is not an architecture, such as sm_80")
 
 
 def standing_of(args: CapacityArgs) -> Standing:
@@ -181,18 +207,22 @@ def _choice(entry: InstanceTypeArgs) -> TypeChoice:
         priority=entry.get("priority"),
         max_price=entry.get("max_price"),
         throughput=entry.get("throughput"),
+        zones=tuple(entry.get("zones", ())),
     )
 
 
 def _declared(problems: Problems, args: CapacityArgs) -> dict[str, InstanceType]:
     found: dict[str, InstanceType] = {}
-    facts = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "on_demand_usd_per_hour")
+    facts = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "local_nvme_gb", "on_demand_usd_per_hour")
+    listed = catalogue.builtin().types
     for index, entry in enumerate(args["instance_types"]):
         given: dict[str, Any] = {key: value for key, value in entry.items() if key in facts}
         if not given:
             continue
         here = problems.at(f"instanceTypes[{index}]")
-        declared = here.model(InstanceType, {"name": entry["type"], **given}, " (a type declared in place)")
+        # Of a type that the catalogue has, only what is given differs.
+        known = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
+        declared = here.model(InstanceType, {**known, **given}, " (a type declared in place)")
         if declared is not None:
             found[entry["type"]] = declared
     return found

@@ -1,19 +1,28 @@
 """A whole training cluster from one typed, validated spec."""
 
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 import pulumi
 import pulumi_aws as aws
+from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import asking, common
-from everspot.capacity import CapacityArgs, check_capacity, declared_types, known_types, offer_of, standing_of
+from everspot.capacity import (
+    CapacityArgs,
+    check_capacity,
+    check_gpus,
+    check_offers,
+    declared_types,
+    known_types,
+    offer_of,
+    standing_of,
+)
 from everspot.events import InterruptionEvents
 from everspot.fleet import TrainingFleet, TrainingFleetArgs
 from everspot.identity import Identity
 from everspot.launch import (
-    DEFAULT_VOLUME_GIB,
     MachineArgs,
     check_machine,
     launched_with,
@@ -42,7 +51,13 @@ class TrainingClusterArgs(TypedDict):
     image_parameter: NotRequired[str]
     """Name of the Systems Manager parameter that holds the image's id, read at every preview."""
     volume_gib: NotRequired[int]
-    """Size of every instance's encrypted root volume in GiB. Default: 60."""
+    """Size of every instance's encrypted root volume in GiB. Default: the image's own; a smaller one is refused."""
+    volume_iops: NotRequired[int]
+    """IOPS of the root volumes, 3000 to 80000, at most 500 per GiB. Default: 3000."""
+    volume_throughput: NotRequired[int]
+    """MiB/s of the root volumes, 125 to 2000, at most a quarter of the IOPS. Default: 125."""
+    gpu_arches: NotRequired[list[str]]
+    """For an image with its own torch: what `torch.cuda.get_arch_list()` answers on it. Default: Everspot's image's."""
     zones: NotRequired[list[str]]
     """Availability zones of a new network, by name. Add new ones at the end."""
     vpc_cidr: NotRequired[str]
@@ -80,10 +95,7 @@ class TrainingClusterArgs(TypedDict):
 
 
 class TrainingCluster(pulumi.ComponentResource):
-    """Network, store, identities, standing fleet, interruption events and scheduler of one cluster.
-
-    The component's name is the cluster's name.
-    """
+    """Network, store, identities, standing fleets, interruption events and scheduler of the cluster of this name."""
 
     cluster: pulumi.Output[str]
     """Name of the cluster."""
@@ -171,7 +183,7 @@ class TrainingCluster(pulumi.ComponentResource):
         )
 
     def _fleet_args(self, subnets: list[pulumi.Input[str]], identity: Identity) -> TrainingFleetArgs:
-        return {
+        args: TrainingFleetArgs = {
             "cluster": self._name,
             "tags": self._args["tags"],
             "capacity": self._args["capacity"],
@@ -180,6 +192,11 @@ class TrainingCluster(pulumi.ComponentResource):
             "manifest": self._manifest(Role.AGENT, identity),
             "protect": self._args.get("protect", False),
         }
+        if "gpu_arches" in self._args:
+            args["gpu_arches"] = self._args["gpu_arches"]
+        if "zones" in self._args:
+            args["zones"] = list(self._args["zones"])
+        return args
 
     def _scheduler_args(self, subnets: list[pulumi.Input[str]], identity: Identity) -> SchedulerServiceArgs:
         return {
@@ -192,12 +209,12 @@ class TrainingCluster(pulumi.ComponentResource):
         }
 
     def _machine(self, profile_arn: pulumi.Output[str]) -> MachineArgs:
-        return {
+        machine: MachineArgs = {
             "image_id": self.image_id,
             "security_group_ids": [self.security_group_id],
             "instance_profile_arn": profile_arn,
-            "volume_gib": int(self._args.get("volume_gib", DEFAULT_VOLUME_GIB)),
         }
+        return cast(MachineArgs, {**machine, **{k: v for k, v in self._args.items() if k.startswith("volume_")}})
 
     def _manifest(self, role: Role, identity: Identity, *, published: bool = False) -> pulumi.Output[str]:
         """The manifest of a role as JSON. `published`: as `cluster.json`, which alone tells the sizes of the fleets."""
@@ -236,18 +253,14 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     check_capacity(
         problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or network.get("zones", []))
     )
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    zones = network.get("zones", [])
+    if zones and not problems.found:
+        check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]), zones=zones)
     check_machine(problems, args)
-    scheduler_type = args.get("scheduler_type", DEFAULT_TYPE)
-    check_type(problems, "schedulerType", scheduler_type)
     known = known_types(args["capacity"])
-    arches = {known[t["type"]].arch for t in args["capacity"]["instance_types"] if t["type"] in known}
-    if scheduler_type in known and len(arches) == 1:
-        (arch,) = arches
-        problems.need(
-            known[scheduler_type].arch == arch,
-            "schedulerType",
-            f"{scheduler_type} is {known[scheduler_type].arch}, the fleet's image is {arch}",
-        )
+    fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
+    check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
     limits = args.get("limits", {})
     before = len(problems.found)
     check_limits(problems.at("limits"), limits, args["capacity"]["target"])

@@ -17,8 +17,9 @@ from everspot_core.records import Market, Role
 from pulumi_aws import ec2
 
 from everspot import common
-from everspot.capacity import CapacityArgs, capacity_of, check_capacity, known_types
+from everspot.capacity import CapacityArgs, capacity_of, check_capacity, check_gpus, known_types
 from everspot.launch import MachineArgs, check_machine, launch_template
+from everspot.offers import sold_in
 
 # The provider spells this one value otherwise than the API does.
 _PROVIDER_WORDS = {"lowest-price": "lowestPrice"}
@@ -37,6 +38,11 @@ class TrainingFleetArgs(TypedDict):
     """What the instances are made of."""
     subnet_ids: list[pulumi.Input[str]]
     """Subnets, each in a zone of its own."""
+    zones: NotRequired[list[pulumi.Input[str]]]
+    """Zone of each subnet, by name. Default: looked up."""
+    gpu_arches: NotRequired[list[str]]
+    """For an image with a torch of its own: what `torch.cuda.get_arch_list()` answers on it, such as sm_80. Types with
+    other GPUs are refused. Default: those of the torch that Everspot's image has."""
     manifest: pulumi.Input[str]
     """The agents' manifest, JSON, at most 16 KB: it becomes the user data."""
     protect: NotRequired[bool]
@@ -69,10 +75,12 @@ class TrainingFleet(pulumi.ComponentResource):
         machine, subnets = args["machine"], args["subnet_ids"]
         common.check_common(problems, args["cluster"], args["tags"])
         check_capacity(problems.at("capacity"), args["capacity"], len(subnets))
+        check_gpus(problems, args["capacity"], args.get("gpu_arches"))
         problems.need(bool(subnets), "subnetIds", "at least one subnet is needed")
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"TrainingFleet {name}")
         self._args, self._capacity = args, capacity_of(args["capacity"])
+        self._zones = sold_in(self, f"TrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
         template = launch_template(
             self,
             f"{name}-template",
@@ -111,7 +119,7 @@ class TrainingFleet(pulumi.ComponentResource):
                         # The number and not $Latest, so that a pull request shows which instances come out of it.
                         "version": template.latest_version.apply(str),
                     },
-                    "overrides": _overrides(args, capacity, market),
+                    "overrides": self._zones.apply(lambda zones: _overrides(args, capacity, market, zones)),
                 }
             ],
             # The total and the market it is filled in, and no part of it: see the module.
@@ -147,9 +155,9 @@ def ignored_changes(market: Market, allocation: SpotAllocation) -> list[str]:
 
 
 def _overrides(
-    args: TrainingFleetArgs, capacity: Capacity, market: Market
+    args: TrainingFleetArgs, capacity: Capacity, market: Market, zones: list[str]
 ) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:
-    grid = override_grid(capacity, known_types(args["capacity"]), len(args["subnet_ids"]))
+    grid = override_grid(capacity, known_types(args["capacity"]), len(args["subnet_ids"]), zones)
     overrides: list[ec2.FleetLaunchTemplateConfigOverrideArgsDict] = []
     for pool in grid:
         override: ec2.FleetLaunchTemplateConfigOverrideArgsDict = {

@@ -8,6 +8,7 @@ import pulumi
 from everspot_core.manifest import USER_DATA_LIMIT
 from everspot_core.problems import Problems
 from everspot_core.records import Role
+from everspot_core.volume import Volume, resolved_gib, volume_problems
 from pulumi_aws import ec2
 
 from everspot import asking, common
@@ -26,7 +27,13 @@ class MachineArgs(TypedDict):
     instance_profile_arn: pulumi.Input[str]
     """ARN of the instance profile."""
     volume_gib: NotRequired[int]
-    """Size of the encrypted root volume, a gp3, in GiB: image, code and datasets have to fit. Default: 60."""
+    """Size of the encrypted root volume, a gp3, in GiB: image, code and datasets have to fit, and checkpoints where the
+    type has no NVMe disks of its own. Default: the image's own size; a smaller one is refused."""
+    volume_iops: NotRequired[int]
+    """IOPS of the root volume, 3000 to 80000, at most 500 per GiB. Default: 3000."""
+    volume_throughput: NotRequired[int]
+    """Throughput of the root volume in MiB/s, 125 to 2000, at most a quarter of the IOPS: a checkpoint is written to it
+    before it is uploaded. Default: 125."""
 
 
 SHUTDOWN_BEHAVIOR = "terminate"
@@ -48,14 +55,45 @@ def launched_with(machine: MachineArgs) -> dict[str, Any]:
 def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
     """Add what is wrong with image and disk. `machine`: a `MachineArgs`, or other inputs that name these the same."""
     image_id, image_parameter = machine.get("image_id"), machine.get("image_parameter")
-    volume_gib = int(machine.get("volume_gib", DEFAULT_VOLUME_GIB))
     if (image_id is None) == (image_parameter is None):
         problems.add("imageId", "exactly one of imageId and imageParameter has to be given")
     if isinstance(image_id, str):
         problems.need(image_id.startswith("ami-"), "imageId", f"{image_id!r} is not an image id (ami-…)")
     if image_parameter is not None:
         problems.need(image_parameter.startswith("/"), "imageParameter", f"{image_parameter!r} has to begin with /")
-    problems.need(8 <= volume_gib <= 16384, "volumeGib", f"has to lie between 8 and 16384, not {volume_gib}")
+    volume_problems(problems, _volume(machine))
+
+
+def _volume(machine: Mapping[str, Any]) -> Volume:
+    return Volume.model_construct(
+        gib=machine.get("volume_gib"), iops=machine.get("volume_iops"), throughput=machine.get("volume_throughput")
+    )
+
+
+def _root_disk(parent: pulumi.Resource, machine: MachineArgs, image: pulumi.Output[str]) -> pulumi.Output[Any]:
+    """The mapping of the root volume.
+
+    The image knows what its root device is called, and how large it is. A wrong name would add a disk and leave the
+    root unencrypted; EC2 refuses a volume that is smaller than the image's snapshot.
+    """
+    facts = asking.ask(
+        parent,
+        "ec2/getAmi:getAmi",
+        {"filters": [{"name": "image-id", "values": [image]}], "includeDeprecated": True},
+        failed="imageId: the image cannot be described (ec2:DescribeImages): is it one of this region and account?",
+    )
+    return facts.apply(lambda found: _mapping(_volume(machine), found))
+
+
+def _mapping(volume: Volume, image: Mapping[str, Any]) -> dict[str, Any]:
+    root = image["rootDeviceName"]
+    sizes = [m["ebs"].get("volume_size") for m in image.get("blockDeviceMappings") or [] if m["deviceName"] == root]
+    problems = Problems()
+    gib = resolved_gib(problems, volume, next((int(size) for size in sizes if size), None))
+    common.raise_bad(problems, "The launch template")
+    ebs: dict[str, Any] = {"encrypted": "true", "volume_type": "gp3", "delete_on_termination": "true"}
+    wanted = (("volume_size", gib), ("iops", volume.iops), ("throughput", volume.throughput))
+    return {"device_name": root, "ebs": {**ebs, **{name: int(value) for name, value in wanted if value is not None}}}
 
 
 def resolve_image(
@@ -89,12 +127,6 @@ def launch_template(
 ) -> ec2.LaunchTemplate:
     """The launch template of one role. `manifest` is the manifest's JSON."""
     image = resolve_image(parent, machine.get("image_id"), machine.get("image_parameter"))
-    # The image knows what its root device is called. A wrong name would add a disk and leave the root unencrypted.
-    facts = ec2.get_ami_output(
-        filters=[ec2.GetAmiFilterArgs(name="image-id", values=[image])],  # type: ignore[list-item]  # takes Outputs too
-        include_deprecated=True,
-        opts=pulumi.InvokeOutputOptions(parent=parent),
-    )
     own = common.cluster_tags(cluster, tags)
     launched = {**own, common.ROLE_TAG: role.value, "Name": f"{cluster}-{role.value}"}
     return ec2.LaunchTemplate(
@@ -107,17 +139,7 @@ def launch_template(
         instance_initiated_shutdown_behavior=SHUTDOWN_BEHAVIOR,
         metadata_options=METADATA_OPTIONS,
         monitoring={"enabled": True},
-        block_device_mappings=[
-            {
-                "device_name": facts.root_device_name,
-                "ebs": {
-                    "encrypted": "true",
-                    "volume_type": "gp3",
-                    "volume_size": int(machine.get("volume_gib", DEFAULT_VOLUME_GIB)),
-                    "delete_on_termination": "true",
-                },
-            }
-        ],
+        block_device_mappings=[_root_disk(parent, machine, image)],
         network_interfaces=[
             {
                 "device_index": 0,
@@ -135,10 +157,6 @@ def launch_template(
         tags=own,
         opts=pulumi.ResourceOptions(parent=parent),
     )
-
-
-DEFAULT_VOLUME_GIB = 60
-"""Size of the root volume when none is given."""
 
 
 def manifest_problem(manifest: str) -> str | None:

@@ -1,5 +1,6 @@
 """The scheduler's own machine: one small on-demand instance that comes back when it dies."""
 
+from collections.abc import Collection
 from typing import NotRequired, TypedDict
 
 import pulumi
@@ -13,6 +14,21 @@ from everspot.launch import MachineArgs, check_machine, launch_template
 
 DEFAULT_TYPE = "t3.small"
 """Type of the scheduler's instance when none is given."""
+
+
+REFRESH: autoscaling.GroupInstanceRefreshArgsDict = {
+    "strategy": "Rolling",
+    "preferences": {
+        # The new scheduler comes up beside the old one. For a while there are two, which does no harm: every decision
+        # is a conditional write.
+        "min_healthy_percentage": 100,
+        "max_healthy_percentage": 200,
+        "instance_warmup": "120",
+        "skip_matching": True,
+    },
+}
+"""How a new version of the launch template reaches the group, which changes of image, limits and types make: upstream
+starts a refresh whenever the version in `launch_template` changes, and waits for none."""
 
 
 class SchedulerServiceArgs(TypedDict):
@@ -69,6 +85,7 @@ class SchedulerService(pulumi.ComponentResource):
             launch_template={"id": template.id, "version": template.latest_version.apply(str)},
             vpc_zone_identifiers=args["subnet_ids"],
             health_check_type="EC2",
+            instance_refresh=REFRESH,
             # The instance's own tags come from the launch template; these are the group's.
             tags=[
                 {"key": key, "value": value, "propagate_at_launch": False}
@@ -80,7 +97,10 @@ class SchedulerService(pulumi.ComponentResource):
         self.register_outputs({"groupName": self.group_name, "launchTemplateId": self.launch_template_id})
 
 
-def check_type(problems: Problems, name: str, instance_type: str) -> None:
-    """Add that an instance type is unknown."""
+def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:
+    """Add that an instance type is unknown, or of another architecture than the one image. `arches`: the fleets'."""
     known = catalogue.builtin().types
-    problems.need(instance_type in known, name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")
+    if instance_type not in known:
+        problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")
+    elif len(arches) == 1 and known[instance_type].arch not in arches:
+        problems.add(name, f"{instance_type} is {known[instance_type].arch}, the fleet's image is {', '.join(arches)}")

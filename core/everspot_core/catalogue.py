@@ -29,6 +29,9 @@ class InstanceType(Frozen):
     gpus: int = Field(default=0, ge=0, le=1_000)
     gpu: str | None = None
     gpu_memory_gib: float = Field(default=0, ge=0, le=10_000)
+    local_nvme_gb: float = Field(
+        default=0, ge=0, le=1_000_000, description="NVMe disks of the machine itself, in GB; scratch, lost with it."
+    )
     on_demand_usd_per_hour: float | None = Field(
         default=None,
         gt=0,
@@ -118,12 +121,17 @@ class Catalogue:
             raise UnknownInstanceType(name, difflib.get_close_matches(name, self._types, n=3)) from None
 
     def on_demand(self, name: str, region: str) -> Price | None:
-        """The on-demand price of a type in a region; a type declared in place costs the same in every region."""
-        offer = self._offers.get((name, region))
-        if offer is not None and offer.on_demand is not None:
-            return offer.on_demand
+        """The on-demand price of a type in a region; one declared in place wins, and is the same in every region."""
         declared = self._types[name].on_demand_usd_per_hour if name in self._types else None
-        return None if declared is None else Price(usd_per_hour=declared, as_of=None, source="declared in the settings")
+        if declared is not None:
+            return Price(usd_per_hour=declared, as_of=None, source="declared in the settings")
+        offer = self._offers.get((name, region))
+        return offer.on_demand if offer is not None else None
+
+    def dearest(self, name: str) -> Price | None:
+        """The highest on-demand price of a type over all regions."""
+        known = [self.on_demand(name, region) for kind, region in self._offers if kind == name]
+        return max((price for price in known if price is not None), key=lambda p: p.usd_per_hour, default=None)
 
     def spot_range(self, name: str, region: str) -> tuple[Price, Price] | None:
         """Lowest and highest spot price over the region's zones at the moment the source was taken."""
@@ -183,6 +191,7 @@ def _type(row: Mapping[str, str]) -> InstanceType:
         gpus=int(row["gpus"] or 0),
         gpu=row["gpu"] or None,
         gpu_memory_gib=float(row["gpu_memory_gib"] or 0),
+        local_nvme_gb=float(row.get("local_nvme_gb") or 0),
     )
 
 

@@ -1,7 +1,7 @@
 """The shape of a standing fleet: targets, weights, and the grid of instance types by subnets that EC2 chooses from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from everspot_core.catalogue import InstanceType
@@ -57,13 +57,15 @@ class WeightBy(StrEnum):
 
 
 class TypeChoice(Frozen):
-    """An instance type that the fleet may use, as its author wrote it. Prices in USD per hour."""
+    """An instance type that the fleet may use, as its author wrote it. Prices in USD per hour of an instance; `zones`:
+    names of those in which it is used, none for all."""
 
     name: str
     weight: float | None = None
     priority: float | None = None
     max_price: float | None = None
     throughput: float | None = None
+    zones: tuple[str, ...] = ()
 
 
 class Override(Frozen):
@@ -135,8 +137,10 @@ def _measure(choice: TypeChoice, facts: InstanceType | None, by: WeightBy) -> fl
     return float(facts.vcpus if by is WeightBy.VCPU else facts.gpus)
 
 
-def override_grid(capacity: Capacity, known: Mapping[str, InstanceType], subnets: int) -> list[Override]:
-    """Every type in every subnet, types in the author's order.
+def override_grid(
+    capacity: Capacity, known: Mapping[str, InstanceType], subnets: int, zones: Sequence[str] = ()
+) -> list[Override]:
+    """Every type in every subnet in whose zone it is used, types in the author's order. `zones`: one for each subnet.
 
     Where a strategy looks at priorities and none are given, the order of the list is the priority (EC2 prefers the
     lowest number).
@@ -153,6 +157,7 @@ def override_grid(capacity: Capacity, known: Mapping[str, InstanceType], subnets
         )
         for index, choice in enumerate(capacity.types)
         for subnet in range(subnets)
+        if not choice.zones or not zones or zones[subnet] in choice.zones
     ]
 
 

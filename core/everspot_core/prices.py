@@ -30,7 +30,8 @@ class Basis(StrEnum):
     BEFORE_FIRST = "the first price stated by the cloud, taken for the time before it too"
     LISTED_FOR_SPOT = "the catalogue's list price: the cloud stated none"
     CATALOGUE_SPOT = "the catalogue's highest spot price of the region: the cloud stated none"
-    NONE = "none found: counted as 0"
+    ELSEWHERE = "the catalogue's highest list price of other regions: none is known for this one"
+    NONE = "none found in any region: counted as 0; declare onDemandUsdPerHour for the type"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class PriceBook:
             return exact(spot[1].usd_per_hour), Basis.CATALOGUE_SPOT
         price = self._catalogue.on_demand(instance_type, region)
         if price is None:
-            return Fraction(0), Basis.NONE
+            # A price too high is noticed, and a budget that it ends is raised; at none a budget would never end.
+            price = self._catalogue.dearest(instance_type)
+            return (exact(price.usd_per_hour), Basis.ELSEWHERE) if price else (Fraction(0), Basis.NONE)
         return exact(price.usd_per_hour), Basis.LISTED if market is Market.ON_DEMAND else Basis.LISTED_FOR_SPOT
 
 

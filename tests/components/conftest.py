@@ -4,7 +4,7 @@ import asyncio
 import copy
 import gc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pulumi
 import pytest
@@ -16,6 +16,8 @@ TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
 
 class Recorder(pulumi.runtime.Mocks):
     """Answers as a cloud would, and remembers every resource with its inputs."""
+
+    not_offered: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(self) -> None:
         self.seen: list[pulumi.runtime.MockResourceArgs] = []
@@ -30,6 +32,8 @@ class Recorder(pulumi.runtime.Mocks):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> Any:
         self.calls.append(args.token)
+        if args.token == "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings":
+            return self.offerings(args.args)
         subnet = str(args.args.get("id", ""))
         service = str(args.args.get("serviceName", "")).rpartition(".")[2]
         if args.token == "aws:ec2/getVpcEndpoint:getVpcEndpoint" and service not in self.endpoints:
@@ -46,7 +50,13 @@ class Recorder(pulumi.runtime.Mocks):
             },
             "aws:ec2/getRouteTable:getRouteTable": {"routeTableId": "rtb-1", "routes": self.routes},
             "aws:index/getRegion:getRegion": {"region": "eu-west-1"},
-            "aws:ec2/getAmi:getAmi": {"rootDeviceName": "/dev/xvda"},
+            "aws:ec2/getAmi:getAmi": {
+                "rootDeviceName": "/dev/xvda",
+                "blockDeviceMappings": [
+                    {"deviceName": "/dev/xvdb", "ebs": {}, "noDevice": "", "virtualName": "ephemeral0"},
+                    {"deviceName": "/dev/xvda", "ebs": {"volume_size": "75"}, "noDevice": "", "virtualName": ""},
+                ],
+            },
             "aws:ssm/getParameter:getParameter": {"value": "ami-fromparameter"},
             "aws:ec2/getVpc:getVpc": {
                 "id": subnet,
@@ -60,6 +70,12 @@ class Recorder(pulumi.runtime.Mocks):
             },
             "aws:ec2/getPrefixList:getPrefixList": {"id": "pl-found"},
         }[args.token]
+
+    def offerings(self, asked: dict[Any, Any]) -> dict[str, Any]:
+        """Every type in every zone, but for what a test says is not offered."""
+        names = asked.get("filters", [{"values": []}])[0]["values"]
+        pairs = [(n, f"eu-west-1{z}") for n in names for z in "abcdef" if (n, f"eu-west-1{z}") not in self.not_offered]
+        return {"instanceTypes": [n for n, _ in pairs], "locations": [z for _, z in pairs], "locationTypes": []}
 
     def named(self) -> dict[str, str]:
         """Type by name of everything that was registered."""
@@ -121,6 +137,12 @@ SPEC: TrainingClusterArgs = {
         "instance_types": [{"type": "m6i.large"}, {"type": "c6i.large"}, {"type": "m7i.large"}],
     },
 }
+
+
+@pytest.fixture
+def recorder_kind() -> type[Recorder]:
+    """What answers in the cloud's place, for a test to have it answer otherwise."""
+    return Recorder
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster
         {"image_id": "ami-2"},
         {"volume_gib": 200},
         {"limits": {"stop_margin": "9s"}},
-        {"capacity": {"target": 5, "instance_types": [{"type": "own.large", "vcpus": 2, "memory_gib": 8}]}},
+        {"capacity": {"target": 5, "instance_types": [{"type": "m6i.large", "memory_gib": 9}]}},
     ],
     ids=["image", "machine", "limits", "declared type"],
 )

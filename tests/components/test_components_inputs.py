@@ -91,7 +91,8 @@ def test_types_of_two_architectures_are_refused(declare: Declare, spec: Any) -> 
 
 
 def test_a_type_declared_in_place_reaches_fleet_and_manifest(declare: Declare, spec: Any) -> None:
-    spec["capacity"]["instance_types"].append({"type": "new1.large", "vcpus": 8, "memory_gib": 32, "gpus": 1})
+    own = {"type": "new1.large", "vcpus": 8, "memory_gib": 32, "gpus": 1, "on_demand_usd_per_hour": 0.9}
+    spec["capacity"]["instance_types"].append(own)
     recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", spec).spot_fleet_id})
     overrides = recorder.inputs("train-fleet-spot")["launchTemplateConfigs"][0]["overrides"]
     assert "new1.large" in {o["instanceType"] for o in overrides}

@@ -1,0 +1,63 @@
+"""What EC2 offers where, asked at preview: a type that is not sold in a zone, or has no price, is refused by name."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+from everspot_core.offers import Offered
+from everspot_core.problems import Problems
+
+from everspot import asking, common
+from everspot.capacity import CapacityArgs, check_offers
+
+ASKED_AT_MOST = 200
+"""EC2's quota of values in one filter."""
+
+
+def sold_in(
+    parent: pulumi.Resource,
+    what: str,
+    capacity: CapacityArgs,
+    subnet_ids: Sequence[pulumi.Input[str]],
+    zones: Sequence[pulumi.Input[str]] | None,
+) -> pulumi.Output[list[str]]:
+    """The zone of each subnet, once it is certain that the region sells every type there.
+
+    Raises, when the answer is there:
+        pulumi.InputPropertiesError: with every type that is not sold in a zone, or without a price.
+    """
+    if zones is None:
+        zones = [_zone(parent, subnet) for subnet in subnet_ids]
+    names = [entry["type"] for entry in capacity["instance_types"]]
+    region = asking.region_of(parent)
+
+    def check(known: dict[str, Any]) -> list[str]:
+        problems = Problems()
+        check_offers(
+            problems.at("capacity"), capacity, region=known["region"], zones=known["zones"], offered=known["offered"]
+        )
+        common.raise_bad(problems, what)
+        return list(known["zones"])
+
+    return pulumi.Output.all(region=region, zones=list(zones), offered=_offered(parent, names)).apply(check)
+
+
+def _zone(parent: pulumi.Resource, subnet: pulumi.Input[str]) -> pulumi.Output[str]:
+    told = "subnetIds: a subnet cannot be described (ec2:DescribeSubnets): is it one of this region and account?"
+    found = asking.ask(parent, "ec2/getSubnet:getSubnet", {"id": subnet}, failed=told)
+    return found.apply(lambda answer: str(answer["availabilityZone"]))
+
+
+def _offered(parent: pulumi.Resource, names: Sequence[str]) -> pulumi.Output[Offered | None]:
+    """Pairs of type and zone in the region; None where EC2 was asked and did not answer."""
+
+    def unknown(error: Exception) -> None:
+        told = f"Which zones have which types is not checked, since EC2 did not say: {asking.reason(error)}"
+        pulumi.log.warn(told, parent)
+
+    asked = {
+        "filters": [{"name": "instance-type", "values": list(names)[:ASKED_AT_MOST]}],
+        "locationType": "availability-zone",
+    }
+    answer = asking.ask(parent, "ec2/getInstanceTypeOfferings:getInstanceTypeOfferings", asked, failed=unknown)
+    return answer.apply(lambda found: found and list(zip(found["instanceTypes"], found["locations"], strict=True)))

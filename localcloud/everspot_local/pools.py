@@ -109,6 +109,14 @@ class Pools:
             self._pools[key] = self._make(instance_type, zone)
         return self._pools[key]
 
+    def offers(self, instance_type: str, zone: str) -> bool:
+        """Whether there is such a pool, without opening it."""
+        if zone not in self._zone_ids or instance_type not in self.catalogue.types:
+            return False
+        offered = self.catalogue.zones(instance_type, self._region)
+        priced = self.catalogue.on_demand(instance_type, self._region) is not None
+        return priced and (not offered or self._zone_ids[zone] in offered)
+
     def matching(self, name: str) -> list[MarketPool]:
         """Pools by `type/zone`, where either may be `*`; a bare type means all its zones, a bare zone all pools in use.
 
@@ -149,11 +157,8 @@ class Pools:
             self.set_price(pool, min(max(moved, low * 0.8), high * 1.2, pool.on_demand_usd), at)
 
     def _make(self, instance_type: str, zone: str) -> MarketPool | None:
-        if zone not in self._zone_ids or instance_type not in self.catalogue.types:
-            return None
-        price = self.catalogue.on_demand(instance_type, self._region)
-        offered = self.catalogue.zones(instance_type, self._region)
-        if price is None or (offered and self._zone_ids[zone] not in offered):
+        price = self.catalogue.on_demand(instance_type, self._region) if self.offers(instance_type, zone) else None
+        if price is None:
             return None
         spot = self.catalogue.spot_range(instance_type, self._region)
         bounds = (spot[0].usd_per_hour, spot[1].usd_per_hour) if spot else None

@@ -106,6 +106,37 @@ def test_types_and_tags_change_in_place(rig: Any, restored: Callable[[], None]) 
     assert {t["Key"]: t["Value"] for t in vpc["Tags"]}["Team"] == "vision"
 
 
+def scheduler(rig: Any) -> str:
+    groups = rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    (group,) = [g for g in groups if g["AutoScalingGroupName"] == rig.outputs["schedulerGroup"]]
+    return ",".join(sorted(instance["InstanceId"] for instance in group["Instances"]))
+
+
+def test_what_an_instance_is_launched_with_reaches_the_scheduler_by_itself(
+    rig: Any, restored: Callable[[], None]
+) -> None:
+    before, agents = scheduler(rig), set(rig.agents())
+    rig.settings("limits.stopMargin", "9s")
+    changes = rig.changes()
+    assert changes["everspot-local-scheduler-group"] == changes["everspot-local-scheduler-template"] == "update"
+    assert changes[SPOT] == changes["everspot-local-manifest"] == "update"
+    rig.up()
+    rig.wait(lambda: scheduler(rig) != before and "," not in scheduler(rig))
+    assert set(rig.agents()) == agents and set(rig.agents().values()) <= {"pending", "running"}
+
+
+def test_a_zone_that_lacks_a_type_and_a_volume_too_small_are_refused_at_preview(
+    rig: Any, restored: Callable[[], None]
+) -> None:
+    rig.settings("capacity.instanceTypes[5].type", "p4d.24xlarge")
+    rig.settings("volumeGib", "8")
+    with pytest.raises(automation.CommandError) as refused:
+        rig.changes()
+    text = str(refused.value)
+    assert "capacity.instanceTypes[5].zones: EC2 does not offer p4d.24xlarge in eu-west-1" in text
+    assert "Traceback" not in text
+
+
 def test_protect_refuses_to_replace_the_fleet(rig: Any, restored: Callable[[], None]) -> None:
     rig.settings("protect", "true")
     rig.up(target=["**everspot-local-fleet-spot"], target_dependents=True)

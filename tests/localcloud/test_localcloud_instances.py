@@ -199,6 +199,24 @@ def test_a_group_waits_for_capacity(kit: Any, helpers: Any) -> None:
     kit.living(1)
 
 
+def test_what_is_offered_in_a_zone_is_what_can_be_launched_there(kit: Any) -> None:
+    answer = kit.ec2.describe_instance_type_offerings(
+        LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["g6e.xlarge", "m6i.large"]}]
+    )["InstanceTypeOfferings"]
+    offered = {(o["InstanceType"], o["Location"]) for o in answer}
+    zones = [z["ZoneName"] for z in kit.ec2.describe_availability_zones()["AvailabilityZones"]]
+    launched = set()
+    for kind in ("g6e.xlarge", "m6i.large"):
+        for zone in zones:
+            try:
+                kit.run(InstanceType=kind, Placement={"AvailabilityZone": zone})
+                launched.add((kind, zone))
+            except ClientError as error:
+                assert error.response["Error"]["Code"] == "Unsupported"
+    assert launched == offered
+    assert 0 < len(offered) < 2 * len(zones)
+
+
 def test_prices_move_and_their_history_is_what_the_log_says(kit: Any, helpers: Any) -> None:
     def history(**more: Any) -> list[dict[str, Any]]:
         answer = kit.ec2.describe_spot_price_history(

@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
 
 from everspot_cli.checks import Check, Verdict
+from everspot_cli.checks.quotas import quota_checks
 
 LINKED_ROLES = ("AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot")
 SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
@@ -38,8 +41,8 @@ def kind_of(code: str) -> str:
     return next((kind for kind, codes in _KINDS.items() if plain in codes), "user")
 
 
-def cloud_checks(region: str | None, cluster: str | None, clock: Clock) -> list[Check]:
-    """Credentials first; the rest only if they work. Without boto3 nothing is asked."""
+def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+    """Credentials first; the rest only if they work. Without boto3 nothing is asked. `manifest` None: not readable."""
     try:
         import boto3
         from botocore.config import Config
@@ -69,8 +72,9 @@ def cloud_checks(region: str | None, cluster: str | None, clock: Clock) -> list[
     checks = asked("credentials", "credentials", lambda: _credentials(client("sts"), clock))
     if checks[0].verdict is Verdict.OK:
         checks += asked("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
-        if cluster is not None:
-            checks += asked("fleet", "capacity", lambda: _fleet(client("ec2"), cluster))
+        if manifest is not None:
+            checks += asked("fleet", "capacity", lambda: _fleet(client("ec2"), manifest.cluster))
+            checks += asked("quota", "quota", lambda: quota_checks(client("service-quotas"), manifest, catalogue))
     return checks
 
 

@@ -1,6 +1,7 @@
 """`everspot doctor`: what works, what does not, and who can mend it."""
 
 import typer
+from everspot_core.catalogue import builtin
 from everspot_core.manifest import Cloud
 from everspot_store import StoreError
 from everspot_store.region import split_region
@@ -23,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context, json: Json = False) -> None:
-    """Check the cluster: store, scheduler, instances, credentials, service-linked roles, clock.
+    """Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock.
 
     Exit code 4 if the store or the credentials are not available, 1 if something else is wrong, else 0.
     """
@@ -50,8 +51,9 @@ def _checks(session: Session) -> list[Check]:
     checks += cluster_checks(session)
     readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
     if url.startswith("s3://") and (not readable or session.manifest.cloud is Cloud.AWS):
-        region, name = (session.manifest.region, session.manifest.cluster) if readable else (_said(url), None)
-        checks += cloud_checks(region, name, session.clock)
+        manifest = session.manifest if readable else None
+        region = manifest.region if manifest is not None else _said(url)
+        checks += cloud_checks(region, manifest, session.catalogue if readable else builtin(), session.clock)
     return checks
 
 

@@ -98,6 +98,21 @@ class LocalEC2Backend(EC2Backend):
         """moto's; the wire answer for thousands of types takes it seconds, so name the ones you want."""
         return super().describe_instance_types(instance_types, filters)  # type: ignore[no-any-return]
 
+    def describe_instance_type_offerings(
+        self, location_type: str | None = None, filters: dict[str, Any] | None = None
+    ) -> list[dict[str, str]]:
+        """By zone name what this market sells, which is what it launches; by region and zone id moto's."""
+        if location_type != "availability-zone":
+            return super().describe_instance_type_offerings(location_type, filters)  # type: ignore[no-any-return]
+        pools, wanted = world.current().pools, filters or {}
+        kinds, zones = wanted.get("instance-type", pools.catalogue.types), wanted.get("location", pools.zones)
+        return [
+            {"InstanceType": kind, "LocationType": location_type, "Location": zone}
+            for kind in kinds
+            for zone in zones
+            if pools.offers(kind, zone)
+        ]
+
     def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
         """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns."""
         fleet = LocalFleet(self, request)

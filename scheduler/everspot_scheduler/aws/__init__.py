@@ -12,6 +12,7 @@ from everspot_core.records import PricePoint
 
 from everspot_scheduler.aws import errors, instances, prices
 from everspot_scheduler.aws.events import LONG_POLL, Listener
+from everspot_scheduler.aws.volumes import VolumeTags
 from everspot_scheduler.cloud import CloudInstance, Message, Trouble
 
 _TRIES = 3
@@ -24,6 +25,7 @@ class AwsCloud:
 
     def __init__(self, ec2: Any, cluster: str, listener: Listener | None) -> None:
         self._ec2, self._cluster, self._listener = ec2, cluster, listener
+        self._volumes = VolumeTags(ec2)
 
     @classmethod
     def open(cls, manifest: Manifest, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> "AwsCloud":
@@ -38,7 +40,9 @@ class AwsCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        return instances.describe(self._ec2, self._cluster)
+        found = instances.described(self._ec2, self._cluster)
+        self._volumes.look(found)
+        return [instances.parse(raw) for raw in found]
 
     def messages(self) -> list[Message]:
         """See `Cloud`."""

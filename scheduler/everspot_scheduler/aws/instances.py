@@ -23,13 +23,14 @@ _PHASES = {
 _STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|UTC)\)")
 
 
-def describe(ec2: Any, cluster: str) -> list[CloudInstance]:
-    """Every instance that carries the cluster's tag, ended ones included for as long as EC2 remembers them.
+def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
+    """Every instance that carries the cluster's tag, ended ones included for as long as EC2 remembers them, as
+    DescribeInstances tells it.
 
     Raises:
         botocore's errors.
     """
-    return [parse(raw) for raw in _pages(ec2, cluster)]
+    return list(_pages(ec2, cluster))
 
 
 def _pages(ec2: Any, cluster: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,114 @@
+"""An account's vCPU quotas: which of them a fleet counts towards, and whether they suffice for its target.
+
+Codes and names: Service Quotas, service code `ec2`
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). They count vCPUs of what runs, per
+region, family group and market; Spot has quotas of its own, and a new account has next to nothing of any GPU.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.records import Market
+
+_STANDARD = frozenset("acdhimrtz")
+_LETTERS = re.compile(r"[a-z]+")
+_OWN = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
+"""Families that begin with the letter of another."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One quota, by its code."""
+
+    code: str
+    name: str
+    market: Market
+    families: frozenset[str]
+
+
+QUOTAS = tuple(
+    Quota(code, name, market, frozenset(families))
+    for code, name, market, families in (
+        ("L-1216C47A", "Running On-Demand Standard instances", Market.ON_DEMAND, _STANDARD),
+        ("L-DB2E81BA", "Running On-Demand G and VT instances", Market.ON_DEMAND, {"g", "vt"}),
+        ("L-417A185B", "Running On-Demand P instances", Market.ON_DEMAND, {"p"}),
+        ("L-6E869C2A", "Running On-Demand DL instances", Market.ON_DEMAND, {"dl"}),
+        ("L-74FC7D96", "Running On-Demand F instances", Market.ON_DEMAND, {"f"}),
+        ("L-1945791B", "Running On-Demand Inf instances", Market.ON_DEMAND, {"inf"}),
+        ("L-2C3B7624", "Running On-Demand Trn instances", Market.ON_DEMAND, {"trn"}),
+        ("L-7295265B", "Running On-Demand X instances", Market.ON_DEMAND, {"x"}),
+        ("L-34B43A08", "All Standard Spot Instance Requests", Market.SPOT, _STANDARD),
+        ("L-3819A6DF", "All G and VT Spot Instance Requests", Market.SPOT, {"g", "vt"}),
+        ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", Market.SPOT, {"p"}),
+        ("L-C4BD4855", "All P5 Spot Instance Requests", Market.SPOT, {"p5"}),
+        ("L-85EED4F7", "All DL Spot Instance Requests", Market.SPOT, {"dl"}),
+        ("L-88CF9481", "All F Spot Instance Requests", Market.SPOT, {"f"}),
+        ("L-B5D1601B", "All Inf Spot Instance Requests", Market.SPOT, {"inf"}),
+        ("L-6B0D517C", "All Trn Spot Instance Requests", Market.SPOT, {"trn"}),
+        ("L-E3A00192", "All X Spot Instance Requests", Market.SPOT, {"x"}),
+    )
+)
+"""The quotas of instances that can train."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far one quota reaches. `types`: those of the fleet that count towards it; `vcpus`: its value, None where it
+    was not told; `least`: vCPUs that the whole target takes by the thriftiest of them; `units`: of the target that fit,
+    None for all."""
+
+    quota: Quota
+    types: tuple[str, ...]
+    vcpus: float | None
+    least: float
+    units: float | None
+
+
+def quota_of(instance_type: str, market: Market) -> Quota | None:
+    """The quota that an instance counts towards; None for a type whose family has none."""
+    series = instance_type.partition(".")[0]
+    letters = _LETTERS.match(series)
+    if letters is None:
+        return None
+    family = letters.group() if letters.group() in _OWN else letters.group()[0]
+    # Of P5 and later there is a Spot quota of its own.
+    wanted = "p5" if market is Market.SPOT and series.startswith("p5") else family
+    return next((quota for quota in QUOTAS if quota.market is market and wanted in quota.families), None)
+
+
+def reaches(
+    units: float,
+    weights: Mapping[str, float],
+    known: Mapping[str, InstanceType],
+    market: Market,
+    values: Mapping[str, float],
+) -> list[Reach]:
+    """How far each quota that matters reaches towards a target of `units`. `values`: vCPUs by quota code."""
+    groups: dict[Quota, list[str]] = {}
+    for name in weights:
+        quota = quota_of(name, market)
+        if quota is not None and name in known:
+            groups.setdefault(quota, []).append(name)
+    return [_reach(quota, names, units, weights, known, values.get(quota.code)) for quota, names in groups.items()]
+
+
+def enough(units: float, found: Sequence[Reach]) -> bool:
+    """Whether the quotas together reach the target; one that was not told is taken to be enough."""
+    return any(reach.units is None for reach in found) or sum(reach.units or 0 for reach in found) >= units
+
+
+def _reach(
+    quota: Quota,
+    names: list[str],
+    units: float,
+    weights: Mapping[str, float],
+    known: Mapping[str, InstanceType],
+    value: float | None,
+) -> Reach:
+    # As EC2 does, the last instance may go beyond the target.
+    least = min(math.ceil(units / weights[name]) * known[name].vcpus for name in names)
+    most = max(math.floor((value or 0) / known[name].vcpus) * weights[name] for name in names)
+    return Reach(quota, tuple(names), value, least, None if value is None or value >= least else most)

@@ -79,7 +79,11 @@ class Identity(pulumi.ComponentResource):
             Role.SCHEDULER,
             facts,
             lambda f: policies.scheduler_policy(
-                control_arn=f["control"], queue_arn=f["queue"], key_arn=f["key"], session_manager=shell
+                cluster=args["cluster"],
+                control_arn=f["control"],
+                queue_arn=f["queue"],
+                key_arn=f["key"],
+                session_manager=shell,
             ),
         )
         self.register_outputs(

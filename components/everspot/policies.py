@@ -72,7 +72,7 @@ def agent_policy(
 
 
 def scheduler_policy(
-    *, control_arn: str, queue_arn: str, key_arn: str | None = None, session_manager: bool = False
+    *, cluster: str, control_arn: str, queue_arn: str, key_arn: str | None = None, session_manager: bool = False
 ) -> Document:
     """What the scheduler may do. It has no word in the data bucket."""
     statements = [
@@ -88,6 +88,7 @@ def scheduler_policy(
             ["ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory"],
             ["*"],
         ),
+        _tag_volumes(cluster, queue_arn),
         _allow(
             # The batch form of a call is allowed by the action of its single form (Amazon SQS Developer Guide,
             # "Amazon SQS API permissions").
@@ -131,6 +132,18 @@ def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
             _deny_plain_http("sqs:*", [queue_arn]),
         ]
     )
+
+
+def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
+    """Volumes of Spot instances get their tags from the scheduler: no launch template tags them in a fleet of type
+    maintain. With the cluster's own tag only, and no volume of another cluster."""
+    _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
+    statement = _allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
+    statement["Condition"] = {
+        "StringEquals": {"aws:RequestTag/everspot:cluster": cluster},
+        "StringEqualsIfExists": {"aws:ResourceTag/everspot:cluster": cluster},
+    }
+    return statement
 
 
 def _document(statements: Sequence[Statement]) -> Document:

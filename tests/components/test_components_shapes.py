@@ -108,7 +108,7 @@ def test_an_agent_writes_its_prefixes_and_nothing_else() -> None:
 
 
 def test_a_scheduler_has_no_word_in_the_data_bucket() -> None:
-    found = allowed(policies.scheduler_policy(control_arn="C", queue_arn="Q"))
+    found = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q"))
     assert not any(resource.startswith("D") for resources in found.values() for resource in resources)
     assert found["sqs:ReceiveMessage"] == found["sqs:DeleteMessage"] == {"Q"}
     assert "C/assignments/*" in found["s3:PutObject"]
@@ -116,6 +116,6 @@ def test_a_scheduler_has_no_word_in_the_data_bucket() -> None:
 
 
 def test_only_describing_ec2_and_the_shell_are_allowed_on_everything() -> None:
-    found = allowed(policies.scheduler_policy(control_arn="C", queue_arn="Q", session_manager=True))
+    found = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", session_manager=True))
     everywhere = {action for action, resources in found.items() if "*" in resources}
     assert all(action.startswith(("ec2:Describe", "ssm:Update", "ssmmessages:")) for action in everywhere)

@@ -289,3 +289,21 @@ def test_a_fleet_that_lacks_capacity_asks_again(kit: Any, helpers: Any) -> None:
     assert kit.described(fleet_id)["ActivityStatus"] == "pending_fulfillment"
     kit.do("recover", pool="m6i.large/us-east-1a")
     kit.living(1)
+
+
+@pytest.mark.parametrize(("kind", "spot"), [("maintain", set()), ("instant", {"ml"})])
+def test_a_template_tags_volumes_but_not_those_of_spot_in_a_fleet_that_is_maintained(
+    kit: Any, helpers: Any, kind: str, spot: set[str]
+) -> None:
+    kit.roles()
+    tags = [{"Key": "Team", "Value": "ml"}]
+    template = kit.template(TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")])
+    kit.fleet(2, on_demand=1, Type=kind, template=template)
+    kit.living(2)
+    found: dict[str, set[str]] = {"spot": set(), "on-demand": set()}
+    for instance in kit.instances():
+        volumes = [m["Ebs"]["VolumeId"] for m in instance["BlockDeviceMappings"]]
+        for volume in kit.ec2.describe_volumes(VolumeIds=volumes)["Volumes"]:
+            market = instance.get("InstanceLifecycle", "on-demand")
+            found[market] |= {tag["Value"] for tag in volume.get("Tags", []) if tag["Key"] == "Team"}
+    assert found == {"spot": spot, "on-demand": {"ml"}}

@@ -77,7 +77,7 @@ class Road:
         control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
         self.queue_url, queue_arn = self._queue()
         self._role("agent", policies.agent_policy(control_arn=control, data_arn=data))
-        self._role("scheduler", policies.scheduler_policy(control_arn=control, queue_arn=queue_arn))
+        self._role("scheduler", policies.scheduler_policy(cluster=CLUSTER, control_arn=control, queue_arn=queue_arn))
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._manifest(Role.AGENT).to_json())
         for role in Role:
             self.until(lambda name=f"road-{role.value}": self._usable(name))

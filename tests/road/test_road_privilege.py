@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from everspot import policies
 from everspot_core.records import EventKind, JobState
-from road_kit import BUCKETS, Road, everspot
+from road_kit import BUCKETS, CLUSTER, Road, everspot
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -86,7 +86,7 @@ def documents() -> dict[str, dict[str, Any]]:
     return {
         "agent": policies.agent_policy(control_arn=control, data_arn=data, key_arn="key", session_manager=True),
         "scheduler": policies.scheduler_policy(
-            control_arn=control, queue_arn=queue, key_arn="key", session_manager=True
+            cluster=CLUSTER, control_arn=control, queue_arn=queue, key_arn="key", session_manager=True
         ),
     }
 

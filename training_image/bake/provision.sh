@@ -7,8 +7,10 @@ set -euo pipefail
 
 readonly prefix=/opt/everspot
 readonly units=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-poweroff.service
-    everspot-boot-deadline.timer everspot-boot-deadline.service)
-readonly enabled=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-boot-deadline.timer)
+    everspot-boot-deadline.timer everspot-boot-deadline.service everspot-scratch.service)
+readonly enabled=(everspot-agent.service everspot-gpus.service everspot-poweroff.path everspot-boot-deadline.timer
+    everspot-scratch.service)
+readonly scripts=(boot-deadline.sh scratch.sh)
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 readonly here
 
@@ -51,11 +53,13 @@ install_everspot() {
 }
 
 install_units() {
-    local unit
+    local unit script
     for unit in "${units[@]}"; do
         install -m 0644 "$here/$unit" "/etc/systemd/system/$unit"
     done
-    install -D -m 0755 "$here/boot-deadline.sh" "$prefix/sbin/boot-deadline.sh"
+    for script in "${scripts[@]}"; do
+        install -D -m 0755 "$here/$script" "$prefix/sbin/$script"
+    done
     systemctl daemon-reload
     systemctl enable "${enabled[@]}"
 }

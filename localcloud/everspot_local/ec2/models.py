@@ -9,6 +9,7 @@ from everspot_core.records import Market
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Reservation
 from moto.ec2.models.launch_templates import LaunchTemplate
+from moto.ec2.utils import convert_tag_spec
 
 from everspot_local import iam_rules, world
 from everspot_local.ec2 import images, late, launch_rules, quota_rules
@@ -43,6 +44,7 @@ class LocalEC2Backend(EC2Backend):
         market = Market.SPOT if spot else Market.ON_DEMAND
         image = self.amis.get(image_id or template.get("ImageId"))
         _merge_template(kwargs, template, image)
+        self._tag_volumes(kwargs, template, market)
         pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
         if strict():
             image_id = image_id or template.get("ImageId") or ""
@@ -144,6 +146,16 @@ class LocalEC2Backend(EC2Backend):
         if not launch_template:
             return {}
         return self._get_template_from_args(launch_template).data  # type: ignore[no-any-return]
+
+    def _tag_volumes(self, kwargs: dict[str, Any], template: dict[str, Any], market: Market) -> None:
+        """The template's tags of volumes, which moto overlooks. Of a fleet of type request or maintain EC2 does not tag
+        the volumes of Spot instances (EC2 User Guide, "Tag a new or existing EC2 Fleet request …")."""
+        fleet = self.fleets.get(kwargs.get("fleet_id") or "")
+        if market is Market.SPOT and fleet is not None and fleet.type != "instant":
+            return
+        tags = kwargs.get("tags") or {}
+        stated = convert_tag_spec(template.get("TagSpecifications") or []).get("volume", {})
+        kwargs["tags"] = {**tags, "volume": {**stated, **tags.get("volume", {})}}
 
     def _zone_of(self, kwargs: dict[str, Any]) -> str:
         subnet = kwargs.get("subnet_id") or next((n["SubnetId"] for n in kwargs.get("nics", []) if "SubnetId" in n), "")

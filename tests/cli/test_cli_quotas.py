@@ -1,0 +1,60 @@
+"""`everspot doctor` holds the account's vCPU quotas against what the fleets are declared to hold."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from everspot_core.manifest import Cloud, Manifest, Standing
+from everspot_local.cloud import LocalCloud
+from everspot_local.world import Options
+
+REGION = "eu-west-1"
+WEIGHTS = {"g5.xlarge": 1.0, "g5.12xlarge": 4.0}  # 4 and 48 vCPUs
+
+
+@pytest.fixture
+def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCloud]:
+    with LocalCloud(Options(state_dir=tmp_path / "local", boot_command=None, region=REGION)) as market:
+        for name, value in {
+            "AWS_ENDPOINT_URL": market.endpoint,
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_REGION": REGION,
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield market
+
+
+@pytest.fixture
+def quotas(market: LocalCloud, world: Any) -> Any:
+    """What doctor says of quotas, by their code."""
+    s3 = boto3.client("s3", endpoint_url=market.endpoint, region_name=REGION)
+    s3.create_bucket(Bucket="control-of-test", CreateBucketConfiguration={"LocationConstraint": REGION})
+    url = f"s3://control-of-test?region={REGION}"
+    manifest = Manifest(
+        cluster="test", cloud=Cloud.AWS, region=REGION, control_url=url, data_url=url,
+        standing=Standing(on_demand_units=2, spot_units=16, weights=WEIGHTS),
+    )  # fmt: skip
+    s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=manifest.to_json())
+    world.url = url
+
+    def ask() -> dict[str, dict[str, str]]:
+        checks = [c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "quota"]
+        return {code: c for c in checks for code in ("L-3819A6DF", "L-DB2E81BA") if code in c["detail"]}
+
+    return ask
+
+
+def test_doctor_says_whether_the_quotas_reach_the_target(market: LocalCloud, quotas: Any) -> None:
+    enough = quotas()
+    assert {check["verdict"] for check in enough.values()} == {"ok"}
+    assert "768 vCPUs; 16 units of g5.xlarge, g5.12xlarge take 64" in enough["L-3819A6DF"]["detail"]
+    assert "2 units" in enough["L-DB2E81BA"]["detail"]
+    market.do("quota", code="L-3819A6DF", value=40)
+    short = quotas()["L-3819A6DF"]
+    assert (short["verdict"], short["group"]) == ("fail", "quota")
+    assert "40 vCPUs, enough for 10 of 16 units" in short["detail"]
+    assert short["fix"].endswith("/services/ec2/quotas/L-3819A6DF")
+    assert quotas()["L-DB2E81BA"]["verdict"] == "ok"  # on-demand has a quota of its own

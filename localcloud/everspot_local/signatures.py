@@ -14,7 +14,9 @@ from everspot_local.refusals import Refused
 from everspot_local.strict import strict
 from everspot_local.world import World
 
-GLOBAL = {"iam", "sts"}  # one endpoint for all regions; STS has regional ones too, and takes either here
+# One endpoint for all regions, or a few that serve all: STS has regional ones too, and takes either here; price lists
+# are to be had in us-east-1, eu-central-1 and ap-south-1 only.
+GLOBAL = {"iam", "sts", "pricing"}
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _QUERY_SCOPE = re.compile(r"[^/]+/\d{8}/([^/]+)/[^/]+/aws4_request")
 

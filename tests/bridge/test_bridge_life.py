@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import grpc
@@ -179,6 +180,20 @@ def test_bad_inputs_are_refused_by_name_in_upstreams_words(door, what):
     _, failures = door.check(token, inputs)
     assert name in failures, failures
     assert words in failures[name]
+
+
+def test_the_schema_has_every_type_that_was_built_and_refers_to_none_that_is_missing(door):
+    schema = json.loads(door.stub.GetSchema(pb.GetSchemaRequest()).schema)
+    vpc = schema["resources"]["aws:ec2/vpc:Vpc"]
+    assert vpc["inputProperties"]["cidrBlock"] == {"type": "string"} and "arn" not in vpc["inputProperties"]
+    assert vpc["properties"]["arn"] == {"type": "string"}
+    fleet = schema["resources"]["aws:ec2/fleet:Fleet"]
+    assert set(fleet["requiredInputs"]) == {"launchTemplateConfigs", "targetCapacitySpecification"}
+    assert fleet["inputProperties"]["targetCapacitySpecification"] == {
+        "$ref": "#/types/aws:ec2/FleetTargetCapacitySpecification:FleetTargetCapacitySpecification"
+    }
+    named = set(re.findall(r'"#/types/([^"]+)"', json.dumps(schema)))
+    assert named == schema["types"].keys() and len(schema["resources"]) > 200
 
 
 def test_upstream_leaves_no_socket_behind(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import EndRecord, Event, JobRecord, JobState, LaunchRecord, Market, PricePoint
+from everspot_core.records import EndRecord, Event, JobRecord, LaunchRecord, Market, PricePoint
 from everspot_core.schedule import Spent
 from everspot_store import BadDocument, Store
 
@@ -203,7 +203,7 @@ class Ledger:
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
         """What these jobs have used so far, by the rules of the bill.
 
-        A job's events are read once for each change of its owner or state: between them only time passes. One that has
+        A job's events are read once for each change of its owner: between them only time passes. One that has
         never had an owner has used nothing.
         """
         prices, now = PriceBook(self._points.values(), self.catalogue), self._store.clock.now()
@@ -245,12 +245,12 @@ def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
     return ledger
 
 
-_Standing = tuple[int, JobState, str | None]
+_Standing = tuple[int, bool, str | None]
 
 
 def _standing(record: JobRecord) -> _Standing:
     """What a job's attempts begin and end with."""
-    return record.epoch, record.state, record.owner
+    return record.epoch, record.state.owned, record.owner
 
 
 def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from everspot_core.manifest import Manifest
 from everspot_core.records import JobState
-from everspot_core.schedule import Hold, Spent, Why, plan, say
+from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Spent, Void, Why, plan, say
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.act import Actor, Outcome
@@ -33,6 +33,8 @@ QUIET_TICKS = 12
 """After so many ticks in which nothing has changed but heartbeats the next ones are QUIET_FACTOR times as far apart."""
 QUIET_FACTOR = 2
 _ROUNDS = 4  # plans per tick: clearing an instance and using it again need not wait for each other
+_FREEING = (Clear, Complete, Expire, Finish, Void)
+"""What makes room for, or takes doubt from, what could not be decided in the same plan."""
 _log = logging.getLogger(__name__)
 
 
@@ -144,8 +146,9 @@ class Scheduler:
             actions = plan(view, self._store.clock.now())
             self._say_holds([a for a in actions if isinstance(a, Hold)])
             acting = [a for a in actions if not self._actor.has_nothing_to_write(a, seen)]
-            outcomes = set(side_by_side(lambda action: self._actor.carry_out(action, seen), acting))
-            if Outcome.LOST in outcomes or Outcome.DONE not in outcomes:
+            outcomes = side_by_side(lambda action: self._actor.carry_out(action, seen), acting)
+            done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is Outcome.DONE]
+            if Outcome.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 return
 
     def _reckon(self, seen: Observation) -> None:

@@ -27,6 +27,7 @@ from everspot_scheduler.staleness import Staleness
 BEATS_UNREAD = 6
 """For so many beats the heartbeat of an instance that nothing is to be put on may stay unread."""
 _BRANCHES = 6
+_UNSPENT = Spent()
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +76,7 @@ class Observer:
         self._records, self._instances = Staleness(longest), Staleness(longest)
         self._pool = ThreadPoolExecutor(_BRANCHES, thread_name_prefix="everspot-look")
         self._read_at: dict[str, timedelta] = {}
+        self._views: dict[str, JobView] = {}
 
     def look(self) -> Observation:
         """Read the store.
@@ -158,19 +160,11 @@ class Observer:
         for name, request in seen.drills.items():
             job_id, _, drill_id = name.partition("/")
             drills[job_id].append(Drill(drill_id=drill_id, at=request.value.at))
-        jobs = tuple(
-            JobView(
-                submission=job.value,
-                record=seen.records[name].value if name in seen.records else None,
-                stale=name in seen.stale_records and name not in seen.written,
-                cancel=name in seen.cancels,
-                drills=tuple(sorted(drills.get(name, []), key=lambda d: d.drill_id)),
-                spent=(spent or {}).get(name, Spent()),
-                preempted_at=(losses or {}).get(name, ()),
-            )
+        self._views = {
+            name: self._job(name, job.value, seen, drills, spent or {}, losses or {})
             for name, job in seen.jobs.items()
             if name not in seen.unreadable_jobs
-        )
+        }
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
         names -= seen.unreadable_assignments
         names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
@@ -178,7 +172,7 @@ class Observer:
         alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         renewing = seen.renewing()
         return ClusterView(
-            jobs=jobs,
+            jobs=tuple(self._views.values()),
             instances=tuple(_instance(n, seen, facts, ledger, renewing) for n in sorted(names)),
             draining=seen.draining,
             types=ledger.types(),
@@ -188,6 +182,39 @@ class Observer:
             rolling=declared.rolling(),
             booting=sum(i.instance_id not in seen.instances for i in alive),
             faults=tuple(faults.known.values()),
+        )
+
+    def _job(
+        self,
+        name: str,
+        submission: JobSubmission,
+        seen: Observation,
+        drills: Mapping[str, list[Drill]],
+        spent: Mapping[str, Spent],
+        losses: Mapping[str, tuple[datetime, ...]],
+    ) -> JobView:
+        """The job as the plan sees it: the same object as long as nothing of it has changed, for there are many."""
+        record = seen.records[name].value if name in seen.records else None
+        stale = name in seen.stale_records and name not in seen.written
+        cancel, used, lost = name in seen.cancels, spent.get(name, _UNSPENT), losses.get(name, ())
+        wishes = tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else ()
+        known = self._views.get(name)
+        if (
+            known is not None
+            and known.submission is submission
+            and known.record is record
+            and (known.stale, known.cancel, known.drills, known.preempted_at) == (stale, cancel, wishes, lost)
+            and known.spent == used
+        ):
+            return known
+        return JobView(
+            submission=submission,
+            record=record,
+            stale=stale,
+            cancel=cancel,
+            drills=wishes,
+            spent=used,
+            preempted_at=lost,
         )
 
 

@@ -42,6 +42,9 @@ class Verdict:
     figures: Figures = field(default_factory=dict)
 
 
+_SPOT = Verdict(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Market.SPOT.value})
+
+
 def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: datetime | None) -> Verdict:
     """The market for a job that is not steered by a deadline.
 
@@ -50,9 +53,11 @@ def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: d
     """
     if critical(job):
         return Verdict(Market.ON_DEMAND, Why.CRITICAL, {"market": Market.ON_DEMAND.value})
+    if not job.preempted_at and since is None:
+        return _SPOT
     failover = _last_failover(job.preempted_at, now)
     if failover is None and since is None:
-        return Verdict(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Market.SPOT.value})
+        return _SPOT
     stay = _stay(job.preempted_at, now)
     seen = [p.behaviour for p in pools if _counts(p, job)]
     for begun, blind in ((failover, DAY), (since, stay)):

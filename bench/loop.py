@@ -239,8 +239,8 @@ def figures(jobs: int, instances: int) -> list[dict[str, Any]]:
             "value": round(statistics.mean(taken), 2),
             "limit": SECONDS_LIMIT if big else None,
             "unit": "s",
-            "note": f"{size}: mean of {TICKS} ticks, the longest {max(taken):.2f} s; {statistics.mean(worked):.2f} s of "
-            "the mean are the processor's; the first tick of a new scheduler, which reads everything and gives out "
+            "note": f"{size}: mean of {TICKS} ticks, the longest {max(taken):.2f} s; {statistics.mean(worked):.2f} s "
+            "of the mean are the processor's; the first tick of a new scheduler, which reads everything and gives out "
             f"{instances:,} jobs, {first:.1f} s",
         },
         {

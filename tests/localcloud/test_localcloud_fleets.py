@@ -1,10 +1,12 @@
 """EC2 Fleet as boto3 sees it: what launches, what is refused, what heals."""
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from everspot_local.clock import stamp
 
 
 def code(caught: pytest.ExceptionInfo[ClientError]) -> str:
@@ -97,6 +99,18 @@ def test_the_total_goes_up_and_down_by_the_excess_policy(kit: Any, policy: str, 
     target = kit.described(fleet_id)["TargetCapacitySpecification"]
     assert (target["OnDemandTargetCapacity"], target["SpotTargetCapacity"]) == (1, 1)
     assert kit.described(fleet_id)["FulfilledOnDemandCapacity"] == 1
+
+
+def test_spot_instances_beyond_a_lower_target_get_their_notice(kit: Any) -> None:
+    kit.roles()
+    fleet_id = kit.fleet(2)["FleetId"]
+    kit.living(2)
+    before = kit.cloud.world.clock.now()
+    kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification={"TotalTargetCapacity": 1})
+    kit.living(1)
+    (ended,) = [i for i in kit.instances() if i["State"]["Name"] not in ("pending", "running")]
+    assert ended["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    assert kit.log("end")[0]["at"] >= stamp(before + timedelta(seconds=120))
 
 
 def targets(kit: Any, fleet_id: str) -> tuple[int, int, int]:

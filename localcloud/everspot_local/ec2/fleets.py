@@ -156,10 +156,17 @@ class LocalFleet(TaggedEC2Resource):
         )
 
     def _shed(self, market: Market, target: float) -> None:
-        """End the newest members that are more than the target needs."""
-        for member in reversed(self.living(market)):
-            if self.fulfilled(market) - member.weight >= target:
-                member.instance.terminate()
+        """End the newest members that are more than the target needs. A Spot one gets its notice first (EC2 User Guide,
+        "Modify an EC2 Fleet")."""
+        staying = [m for m in self.living(market) if m.instance.action_at is None]
+        units = sum(m.weight for m in staying)
+        for member in reversed(staying):
+            if units - member.weight >= target:
+                units -= member.weight
+                if market is Market.SPOT:
+                    world.current().lifecycle.notice(member.instance)
+                else:
+                    member.instance.terminate()
 
     def _launch(self, on_demand: float, spot: float) -> bool:
         """Launch what is missing; whether all of it came. What one way cannot give is asked of the others."""

@@ -107,7 +107,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_the_weights_take_it(
 ) -> None:
     first = post(1)
     with pytest.raises(NonFiniteLoss, match="nan at step 6"):
-        train(first, poison_at=6)
+        train(first, poison_at=6, precision="fp32")
     assert first.status.phase is Phase.FAILED
     assert "nan at step 6" in first.status.message
     assert first.steps_published == []
@@ -126,7 +126,7 @@ def test_a_run_that_cannot_reach_the_store_says_that_this_is_no_error_of_its_own
     heads.unlink()
     second = post(2)
     with pytest.raises(NonFiniteLoss):
-        train(second, poison_at=6)
+        train(second, poison_at=6, precision="fp32")
     assert (second.status.phase, second.status.cut_off) == (Phase.FAILED, False)
 
 

@@ -18,6 +18,7 @@ from everspot_train.rundir import RunContext
 from everspot_train.trainer import NonFiniteLoss, Run, StateMismatch, TrainerError, UnsafeState
 from everspot_train.trainer import __all__ as public
 from everspot_train.trainer.deadlines import gives_way
+from everspot_train.trainer.doubts import Doubts, _Doubt
 from everspot_train.trainer.environment import cpu_has_bf16, process_age
 from everspot_train.trainer.precision import MixedPrecision, resolve
 from everspot_train.trainer.publisher import Publisher, Snapshot
@@ -77,6 +78,60 @@ def test_a_step_that_overflows_fp16_moves_neither_weights_nor_schedule() -> None
     assert (weight.item(), scheduler.get_last_lr()) == (1, [0.1])
     stepper.take(weight.sum(), 1)
     assert (weight.item(), scheduler.get_last_lr()) == (pytest.approx(0.9), [0.05])
+
+
+def test_an_infinite_loss_under_the_scaler_is_a_step_left_out() -> None:
+    weight, scheduler, stepper = one_weight("fp16")
+    assert stepper.take((weight * float("inf")).sum(), 0)
+    assert (weight.item(), scheduler.get_last_lr(), stepper.doubts.known_loss) == (1, [0.1], float("inf"))
+    stepper.take(weight.sum(), 1)
+    assert (weight.item(), stepper.doubts.known_loss) == (pytest.approx(0.9), 1)
+
+
+class Far:
+    """An event of a device that is not done yet."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def query(self) -> bool:
+        return self.waited > 0
+
+    def synchronize(self) -> None:
+        self.waited += 1
+
+
+def test_a_number_that_has_not_arrived_is_not_waited_for_until_somebody_has_to_know() -> None:
+    doubts, far = Doubts(), Far()
+    doubts._waiting.append(_Doubt(4, "loss", torch.tensor(float("nan")), far, judged=True))  # type: ignore[arg-type]
+    for step in range(5, 9):
+        doubts.add(step, "loss", torch.tensor(1.0))
+        doubts.look()
+    assert far.waited == 0
+    with pytest.raises(NonFiniteLoss, match="nan at step 4; no checkpoint holds"):
+        doubts.look(wait=True)
+    assert far.waited == 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_no_step_asks_the_device_for_a_number_in_front_of_the_optimizer(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight, _, stepper = one_weight(precision, clip=1.0)
+    stepper.take(weight.sum(), 0)
+    asked: list[str] = []
+    item = torch.Tensor.item
+    monkeypatch.setattr(torch.Tensor, "item", lambda tensor: (asked.append("item"), item(tensor))[1])
+    step = stepper._optimizer.step
+
+    def stepped(*arguments: Any, **named: Any) -> Any:
+        asked.append("step")
+        return step(*arguments, **named)
+
+    stepper._optimizer.step = stepped  # type: ignore[method-assign]
+    stepper.take(weight.sum(), 1)
+    # The scaler's own question, whether a gradient overflowed, is all that there is in front of the step.
+    assert asked[: asked.index("step")] == (["item"] if precision == "fp16" else [])
 
 
 def test_overflowing_for_ever_ends_the_run() -> None:

@@ -28,13 +28,21 @@ class Keeper:
         context: the run as the agent describes it.
         link: on the first rank only.
         state: what is kept.
+        be_sure: raises if the state is not worth keeping; asked before each snapshot.
         info: what the numbers depend on besides the state; stored with each checkpoint, compared at the resume.
     """
 
     def __init__(
-        self, context: RunContext, link: Link | None, ranks: Ranks, state: TrainState, info: dict[str, JsonValue]
+        self,
+        context: RunContext,
+        link: Link | None,
+        ranks: Ranks,
+        state: TrainState,
+        info: dict[str, JsonValue],
+        be_sure: Callable[[], None],
     ) -> None:
         self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
+        self._be_sure = be_sure
         self._clock = SystemClock.from_environment()
         self._restored: Checkpoint | None = None
 
@@ -111,6 +119,7 @@ class Keeper:
         began = self._clock.monotonic()
         if step == 0 or not self._on_first(lambda link: link.needs_snapshot(step)):
             return None
+        self._be_sure()
         self._state.save(snapshot_directory(self._context, step), step, self._ranks.rank)
         self._ranks.meet()
         return began

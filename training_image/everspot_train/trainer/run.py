@@ -52,7 +52,6 @@ class Run:
         self._feed: Feed | None = None
         self._model: torch.nn.Module | None = None
         self._restore_done = False
-        self._loss = math.nan
         self.state = TrainState()
         self.steps_done = 0
 
@@ -94,7 +93,7 @@ class Run:
             seed_everything(seed, ranks.rank)
         if rundir and context:
             info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
-            run._keeper = Keeper(context, link, ranks, run.state, info)
+            run._keeper = Keeper(context, link, ranks, run.state, info, run._be_sure)
         else:
             log.info("no %s: training without an agent, nothing is checkpointed", RUN_DIR_VARIABLE)
         return run
@@ -137,8 +136,14 @@ class Run:
 
     @property
     def last_loss(self) -> float:
-        """Mean loss of the last optimizer step on this rank; NaN before the first."""
-        return self._loss
+        """Mean loss of the last optimizer step on this rank; NaN before the first. Waits for the device: ask for it now
+        and then, not at every step.
+
+        Raises:
+            NonFiniteLoss: if it, or one before, is not finite.
+        """
+        self._be_sure()
+        return self._stepper.doubts.known_loss if self._stepper else math.nan
 
     # What the loop does
 
@@ -214,6 +219,7 @@ class Run:
             batch = next(stream)
             with self._gradient_sync(stepper.completes):
                 yield batch
+        self._be_sure()
         if self._keeper:
             self._keeper.checkpoint_beside(self.steps_done, "final")
 
@@ -225,13 +231,12 @@ class Run:
         """Backward pass, and the optimizer step when enough losses are accumulated; whether that was now.
 
         Raises:
-            NonFiniteLoss: before the optimizer is stepped.
+            NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU, which is not waited for, some steps
+                later, and before a checkpoint is taken. With fp16 such a step is left out instead.
         """
         stepper, _ = self._tracked()
-        mean = stepper.take(loss, self.steps_done)
-        if mean is None:
+        if not stepper.take(loss, self.steps_done):
             return False
-        self._loss = mean
         self.steps_done += 1
         return True
 
@@ -258,7 +263,13 @@ class Run:
         self._close(error)
 
     def _loss_metric(self) -> dict[str, float]:
-        return {"loss": self._loss} if math.isfinite(self._loss) else {}
+        known = self._stepper.doubts.known_loss if self._stepper else math.nan
+        return {"loss": known} if math.isfinite(known) else {}
+
+    def _be_sure(self) -> None:
+        """Wait for the device and judge every loss so far."""
+        if self._stepper:
+            self._stepper.doubts.look(wait=True)
 
     def _stream(self) -> Iterator[Any]:
         """Batches over epochs without end."""

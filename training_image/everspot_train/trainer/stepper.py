@@ -1,10 +1,10 @@
 """One optimizer step out of one or more losses: accumulation, scaling, clipping, schedule."""
 
-import math
 from typing import Any
 
 import torch
 
+from everspot_train.trainer.doubts import Doubts
 from everspot_train.trainer.errors import NonFiniteLoss
 from everspot_train.trainer.precision import MixedPrecision
 
@@ -34,6 +34,8 @@ class Stepper:
         self._accumulation, self._clip_norm = accumulation, clip_norm
         self._losses: list[torch.Tensor] = []
         self._skipped = 0
+        self._scale: float | None = None
+        self.doubts = Doubts()
 
     @property
     def at_boundary(self) -> bool:
@@ -45,22 +47,24 @@ class Stepper:
         """Whether the next loss ends a step."""
         return len(self._losses) + 1 == self._accumulation
 
-    def take(self, loss: torch.Tensor, step: int) -> float | None:
-        """Backward pass for one loss. When that completes a step: apply it, and return the mean loss.
+    def take(self, loss: torch.Tensor, step: int) -> bool:
+        """Backward pass for one loss. When that completes a step, apply it; whether it did.
+
+        Under the scaler an infinite loss is a step that it leaves out, as it does with any gradient that overflows.
 
         Raises:
-            NonFiniteLoss: before the optimizer is stepped.
+            NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU a few steps later, and at the latest
+                before a checkpoint is taken.
         """
         torch.autograd.backward(self._amp.scaler.scale(loss / self._accumulation))
         self._losses.append(loss.detach())
         if len(self._losses) < self._accumulation:
-            return None
-        mean = torch.stack(self._losses).mean().item()  # the only moment at which a GPU is waited for
+            return False
+        self.doubts.add(step, "loss", torch.stack(self._losses).mean(), judged=not self._amp.scaler.is_enabled())
         self._losses = []
-        if not math.isfinite(mean):
-            raise NonFiniteLoss(f"the loss is {mean} at step {step}; the optimizer was not stepped with it")
+        self.doubts.look()
         self._apply(step)
-        return mean
+        return True
 
     def _apply(self, step: int) -> None:
         scaler = self._amp.scaler
@@ -68,18 +72,30 @@ class Stepper:
             scaler.unscale_(self._optimizer)
             parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(parameters, self._clip_norm)
-            if not scaler.is_enabled() and not torch.isfinite(norm):
-                raise NonFiniteLoss(f"the gradient's norm is {norm.item()} at step {step}; the loss itself was finite")
-        scale = scaler.get_scale()
-        scaler.step(self._optimizer)
-        scaler.update()
+            if not scaler.is_enabled():
+                self.doubts.add(step, "norm", norm)
+                self.doubts.look()
+        skipped = self._step_optimizer()
         self._optimizer.zero_grad(set_to_none=True)
-        if scaler.get_scale() < scale:
+        if skipped:
             self._skip(step)
             return
         self._skipped = 0
         if self._scheduler is not None:
             self._scheduler.step()
+
+    def _step_optimizer(self) -> bool:
+        """Step it; whether the scaler left the step out, which is known by its lower scale. The scale is read once per
+        step and behind it: the scaler itself has waited for the gradients then."""
+        scaler = self._amp.scaler
+        if not scaler.is_enabled():
+            self._optimizer.step()
+            return False
+        before = self._scale if self._scale is not None else scaler.get_scale()
+        scaler.step(self._optimizer)
+        scaler.update()
+        self._scale = scaler.get_scale()
+        return self._scale < before
 
     def _skip(self, step: int) -> None:
         """The scaler found gradients that overflow fp16, left the step out and lowered its scale."""

@@ -62,7 +62,7 @@ def agent_policy(
             _under(data_arn, ("jobs/",)),
         ),
         # The agents' own logs, which whoever looks after the cluster reads.
-        _allow("KeepOwnLogs", ["s3:GetObject", "s3:PutObject"], _under(data_arn, ("agents/",))),
+        _allow("KeepOwnLogs", ["s3:PutObject"], _under(data_arn, ("agents/",))),
         _list("ListData", data_arn, ("jobs/", "code/", "datasets/")),
     ]
     if read_arns:

@@ -5,7 +5,7 @@ import threading
 from datetime import timedelta
 
 from everspot_core.clock import Clock
-from everspot_store import KeyTaken, Store, StoreError
+from everspot_store import Store, StoreError, StoreUnavailable, WriteOutcome
 
 from everspot_train.agent.threads import Schedule
 
@@ -66,11 +66,14 @@ class OwnLog(logging.Handler):
                     self._lines[:0] = piece
 
     def _write(self, store: Store, piece: bytes) -> None:
+        """Written behind what is there. Where an answer was lost the piece may be there twice: that is cheaper than to
+        read it, for which the agent would need a permission."""
         for _ in range(MOST_PIECES):
-            try:
-                store.data.ensure(f"agents/{self._instance_id}/{self._seq:06d}.log", piece)
-            except KeyTaken:
+            written = store.data.create(f"agents/{self._instance_id}/{self._seq:06d}.log", piece)
+            if written.outcome is WriteOutcome.LOST:
                 self._seq += 1
                 continue
+            if written.outcome is not WriteOutcome.DONE:
+                raise StoreUnavailable("a piece of the agent's log may not have been written")
             self._seq += 1
             return

@@ -165,7 +165,7 @@ class Agent:
             store_seen=self._watch.store_contact.seen,
             failure=session.failure() if session and exit_code is not None else None,
             unfit=self._unfit if session is None else None,
-            upload=session.upload() if session else timedelta(),
+            upload=session.leavings.upload() if session else timedelta(),
             restart_stalled=session is not None and session.submission.spec.retries.stalled,
         )
 

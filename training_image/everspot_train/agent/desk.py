@@ -155,10 +155,9 @@ class Desk:
         cwd = code or folder
         command = prepared(session.submission, command_for(spec, self._surroundings.launcher))
         environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd)
-        session.outputs = cwd / OUTPUTS
+        session.leavings.outputs = cwd / OUTPUTS
         if spec.entrypoint is not None:
-            session.folder = self._folder(session, cwd / CHECKPOINTS)
-            session.restored = session.folder.restore()
+            session.leavings.put_back(self._folder(session, cwd / CHECKPOINTS))
         zero = session.record.from_zero
         process = self._processes.launch(command, folder, cwd, environment)
         again = {"again": session.incarnation, "step_before": session.record.progress.step}

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import signal
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,7 +11,7 @@ from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Limits
 from everspot_core.records import EventKind, JobRecord, Progress, Reason
-from everspot_store import Fenced, Lease, Store, StoreError, StoreUnavailable
+from everspot_store import Lease, Store, StoreError, StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.agent.actions import JobKey, Stop
@@ -20,13 +19,13 @@ from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import FULL_MIB, free_mib
-from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
 from everspot_train.agent.logs import LogShipper
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.program import HOME, TEMPORARY
 from everspot_train.agent.telling import detail_of, tell_ending
-from everspot_train.agent.threads import Schedule, within
+from everspot_train.agent.threads import Schedule
 from everspot_train.rundir import (
     CheckpointRequest,
     LeaseFile,
@@ -41,15 +40,10 @@ from everspot_train.rundir import (
 _log = logging.getLogger(__name__)
 
 TAIL_BYTES = 8000
-OUTPUT_TIME = timedelta(minutes=30)
-"""How long the outputs of a job that has ended may take to be kept."""
-CANCEL_TIME = timedelta(seconds=30)
 RENEWED_AFTER = 0.6
 """Of the lease's length."""
 RENEW_AGAIN = timedelta(seconds=5)
 """After a renewal that failed. No object is rewritten more often."""
-RELEASE_TIME = timedelta(seconds=2)
-"""Before a deadline: for the ending's events and the release itself."""
 SILENCE = timedelta(minutes=1)
 """A program that has not spoken for so long is taken for one that does not use the trainer library."""
 
@@ -75,9 +69,7 @@ class Session:
         self.run_dir = RunDir(run_dir)
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
-        self.folder: FolderKeeper | None = None
-        self.restored = False
-        self.outputs: Path | None = None
+        self.leavings = Leavings(store, self.key, clock)
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -100,7 +92,6 @@ class Session:
         self._training_told = False
         self._stopping = False
         self._stalled: tuple[int, timedelta] | None = None
-        self._outputs_kept = False
 
     @property
     def record(self) -> JobRecord:
@@ -182,6 +173,7 @@ class Session:
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
         """The program has been launched."""
         self.process = process
+        self.leavings.launched()
         self.say(EventKind.STARTED, **data)
         self._started = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
 
@@ -199,16 +191,8 @@ class Session:
 
     def keep_folder(self) -> None:
         """Keep the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
-        if self.folder is None or self._over or self._concluding or not self._silent():
-            return
-        try:
-            self.folder.keep_if_due(urgent=self._stopping)
-        except Fenced as error:
-            _log.warning("job %s, epoch %d: %s", *self.key, error)
-
-    def upload(self) -> timedelta:
-        """How long the folder took last to be kept."""
-        return self.folder.took if self.folder is not None else timedelta()
+        if not (self._over or self._concluding) and self._silent():
+            self.leavings.keep_if_due(urgent=self._stopping)
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""
@@ -251,11 +235,12 @@ class Session:
             raise StoreUnavailable("the lease is over and not renewed yet")
         self._concluding = True
         urgent = stop is not None and stop.deadline is not None
-        self._keep_last(ending, stop)
+        if self.process is not None and not self._ending_told and self._silent():
+            self.leavings.keep_last(ending, stop, self.process.exit_code())
         with self._ship_lock:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
-                self._keep_outputs(CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
+                self.leavings.keep_outputs(CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
             self._tell(ending, stop)
             self._quietly("events", self._events.write)
             record = self._release(ending)
@@ -265,7 +250,7 @@ class Session:
             self._quietly("events", self._events.write)
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
-                self._keep_outputs(stop.deadline - self._clock.monotonic())
+                self.leavings.keep_outputs(stop.deadline - self._clock.monotonic())
         return True
 
     def abandon(self) -> None:
@@ -282,35 +267,6 @@ class Session:
         """Remove the run directory."""
         shutil.rmtree(self.run_dir.path, ignore_errors=True)
 
-    def _keep_last(self, ending: Ending, stop: Stop | None) -> None:
-        """Keep the folder that the program left, for as long as the notice leaves time. A store that fails then loses
-        what is new in it, and nothing else."""
-        folder = self.folder
-        if folder is None or self.process is None or self._ending_told or not self._silent():
-            return
-        if ending.reason is Reason.CANCEL:
-            return
-        sound = self.process.exit_code() == 0 or (stop is not None and (ending.exit_code or 0) != -signal.SIGKILL)
-        left = stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
-        if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(sound=sound))):
-            _log.warning("job %s, epoch %d: no time is left to keep its folder", *self.key)
-
-    def _keep_outputs(self, limit: timedelta) -> None:
-        """Keep what the program left in its folder of outputs, as much of it as the time allows. The job has ended one
-        way or the other: what cannot be kept is told in the log, and is no reason for another ending."""
-        folder, end = self.outputs, self._clock.monotonic() + limit
-        if folder is None or self.process is None or self._outputs_kept or not folder.is_dir():
-            return
-        self._outputs_kept = True
-        outputs = self._store.outputs(self.key.job_id)
-
-        def keep() -> None:
-            kept, left = outputs.keep(self.key.epoch, folder, lambda: self._clock.monotonic() < end)
-            if left:
-                _log.warning("job %s, epoch %d: %d outputs kept, not %s", *self.key, kept, ", ".join(left[:20]))
-
-        within(limit, lambda: self._quietly("outputs", keep))
-
     def _silent(self) -> bool:
         """Whether the program has never said where it is, as programs do that use the trainer library."""
         return self.status() is None
@@ -320,7 +276,7 @@ class Session:
         if self._started is None or self._training_told or not self._silent():
             return
         self._training_told = True
-        data: dict[str, JsonValue] = {"from_step": 0, "restored": self.restored, "by": "agent"}
+        data: dict[str, JsonValue] = {"from_step": 0, "restored": self.leavings.restored, "by": "agent"}
         self._events.put(EventKind.TRAINING, self._started[0], data)
 
     def _tell_reclaimed(self) -> None:

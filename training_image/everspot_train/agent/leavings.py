@@ -1,0 +1,96 @@
+"""What a program leaves behind that is its author's: the folder of its checkpoints, and that of its outputs."""
+
+import logging
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_core.clock import Clock
+from everspot_core.records import Reason
+from everspot_store import Fenced, Store, StoreError
+
+from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.endings import Ending
+from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.threads import within
+
+OUTPUT_TIME = timedelta(minutes=30)
+"""How long the outputs of a job that has ended may take to be kept."""
+CANCEL_TIME = timedelta(seconds=30)
+RELEASE_TIME = timedelta(seconds=2)
+"""Before a deadline: for the ending's events and the release of the lease."""
+
+_log = logging.getLogger(__name__)
+
+
+class Leavings:
+    """Of one ownership. The desk says which folders there are; `keep_if_due` is a helper thread's, the rest the main
+    thread's. Nothing here is a reason for another ending of the job: what cannot be kept is told in the log.
+
+    `restored`: the folder of checkpoints was put back before the program was started.
+    """
+
+    def __init__(self, store: Store, job: JobKey, clock: Clock) -> None:
+        self.folder: FolderKeeper | None = None
+        self.restored = False
+        self.outputs: Path | None = None
+        self._store = store
+        self._job = job
+        self._clock = clock
+        self._launched = False
+        self._outputs_kept = False
+
+    def put_back(self, folder: FolderKeeper) -> None:
+        """Put back what was kept of the folder of checkpoints. Raises `StoreError`."""
+        self.folder = folder
+        self.restored = folder.restore()
+
+    def launched(self) -> None:
+        """The program runs: there may be something from now on."""
+        self._launched = True
+
+    def upload(self) -> timedelta:
+        """How long the folder of checkpoints took last to be kept."""
+        return self.folder.took if self.folder is not None else timedelta()
+
+    def keep_if_due(self, *, urgent: bool) -> None:
+        """Keep the folder of checkpoints while the program runs, if it is time. Raises `StoreError`."""
+        if self.folder is None or not self._launched:
+            return
+        try:
+            self.folder.keep_if_due(urgent=urgent)
+        except Fenced as error:
+            _log.warning("job %s, epoch %d: %s", *self._job, error)
+
+    def keep_last(self, ending: Ending, stop: Stop | None, exit_code: int | None) -> None:
+        """Keep it now that the program is over, for as long as the notice leaves time. `exit_code`: of the first
+        process, which says whether it ended by itself."""
+        folder = self.folder
+        if folder is None or not self._launched or ending.reason is Reason.CANCEL:
+            return
+        sound = exit_code == 0 or (stop is not None and (ending.exit_code or 0) != -signal.SIGKILL)
+        left = stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
+        if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(sound=sound))):
+            _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
+
+    def keep_outputs(self, limit: timedelta) -> None:
+        """Keep what is in the folder of outputs, as much of it as the time allows."""
+        folder, end = self.outputs, self._clock.monotonic() + limit
+        if folder is None or not self._launched or self._outputs_kept or not folder.is_dir():
+            return
+        self._outputs_kept = True
+        outputs = self._store.outputs(self._job.job_id)
+
+        def keep() -> None:
+            kept, left = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
+            if left:
+                _log.warning("job %s, epoch %d: %d outputs kept, not %s", *self._job, kept, ", ".join(left[:20]))
+
+        within(limit, lambda: self._quietly("outputs", keep))
+
+    def _quietly(self, what: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except StoreError as error:
+            _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, what, error)

@@ -76,6 +76,9 @@ class TrainingClusterArgs(TypedDict):
     """A bucket for the flow logs of a new network. Default: none are kept."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
     """Further buckets that jobs may read, by ARN: the agents' role and S3's endpoint allow them."""
+    secret_arns: NotRequired[list[str]]
+    """Secrets of Secrets Manager and parameters of SSM that jobs may read, by ARN, which may end in `*`. A new network
+    gets the endpoint of the service."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
@@ -248,6 +251,7 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     check_store(problems, store_args(name, args))
     common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
     common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
+    common.check_secrets(problems, args.get("secret_arns", []))
     network = network_args(name, args)
     check_network(problems, network)
     check_capacity(

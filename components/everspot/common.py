@@ -81,10 +81,22 @@ def check_arns(problems: Problems, name: str, given: Sequence[Any], service: str
         _check_arn(problems, f"{name}[{index}]", arn, service, resource)
 
 
+def check_secrets(problems: Problems, given: Sequence[str]) -> None:
+    """Add every ARN that names neither a secret of Secrets Manager nor a parameter of SSM."""
+    for index, arn in enumerate(given):
+        wrong = [arn_problem(arn, service, resource) for service, resource in SECRETS.items()]
+        told = "is the ARN neither of a secret (arn:aws:secretsmanager:…:secret:…) nor of a parameter (arn:aws:ssm:…)"
+        problems.need(None in wrong, f"secretArns[{index}]", f"{shown(arn)} {told}")
+
+
 def _check_arn(problems: Problems, name: str, given: object, service: str, resource: str) -> None:
     if isinstance(given, str):
         wrong = arn_problem(given, service, resource)
         problems.need(wrong is None, name, wrong or "")
+
+
+SECRETS = {"secretsmanager": "secret:", "ssm": "parameter/"}
+"""The services whose values jobs may read, and how the ARNs of their resources begin."""
 
 
 class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):

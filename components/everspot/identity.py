@@ -31,6 +31,8 @@ class IdentityArgs(TypedDict):
     """Further buckets that agents may read. Default: none."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
     """A policy that limits both roles, where the account demands one."""
+    secret_arns: NotRequired[list[str]]
+    """Secrets and parameters that jobs may read, by ARN, which may end in `*`. Default: none."""
     session_manager: NotRequired[bool]
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
 
@@ -55,6 +57,7 @@ class Identity(pulumi.ComponentResource):
         common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
         common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
         common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
+        common.check_secrets(problems, args.get("secret_arns", []))
         common.raise_bad(problems, f"Identity {name}")
         self._name, self._args = name, args
         key = pulumi.Output.from_input(args.get("kms_key_arn"))
@@ -71,6 +74,7 @@ class Identity(pulumi.ComponentResource):
                 data_arn=f["data"],
                 key_arn=f["key"],
                 read_arns=f["more"],
+                secret_arns=args.get("secret_arns", []),
                 session_manager=shell,
             ),
         )

@@ -6,6 +6,7 @@ import pulumi
 from everspot_core.egress import no_proxy
 from everspot_core.manifest import Proxy
 
+from everspot.common import SECRETS
 from everspot.events import InterruptionEvents
 from everspot.identity import IdentityArgs
 from everspot.network import NetworkArgs
@@ -21,6 +22,9 @@ def network_args(
 ) -> NetworkArgs:
     """The network's inputs. `bucket_arns`: the cluster's buckets; those that the spec adds come on top."""
     network = cast(NetworkArgs, _same(name, args, NetworkArgs))
+    asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
+    if asked:
+        network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
     if bucket_arns is not None:
         network["bucket_arns"] = [*bucket_arns, *args.get("read_bucket_arns", [])]
     return network

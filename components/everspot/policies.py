@@ -40,9 +40,11 @@ def agent_policy(
     data_arn: str,
     key_arn: str | None = None,
     read_arns: Sequence[str] = (),
+    secret_arns: Sequence[str] = (),
     session_manager: bool = False,
 ) -> Document:
-    """What the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read."""
+    """What the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read;
+    `secret_arns`: secrets and parameters."""
     statements = [
         _read_control(control_arn),
         _list("ListControl", control_arn),
@@ -68,7 +70,9 @@ def agent_policy(
     if read_arns:
         reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
         statements.append(_allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
-    return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
+    return _document(
+        [*statements, *_secrets(secret_arns), *_key(key_arn), *(_session_manager() if session_manager else [])]
+    )
 
 
 def scheduler_policy(
@@ -152,6 +156,14 @@ def _document(statements: Sequence[Statement]) -> Document:
 
 def _allow(sid: str, actions: list[str], resources: list[str]) -> Statement:
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+
+
+def _secrets(arns: Sequence[str]) -> list[Statement]:
+    """What jobs name in their `secrets`. A value under a customer key needs kms:Decrypt for the role in that key's own
+    policy (AWS Secrets Manager User Guide, "Secret encryption and decryption"; the same for SSM's SecureString)."""
+    actions = (("secretsmanager", "secretsmanager:GetSecretValue"), ("ssm", "ssm:GetParameter"))
+    found = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
+    return [_allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in found if own]
 
 
 def _under(bucket_arn: str, prefixes: Sequence[str]) -> list[str]:

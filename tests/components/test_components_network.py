@@ -63,6 +63,26 @@ def test_what_jobs_may_read_passes_the_endpoint_and_the_role(declare: Declare, s
     assert set(reads["Action"]) == {"s3:GetObject", "s3:ListBucket"}
 
 
+def test_secrets_that_jobs_read_are_named_in_the_role_and_their_service_has_an_endpoint(
+    declare: Declare, spec: Any
+) -> None:
+    wandb, hub = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:wandb-*", "arn:aws:ssm:eu-west-1:1:parameter/hub"
+    spec["secret_arns"] = [wandb, hub]
+    recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
+    agent = json.loads(recorder.inputs("train-identity-agent-permissions")["policy"])["Statement"]
+    read = {s["Action"][0]: s["Resource"] for s in agent if s["Sid"].startswith("ReadSecrets")}
+    assert read == {"secretsmanager:GetSecretValue": [wandb], "ssm:GetParameter": [hub]}
+    scheduler = recorder.inputs("train-identity-scheduler-permissions")["policy"]
+    assert "secretsmanager" not in scheduler
+    for service in ("secretsmanager", "ssm"):
+        recorder.inputs(f"train-network-endpoint-{service}")
+
+
+def test_what_is_no_secret_is_refused(cluster: Any) -> None:
+    with pytest.raises(pulumi.RunError, match=r"secretArns\[0\]: 'wandb' is the ARN neither of a secret"):
+        cluster(secret_arns=["wandb"])
+
+
 def test_zones_that_the_account_lacks_there_are_refused_before_anything_is_made(cluster: Any) -> None:
     with pytest.raises(pulumi.RunError) as refused:
         cluster(zones=["us-east-1a", "us-east-1b"])

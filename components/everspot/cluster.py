@@ -21,6 +21,7 @@ from everspot.capacity import (
 )
 from everspot.events import InterruptionEvents
 from everspot.fleet import TrainingFleet, TrainingFleetArgs
+from everspot.guard import guard
 from everspot.identity import Identity
 from everspot.launch import (
     MachineArgs,
@@ -87,6 +88,8 @@ class TrainingClusterArgs(TypedDict):
     """Days after which whatever a job has written to the data bucket is removed, 30 to 3650. Default: it is kept."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the buckets and the fleet. Default: false."""
+    guard_jobs: NotRequired[bool]
+    """Whether `pulumi destroy`, which then needs --run-program, is refused while jobs run. Default: true."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
@@ -165,6 +168,8 @@ class TrainingCluster(pulumi.ComponentResource):
             content_type="application/json",
             opts=child,
         )
+        if args.get("guard_jobs", True):
+            guard(self, f"{name}-guard", self.control_url, [events, store, network, identity, fleet, scheduler])
         self.register_outputs(
             {
                 "cluster": self.cluster,

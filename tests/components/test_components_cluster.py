@@ -30,6 +30,7 @@ EXPECTED = {
     "train-identity": "everspot:index:Identity",
     "train-fleet": "everspot:index:TrainingFleet",
     "train-scheduler": "everspot:index:SchedulerService",
+    "train-guard": "pulumi:index:Stash",
     "train-manifest": "aws:s3/bucketObjectv2:BucketObjectv2",
     "train-events-queue": "aws:sqs/queue:Queue",
     "train-events-dead": "aws:sqs/queue:Queue",

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_core": ("core", {"pydantic", "numpy"}),
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
-    "everspot": ("components", {"everspot_core", "pulumi", "pulumi_aws", "pulumi_gcp"}),
+    # The store: what guards a destroy asks it whether jobs run.
+    "everspot": ("components", {"everspot_core", "everspot_store", "pulumi", "pulumi_aws", "pulumi_gcp"}),
     "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "pydantic"}),
     # boto3: for the secrets of jobs that have any.
     "everspot_train": (

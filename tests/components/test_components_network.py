@@ -66,7 +66,10 @@ def test_what_jobs_may_read_passes_the_endpoint_and_the_role(declare: Declare, s
 def test_secrets_that_jobs_read_are_named_in_the_role_and_their_service_has_an_endpoint(
     declare: Declare, spec: Any
 ) -> None:
-    wandb, hub = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:wandb-*", "arn:aws:ssm:eu-west-1:1:parameter/hub"
+    wandb, hub = (
+        "arn:aws:secretsmanager:eu-west-1:123456789012:secret:wandb-*",
+        "arn:aws:ssm:eu-west-1:123456789012:parameter/hub",
+    )
     spec["secret_arns"] = [wandb, hub]
     recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
     agent = json.loads(recorder.inputs("train-identity-agent-permissions")["policy"])["Statement"]

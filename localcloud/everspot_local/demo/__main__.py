@@ -156,7 +156,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / ".everspot/demo", help="folder of the report and the logs")
     parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
     parser.add_argument(
-        "--limit", type=lambda s: timedelta(seconds=float(s)), default=timedelta(minutes=8), help="seconds for the jobs"
+        "--limit",
+        type=lambda s: timedelta(seconds=float(s)),
+        default=timedelta(minutes=30),
+        help="seconds for the jobs",
     )
     return parser.parse_args()
 

@@ -42,6 +42,8 @@ LIMITS = {
     "jobs --active, first": 2.0,
     "jobs --active, again": 2.0,
     "jobs, again": 2.0,
+    "job that waits, again": 2.0,
+    "doctor, again": 3.0,
     "submit": 2.0,
     "report, again": 5.0,
 }
@@ -96,15 +98,20 @@ def _instance(put: Any, name: str, job: str, at: datetime) -> None:
 
 
 def seconds(arguments: list[str], env: dict[str, str], *, fresh: bool = False) -> tuple[float, float]:
+    """`shortest` of the command with these arguments."""
+    return shortest([sys.executable, "-m", "everspot_cli.main", *arguments], env, fresh=fresh)
+
+
+def shortest(command: list[str], env: dict[str, str], *, fresh: bool = False) -> tuple[float, float]:
     """The shortest of a few runs, and the processor's seconds of that one. `fresh`: each with an empty cache."""
     taken = []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as empty:
             cache = {"XDG_CACHE_HOME": empty} if fresh else {}
             before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            subprocess.run([sys.executable, "-m", "everspot_cli.main", *arguments], env={**env, **cache}, check=True,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            done = subprocess.run(command, env={**env, **cache}, check=False, capture_output=True, text=True)
             wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+            assert done.returncode == 0 or command[-1] == "doctor", done.stderr  # which finds no AWS there
             taken.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
     return min(taken)
 
@@ -132,6 +139,8 @@ def measure(root: Path) -> dict[str, tuple[float, float]]:
             "jobs --active, first": seconds(["jobs", "--active"], env, fresh=True),
             "jobs --active, again": seconds(["jobs", "--active"], env),
             "jobs, again": seconds(["jobs"], env),
+            "job that waits, again": seconds(["job", f"job-{LIVING - 1:04d}"], env),
+            "doctor, again": seconds(["doctor"], env),
             "submit": seconds(["submit", str(root / "job.yaml")], env),
             "report, again": seconds(["--json", "report", "--as-of", NOW.isoformat()], env),
         }
@@ -141,10 +150,11 @@ def measure(root: Path) -> dict[str, tuple[float, float]]:
 
 
 def main() -> int:
+    plain, _ = shortest([sys.executable, "-c", "import typer, rich.table, everspot_store"], dict(os.environ))
     with tempfile.TemporaryDirectory(prefix="everspot-bench-cli-") as folder:
         figures = measure(Path(folder))
     for name, (wall, cpu) in figures.items():
-        note = f"{cpu:.2f} s of the processor; {LIVING} jobs live, {1000 * DELAY:g} ms a request"
+        note = f"{cpu:.2f} s of the processor, {wall / plain:.1f} times what its libraries take to import in this run"
         print(json.dumps({"name": f"cli.{name}", "value": round(wall, 2), "limit": LIMITS[name], "unit": "s",
                           "note": note}))  # fmt: skip
     return int(any(wall > LIMITS[name] for name, (wall, _) in figures.items()))

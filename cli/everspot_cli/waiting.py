@@ -8,6 +8,7 @@ from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobV
 from everspot_core.schedule.words import because
 
 from everspot_cli.doubting import grave
+from everspot_cli.reading import side_by_side
 from everspot_cli.session import Session
 from everspot_cli.views import SILENT_AFTER
 
@@ -32,15 +33,17 @@ def why_waiting(session: Session, job_id: str) -> str | None:
 
 def _view(session: Session) -> ClusterView:
     store, now, limits = session.store, session.now, session.manifest.limits
-    records = {job: doc.value for job, doc in store.records.scan().items()}
-    cancels, ends = set(store.cancels.scan()), set(store.ends.scan())
-    assignments = {i: doc.value for i, doc in store.assignments.scan().items()}
-    launched = {doc.value.instance_type for doc in store.launches.scan().values()}
+    jobs, held, cancels, ends, assigned, launches, instances, drain = side_by_side(
+        store.jobs.scan, store.records.scan, store.cancels.names, store.ends.scan, store.assignments.scan,
+        store.launches.scan, store.instances.scan, store.drain_request,
+    )  # fmt: skip
+    records, cancelled = {job: doc.value for job, doc in held.items()}, set(cancels)
+    assignments = {i: doc.value for i, doc in assigned.items()}
+    launched = {doc.value.instance_type for doc in launches.values()}
     known = {t.name for t in session.manifest.instance_types} | launched
     return ClusterView(
         jobs=tuple(
-            JobView(submission=doc.value, record=records.get(job), cancel=job in cancels)
-            for job, doc in store.jobs.scan().items()
+            JobView(submission=doc.value, record=records.get(job), cancel=job in cancelled) for job, doc in jobs.items()
         ),
         instances=tuple(
             InstanceView(
@@ -50,9 +53,9 @@ def _view(session: Session) -> ClusterView:
                 stale=session.clock.to_real(now - doc.value.updated_at) > _silence(limits, doc.value),
                 gone=instance in ends or doc.value.state.value == "GONE",
             )
-            for instance, doc in store.instances.scan().items()
+            for instance, doc in instances.items()
         ),
-        draining=store.drain_request() is not None,
+        draining=drain is not None,
         types=tuple(session.catalogue.types[name] for name in sorted(known) if name in session.catalogue.types),
         limits=limits,
     )

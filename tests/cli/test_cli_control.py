@@ -88,6 +88,7 @@ def test_doctor_is_content_with_a_living_cluster(world):
         "conditional writes": "ok",
         "scheduler": "ok",
         "instances": "ok",
+        "faults": "ok",
         "queue": "ok",
         "prices": "warn",  # nobody has read any for this cluster
     }

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from everspot_core.catalogue import Price
 from everspot_core.price_table import STALE
@@ -11,27 +12,28 @@ from everspot_cli.checks import Check, Verdict
 from everspot_cli.doubting import doubts_of
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
+from everspot_cli.reading import side_by_side
 from everspot_cli.session import Session
 from everspot_cli.views import SCHEDULER_SILENT, instance_rows
 
 
 def cluster_checks(session: Session) -> list[Check]:
-    """In order; what needs a check that failed is not asked."""
-    checks: list[Check] = []
-    for name, ask in (
-        ("cluster.json", _manifest),
+    """In order; nothing else is asked where the cluster's description cannot be read. What comes behind a failure of
+    the store is not told: it failed for that."""
+    first = _asked(session, "cluster.json", _manifest)
+    if first.verdict is Verdict.FAIL:
+        return [first]
+    rest = (
         ("conditional writes", _conditional_writes),
         ("scheduler", _scheduler),
         ("instances", _instances),
         ("faults", _faults),
         ("queue", _queue),
         ("prices", _prices),
-    ):
-        found = _asked(session, name, ask)
-        checks.append(found)
-        if found.verdict is Verdict.FAIL and found.group in ("store", "credentials"):
-            break
-    return checks
+    )
+    checks = [first, *side_by_side(*(partial(_asked, session, name, ask) for name, ask in rest))]
+    failed = [c.verdict is Verdict.FAIL and c.group in ("store", "credentials") for c in checks]
+    return checks[: failed.index(True) + 1] if True in failed else checks
 
 
 def _asked(session: Session, name: str, ask: Callable[[Session], Check]) -> Check:

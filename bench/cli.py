@@ -1,4 +1,5 @@
-"""What the command takes at a thousand jobs: seconds of whole processes against a store that answers after 20 ms.
+"""What the command takes at a thousand jobs: whole processes against a store that answers after 20 ms, in units of what
+importing the command's libraries takes in the same run.
 
 The cluster: 1,000 jobs that live, 100 of them on an instance, and 200 that have ended within the hour; each that had an
 instance has 40 events. `first` has an empty cache, `again` is the same question a moment later. Best of three.
@@ -36,16 +37,18 @@ DELAY = 0.02
 ROUNDS = 3
 NOW = datetime.now(UTC)
 JOB = "name: one-more\nrecipe: image-classification\nresources: {vcpus: 1, memory_gib: 1}\n"
+# In units of what its libraries take to import in the same run: 0.5 to 0.6 s on an idle core of 2.5 GHz. The aims are
+# half a second for the first two and two seconds for the queue.
 LIMITS = {
-    "--version": 0.5,
-    "--help": 0.5,
-    "jobs --active, first": 2.0,
-    "jobs --active, again": 2.0,
-    "jobs, again": 2.0,
-    "job that waits, again": 2.0,
-    "doctor, again": 3.0,
-    "submit": 2.0,
-    "report, again": 5.0,
+    "--version": 1.0,
+    "--help": 1.5,
+    "jobs --active, first": 4.0,
+    "jobs --active, again": 3.0,
+    "jobs, again": 3.0,
+    "job that waits, again": 3.0,
+    "doctor, again": 4.0,
+    "submit": 3.0,
+    "report, again": 6.0,
 }
 
 
@@ -153,11 +156,12 @@ def main() -> int:
     plain, _ = shortest([sys.executable, "-c", "import typer, rich.table, everspot_store"], dict(os.environ))
     with tempfile.TemporaryDirectory(prefix="everspot-bench-cli-") as folder:
         figures = measure(Path(folder))
+    ratios = {name: wall / plain for name, (wall, _) in figures.items()}
     for name, (wall, cpu) in figures.items():
-        note = f"{cpu:.2f} s of the processor, {wall / plain:.1f} times what its libraries take to import in this run"
-        print(json.dumps({"name": f"cli.{name}", "value": round(wall, 2), "limit": LIMITS[name], "unit": "s",
-                          "note": note}))  # fmt: skip
-    return int(any(wall > LIMITS[name] for name, (wall, _) in figures.items()))
+        print(json.dumps({"name": f"cli.{name}", "value": round(ratios[name], 2), "limit": LIMITS[name],
+                          "unit": "ratio to importing its libraries", "seconds": round(wall, 2),
+                          "note": f"{cpu:.2f} s of the processor; the imports took {plain:.2f} s"}))  # fmt: skip
+    return int(any(ratio > LIMITS[name] for name, ratio in ratios.items()))
 
 
 if __name__ == "__main__":

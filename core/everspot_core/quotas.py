@@ -32,7 +32,7 @@ class Quota:
 QUOTAS = tuple(
     Quota(code, name, market, frozenset(families))
     for code, name, market, families in (
-        ("L-1216C47A", "Running On-Demand Standard instances", Market.ON_DEMAND, _STANDARD),
+        ("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", Market.ON_DEMAND, _STANDARD),
         ("L-DB2E81BA", "Running On-Demand G and VT instances", Market.ON_DEMAND, {"g", "vt"}),
         ("L-417A185B", "Running On-Demand P instances", Market.ON_DEMAND, {"p"}),
         ("L-6E869C2A", "Running On-Demand DL instances", Market.ON_DEMAND, {"dl"}),
@@ -40,7 +40,7 @@ QUOTAS = tuple(
         ("L-1945791B", "Running On-Demand Inf instances", Market.ON_DEMAND, {"inf"}),
         ("L-2C3B7624", "Running On-Demand Trn instances", Market.ON_DEMAND, {"trn"}),
         ("L-7295265B", "Running On-Demand X instances", Market.ON_DEMAND, {"x"}),
-        ("L-34B43A08", "All Standard Spot Instance Requests", Market.SPOT, _STANDARD),
+        ("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", Market.SPOT, _STANDARD),
         ("L-3819A6DF", "All G and VT Spot Instance Requests", Market.SPOT, {"g", "vt"}),
         ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", Market.SPOT, {"p"}),
         ("L-C4BD4855", "All P5 Spot Instance Requests", Market.SPOT, {"p5"}),

@@ -1,0 +1,76 @@
+"""`everspot gc`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from everspot_core.documents import parse_duration
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from everspot_store.garbage import Garbage
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("gc")(gc)
+
+
+def gc(
+    context: typer.Context,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it. Without this it is only shown.")] = False,
+    keep: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long the checkpoints and logs of what has ended stay.")
+    ] = "30d",
+    json: Json = False,
+) -> None:
+    """Show what nobody needs any more in the data bucket, in bytes, and remove it if asked to.
+
+    Outputs of jobs stay, and so does whatever a job or a dataset still names.
+    """
+    from everspot_store.garbage import Collector
+
+    session = session_of(context, json)
+    collector = Collector(session.store)
+    found = collector.find(_age(keep), session.now, datetime.now(UTC))
+    if delete:
+        found = collector.remove(found)
+    rows = _rows(found)
+    if session.json:
+        session.answer({"removed": delete, "bytes": sum(item.size for item in found), "kinds": rows})
+        return
+    if not rows:
+        session.console.print("Nothing to remove.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("what", "left"), ("objects", "right"), ("bytes", "right")):
+        table.add_column(name.upper(), justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(row["kind"], f"{row['objects']:,}", f"{row['bytes']:,}")
+    total = sum(item.size for item in found)
+    table.add_row("all", f"{len(found):,}", f"{total:,}", style="bold")
+    session.console.print(table)
+    words = "Removed." if delete else "Nothing was removed: `everspot gc --delete` does it."
+    session.console.print(Text(words, style="dim"))
+
+
+def _rows(found: "list[Garbage]") -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for item in found:
+        row = rows.setdefault(item.kind.value, {"kind": item.kind.value, "objects": 0, "bytes": 0})
+        row["objects"] += 1
+        row["bytes"] += item.size
+    return list(rows.values())
+
+
+def _age(text: str) -> timedelta:
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise CliError(f"--keep: {error}", Exit.USAGE) from error
+    assert isinstance(value, timedelta)  # noqa: S101 - text is read as a duration, or refused
+    return value

@@ -1,0 +1,147 @@
+"""What lies in the buckets and is of no use to anybody any more: found without touching it, then removed.
+
+Each object is judged by documents that are read here, and by its age: what is younger than a day may belong to an
+upload or a submission that is under way. What a head names is never garbage, whichever job's head it is: a job that was
+submitted once more begins with parts of the earlier one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from everspot_core.records import CheckpointHead, JobRecord
+
+from everspot_store.backend import Entry
+from everspot_store.store import Store
+
+GRACE = timedelta(days=1)
+_JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
+_CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics")
+
+
+class Kind(StrEnum):
+    """Why an object is of no use."""
+
+    PARTS = "parts of checkpoints that no job names"
+    FINISHED = "checkpoints of jobs that ended long ago"
+    LOGS = "logs and metrics of jobs that ended long ago"
+    CODE = "code that no job names"
+    FILES = "files that no dataset names"
+    AGENTS = "logs of instances that ended long ago"
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """One object of the data bucket. `size` in bytes; `job_id` of what belongs to a job."""
+
+    kind: Kind
+    key: str
+    size: int
+    job_id: str | None = None
+
+
+class Collector:
+    """Looks for garbage in one cluster.
+
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, keep: timedelta, now: datetime, wall: datetime) -> list[Garbage]:
+        """All garbage there is, in order of kinds and keys. Nothing is changed.
+
+        Args:
+            keep: how long the checkpoints, logs and metrics of an ended job stay, and the logs of an ended instance.
+            now: market time, in which jobs and instances end.
+            wall: the store's own time, in which objects have ages.
+        """
+        store = self._store
+        heads = {job: doc.value for job, doc in store.heads.scan().items()}
+        records = {job: doc.value for job, doc in store.records.scan().items()}
+        codes = {doc.value.code_digest for doc in store.jobs.scan().values()}
+        for job, dossier in store.archive.scan().items():
+            codes.add(dossier.submission.code_digest)
+            if dossier.record is not None:
+                records.setdefault(job, dossier.record)
+        ended = {job for job, r in records.items() if r.state.final and now - r.changed_at >= keep}
+        old = [entry for entry in store.data.list() if wall - entry.modified >= GRACE]
+        found = [
+            *self._of_jobs(old, heads, records, ended),
+            *(_of(Kind.CODE, e) for e in old if e.key.startswith(_CODE) and _digest(e.key) not in codes),
+            *self._of_datasets(old),
+            *self._of_agents(old, keep, now),
+        ]
+        return sorted(found, key=lambda item: (list(Kind).index(item.kind), item.key))
+
+    def remove(self, found: list[Garbage]) -> list[Garbage]:
+        """Remove what `find` has found and is garbage still; what was removed. The heads of ended jobs stop naming
+        their checkpoints first, so that nobody finds one that is half there."""
+        ended = {item.job_id for item in found if item.kind is Kind.FINISHED and item.job_id is not None}
+        emptied = {job for job in ended if self._empty(job)}
+        named = _named(doc.value for doc in self._store.heads.scan().values())
+        removed = []
+        for item in found:
+            if item.key in named or (item.kind is Kind.FINISHED and item.job_id not in emptied):
+                continue
+            self._store.data.delete(item.key)
+            removed.append(item)
+        return removed
+
+    def _of_jobs(
+        self, old: list[Entry], heads: dict[str, CheckpointHead], records: dict[str, JobRecord], ended: set[str]
+    ) -> list[Garbage]:
+        everybody = _named(heads.values())
+        kept = _named(head for job, head in heads.items() if job not in ended)
+        found = []
+        for entry in old:
+            if not entry.key.startswith(_JOBS) or entry.key.count("/") < 3:
+                continue
+            _, job, what, *rest = entry.key.split("/")
+            if job in ended and what in _OLD:
+                found.append(_of(Kind.LOGS, entry, job))
+            if what != _CHECKPOINTS or job not in heads or job not in records:
+                continue
+            if job in ended and entry.key not in kept:
+                found.append(_of(Kind.FINISHED, entry, job))
+            elif entry.key not in everybody and (
+                int(rest[0]) < heads[job].epoch or (int(rest[0]) == heads[job].epoch and not records[job].state.owned)
+            ):
+                found.append(_of(Kind.PARTS, entry, job))
+        return found
+
+    def _of_datasets(self, old: list[Entry]) -> list[Garbage]:
+        files = [entry for entry in old if entry.key.startswith(_FILES)]
+        if not files:
+            return []
+        used = {file.key for version in self._store.datasets.versions() for file in version.files}
+        return [_of(Kind.FILES, entry) for entry in files if entry.key not in used]
+
+    def _of_agents(self, old: list[Entry], keep: timedelta, now: datetime) -> list[Garbage]:
+        logs = [entry for entry in old if entry.key.startswith(_AGENTS)]
+        if not logs:
+            return []
+        ends = {name: doc.value.ended_at for name, doc in self._store.ends.scan().items()}
+        gone = {name for name, at in ends.items() if now - at >= keep}
+        return [_of(Kind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in gone]
+
+    def _empty(self, job: str) -> bool:
+        """Have the head of an ended job name nothing. False: it changed meanwhile, and is left."""
+        found = self._store.heads.get(job)
+        if found is None or not found.value.checkpoints:
+            return True
+        return self._store.heads.replace(job, found, found.value.model_copy(update={"checkpoints": []})) is not None
+
+
+def _of(kind: Kind, entry: Entry, job_id: str | None = None) -> Garbage:
+    return Garbage(kind, entry.key, entry.size, job_id)
+
+
+def _digest(key: str) -> str:
+    return key.removeprefix(_CODE).partition(".")[0]
+
+
+def _named(heads: Iterable[CheckpointHead]) -> set[str]:
+    return {part.key for head in heads for checkpoint in head.checkpoints for part in checkpoint.parts}

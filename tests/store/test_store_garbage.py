@@ -1,0 +1,142 @@
+"""What a job keeps of its checkpoints, whatever becomes of its owners; and what nobody needs is found and removed."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from everspot_core import lease as transitions
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.records import EndRecord, JobRecord, Reason
+from everspot_store import ManualClock, Store
+from everspot_store.garbage import Collector, Kind
+from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+
+SPEC = JobSpec(name="x", recipe="r")
+SIZE = 100
+WALL = datetime(2026, 6, 1, tzinfo=UTC)
+MONTH = timedelta(days=30)
+
+
+@pytest.fixture
+def shelf(clock: ManualClock) -> tuple[Store, Faults, MemoryBackend]:
+    faults, data = Faults(), MemoryBackend()
+    return faulty_store(MemoryBackend(), data, clock, faults), faults, data
+
+
+def parts(folder: Path, step: int) -> dict[str, Path]:
+    made = {}
+    for name in ("model.pt", "optimizer.pt"):
+        made[name] = folder / name
+        made[name].write_bytes(f"{name} {step}".encode().ljust(SIZE))
+    return made
+
+
+def kept(data: MemoryBackend, job: str) -> int:
+    return sum(len(value) for key, value in data.objects.items() if key.startswith(f"jobs/{job}/checkpoints/"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_day_of_checkpoints_and_kills_a_job_holds_no_more_than_it_keeps(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, seed: int
+) -> None:
+    store, faults, data = shelf
+    random, step, keep = Random(seed), 0, 2
+    for epoch in range(1, 13):  # an owner every two hours, each killed somewhere
+        owner = store.checkpoints("j", epoch)
+        what, then = (
+            random.choice(["upload", "replace", "delete", "list"]),
+            random.choice([Fault.CRASH_BEFORE, Fault.CRASH_AFTER]),
+        )
+        faults.clear()
+        faults.on(what, key="*j*", nth=random.randint(1, 12), then=then)
+        try:
+            owner.restore(tmp_path / "restored")
+            for _ in range(6):
+                step += 10
+                owner.publish(step, parts(tmp_path, step), keep=keep)
+                owner.retire()
+                assert kept(data, "j") <= keep * 2 * SIZE
+        except Crash:
+            assert kept(data, "j") <= (2 * keep + 2) * 2 * SIZE  # what it has left half done, for its successor
+    faults.clear()
+    last = store.checkpoints("j", 13)
+    last.publish(step + 10, parts(tmp_path, step + 10), keep=keep)
+    last.retire()
+    assert kept(data, "j") == keep * 2 * SIZE
+
+
+def ended(store: Store, job: str, clock: ManualClock, digest: str | None = None) -> JobRecord:
+    store.submit(JobSubmission(job_id=job, spec=SPEC, submitted_at=clock.now(), code_digest=digest))
+    running = transitions.start(transitions.assign(None, job, "i-1", clock.now()), 1, "i-1", clock.now())
+    assert running is not None
+    record = transitions.release(running, Reason.FINISHED, clock.now(), SPEC)
+    store.records.put(job, record)
+    return record
+
+
+def test_garbage_is_found_by_kind_and_only_that_is_removed(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+) -> None:
+    store, _, data = shelf
+    # A job that ended long ago, one that ended now, one that runs.
+    ended(store, "old", clock, "aa")
+    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
+    store.append_log("old", 1, 0, b"words")
+    data.put("jobs/old/outputs/result", b"result")
+    clock.advance(MONTH)
+    ended(store, "new", clock, "bb")
+    store.checkpoints("new", 1).publish(5, parts(tmp_path, 5))
+    store.append_log("new", 1, 0, b"words")
+    store.submit(JobSubmission(job_id="runs", spec=SPEC, submitted_at=clock.now()))
+    store.records.put("runs", transitions.assign(None, "runs", "i-2", clock.now()))
+    store.checkpoints("runs", 1).publish(5, parts(tmp_path, 5))
+    for key in (
+        "000001/000000000009",
+        "000000/000000000001",
+        "000002/000000000001",
+    ):  # its own, a dead one's, a next one's
+        data.put(f"jobs/runs/checkpoints/{key}/model.pt", b"cut")
+    data.put("jobs/new/checkpoints/000001/000000000009/model.pt", b"cut")
+    for digest in ("aa", "bb", "cc"):
+        data.put(f"code/{digest}.tar.gz", b"code")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "x").write_bytes(b"x")
+    used = store.datasets.put("set", tmp_path / "set").files[0].key
+    data.put("datasets/_files/none", b"x")
+    data.put("agents/i-1/000000.log", b"gone")
+    data.put("agents/i-2/000000.log", b"alive")
+    store.ends.create("i-1", EndRecord(instance_id="i-1", ended_at=clock.now() - MONTH, interrupted=False))
+
+    collector = Collector(store)
+    assert collector.find(MONTH, clock.now(), datetime(1970, 1, 1, 23, tzinfo=UTC)) == []  # all of it is too young
+    found = collector.find(MONTH, clock.now(), WALL)
+    assert Counter(item.kind for item in found) == {
+        Kind.PARTS: 2, Kind.FINISHED: 2, Kind.LOGS: 1, Kind.CODE: 1, Kind.FILES: 1, Kind.AGENTS: 1,
+    }  # fmt: skip
+    before = set(data.objects)
+    assert collector.remove(found) == found
+    assert before - set(data.objects) == {item.key for item in found}
+    assert {used, "jobs/old/outputs/result", "agents/i-2/000000.log", "code/aa.tar.gz"} <= set(data.objects)
+    assert store.checkpoints("old").restore(tmp_path / "r") is None
+    for job in ("new", "runs"):
+        assert store.checkpoints(job).restore(tmp_path / "r") is not None
+    assert collector.find(MONTH, clock.now(), WALL) == []
+
+
+def test_what_another_job_begins_with_stays(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+) -> None:
+    store, _, _ = shelf
+    ended(store, "old", clock)
+    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
+    clock.advance(MONTH)
+    found = Collector(store).find(MONTH, clock.now(), WALL)
+    assert [item.kind for item in found] == [Kind.FINISHED] * 2
+    head = store.heads.get("old")
+    assert head is not None
+    store.heads.put("again", head.value.model_copy(update={"job_id": "again", "epoch": 0}))
+    assert Collector(store).find(MONTH, clock.now(), WALL) == []
+    assert Collector(store).remove(found) == []  # it came between the look and the removal
+    assert store.checkpoints("again").restore(tmp_path / "r") is not None

@@ -75,7 +75,7 @@ def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scra
     spec, now = changed(old.spec, old.job_id, overrides), session.now
     return old.model_copy(
         update={
-            "job_id": f"{spec.name}-{secrets.token_hex(3)}",
+            "job_id": f"{spec.name}-{secrets.token_hex(4)}",
             "spec": spec,
             "submitted_at": now,
             "deadline_at": now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline,

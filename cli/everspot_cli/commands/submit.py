@@ -106,7 +106,7 @@ def _submission(session: Session, file: Path, overrides: Overrides) -> JobSubmis
     """The job of a file, as it would be submitted now."""
     spec, now = read_spec(file, overrides), session.now
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
-    job_id = f"{spec.name}-{secrets.token_hex(3)}"
+    job_id = f"{spec.name}-{secrets.token_hex(4)}"
     return JobSubmission(job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user())
 
 

@@ -82,6 +82,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         Manifest(cluster="docs", cloud=Cloud.AWS, region="us-east-1", control_url=urls[0], data_url=urls[1],
                  fleet=FleetOffer(types=TYPES, markets=[Market.SPOT]))
     )  # fmt: skip
+    data = tmp_path / "home/.everspot/data/fashion-mnist"
+    data.mkdir(parents=True)
+    (data / "images").write_bytes(b"as if")
+    for dataset in ("fashion-mnist", "flowers"):
+        store.datasets.put(dataset, data)
     for name, text in jobs():
         if name in ("README.md", "docs/quickstart.md"):
             write_job(tmp_path / "home", text)

@@ -29,6 +29,8 @@ class LimitsArgs(TypedDict):
     powers itself off in a standing fleet. Default: never."""
     orphan_limit: NotRequired[str]
     """Instances shut down when they could not reach the store for this long. Default: 15m."""
+    boot_deadline: NotRequired[str]
+    """Instances whose agent has not reported by then end themselves. Default: 10m."""
     archive_after: NotRequired[str]
     """Jobs and instances that have ended for so long leave the tables that the scheduler lists. Default: 1h."""
     stop_margin: NotRequired[str]

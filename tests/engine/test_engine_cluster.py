@@ -128,8 +128,12 @@ def test_what_an_instance_is_launched_with_reaches_the_scheduler_by_itself(
 def test_a_zone_that_lacks_a_type_and_a_volume_too_small_are_refused_at_preview(
     rig: Any, restored: Callable[[], None]
 ) -> None:
-    rig.settings("capacity.instanceTypes[5].type", "p4d.24xlarge")
     rig.settings("volumeGib", "8")
+    with pytest.raises(automation.CommandError) as refused:
+        rig.changes()
+    assert "volumeGib: 8 GiB is less than the image's own root volume of" in str(refused.value)
+    restored()
+    rig.settings("capacity.instanceTypes[5].type", "p4d.24xlarge")
     with pytest.raises(automation.CommandError) as refused:
         rig.changes()
     text = str(refused.value)

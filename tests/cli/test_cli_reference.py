@@ -71,3 +71,15 @@ def test_a_command_imports_nothing_that_it_does_not_need(world, arguments, witho
         env={**os.environ, "EVERSPOT_STORE": world.url},
     )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "loaded: []"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("everspot jo", {"jobs", "job"}), ("everspot jobs --st", {"--state"})],
+    ids=["command", "option"],
+)
+def test_the_shell_completes_commands_and_options(typed, offered):
+    env = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_EVERSPOT_COMPLETE": "complete_bash"}
+    script = Path(sys.executable).parent / "everspot"
+    done = subprocess.run([script], capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **env})
+    assert set(done.stdout.split()) == offered

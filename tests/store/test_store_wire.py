@@ -27,6 +27,8 @@ from everspot_store import (
     StoreMissing,
     StoreUnavailable,
     Table,
+    Transfer,
+    TransferCancelled,
     WriteOutcome,
 )
 
@@ -158,6 +160,41 @@ def test_errors_are_told_apart(bucket: Bucket, wire: Any, clock: ManualClock) ->
     with pytest.raises(StoreUnavailable):
         bucket.get("k")
     assert wire.spent and len(clock.slept) == 3
+
+
+def test_a_download_that_is_denied_and_one_of_what_is_missing_are_told_apart(
+    bucket: Bucket, wire: Any, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The agent waits for a permission, and counts code that is gone as the job's own error."""
+    with pytest.raises(FileNotFoundError, match=r"code/none\.tar\.gz"):
+        bucket.download("code/none.tar.gz", tmp_path / "x")
+    bucket.put("code/some.tar.gz", b"code")
+    for method in ("HEAD", "GET"):  # S3 answers a HEAD without a body, so without a code
+        wire.on(method, "code/some.tar.gz", (403, "AccessDenied"))
+        with pytest.raises(StoreDenied):
+            bucket.download("code/some.tar.gz", tmp_path / "x")
+    assert wire.spent and clock.slept == []
+
+
+def test_an_upload_that_is_cancelled_leaves_nothing_behind(
+    aws: str, bucket: Bucket, clock: ManualClock, tmp_path: Path
+) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(128 << 20)
+    transfer = Transfer(clock)
+    transfer.begin(128 << 20)
+
+    def moved(size: int) -> None:
+        transfer.moved(size)
+        if size:  # the first piece has surely arrived
+            transfer.cancel()
+
+    with pytest.raises(TransferCancelled):
+        bucket.upload("large", tmp_path / "large", moved)
+    assert transfer.left == (128 - 16) << 20
+    assert bucket.list() == []
+    unfinished = boto3.client("s3", endpoint_url=aws).list_multipart_uploads(Bucket=bucket.url.removeprefix("s3://"))
+    assert unfinished.get("Uploads", []) == []
 
 
 @pytest.mark.parametrize("url", ["/tmp/x", "s4://x", "ftp://x/y", "file://host/x", "s3://"])

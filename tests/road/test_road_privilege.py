@@ -19,6 +19,10 @@ NEEDED_ON_AWS = {
     ): "Amazon S3 User Guide, Multipart upload API and permissions: a failed upload of "
     "a large part is cleaned up; the parts of this road's checkpoints are too small to be uploaded in pieces",
     ("s3:GetObject", "datasets/*"): "the trainer fetches datasets that lie in the store; this road's are synthetic",
+    (
+        "s3:GetObject",
+        "wheels/*",
+    ): "docs/reference-spec.md, requirements: packages that a job brings along; no job of this road brings any",
     **{
         ("s3:DeleteObject", f"{prefix}/*"): "docs/store.md, Archive: an hour after a job's or an instance's end, for "
         "which this road is too short"

@@ -1,6 +1,7 @@
 """What EC2 refuses, the local cloud refuses, by EC2's own codes: the table of docs/local-cloud.md, rule by rule."""
 
 import base64
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -445,3 +446,18 @@ def test_a_lenient_cloud_takes_it_all(module_cloud: LocalCloud, kit_class: Any, 
             kit.ec2.delete_vpc_endpoints(VpcEndpointIds=["vpce-0"])
         (instance_id,) = kit.spot(template=kit.template(**root(VolumeSize=1)))
         assert kit.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"]
+
+
+def test_the_table_names_tests_that_exist() -> None:
+    here = Path(__file__)
+    text = (here.parents[2] / "docs" / "local-cloud.md").read_text(encoding="utf-8")
+    table = text.partition("## What it refuses")[2].partition("EC2 looks at images")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    files = [here, here.with_name("test_localcloud_fleets.py")]
+    tests = set(re.findall(r"^def test_(\w+)", "".join(f.read_text(encoding="utf-8") for f in files), re.MULTILINE))
+    assert len(rows) > 30
+    for row in rows:
+        named = re.findall(r"`(\w+)(…?)`", row.split("|")[-2])
+        assert named, row
+        for name, cut in named:
+            assert any(test.startswith(name) if cut else test == name for test in tests), row

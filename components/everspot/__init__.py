@@ -11,6 +11,7 @@ from everspot.identity import Identity, IdentityArgs
 from everspot.launch import MachineArgs
 from everspot.limits import LimitsArgs
 from everspot.network import Network, NetworkArgs
+from everspot.notifications import NotificationsArgs
 from everspot.scheduler import SchedulerService, SchedulerServiceArgs
 from everspot.store import Store, StoreArgs
 
@@ -28,6 +29,7 @@ __all__ = [
     "MachineArgs",
     "Network",
     "NetworkArgs",
+    "NotificationsArgs",
     "OnDemandAllocation",
     "SchedulerService",
     "SchedulerServiceArgs",

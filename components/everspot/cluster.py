@@ -32,6 +32,7 @@ from everspot.launch import (
 )
 from everspot.limits import LimitsArgs, build_manifest, check_limits
 from everspot.network import Network, check_network
+from everspot.notifications import NotificationsArgs, check_notifications, notifications_of
 from everspot.parts import identity_args, network_args, proxy_of, store_args
 from everspot.rules import EgressArgs
 from everspot.scheduler import DEFAULT_TYPE, SchedulerService, SchedulerServiceArgs, check_type
@@ -80,6 +81,8 @@ class TrainingClusterArgs(TypedDict):
     secret_arns: NotRequired[list[str]]
     """Secrets of Secrets Manager and parameters of SSM that jobs may read, by ARN, which may end in `*`. A new network
     gets the endpoint of the service."""
+    notifications: NotRequired[NotificationsArgs]
+    """Whom the scheduler tells of jobs that failed or are late. Default: nobody."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
@@ -240,6 +243,7 @@ class TrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 standing=standing_of(capacity) if published else None,
                 fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
+                notifications=notifications_of(self._args.get("notifications")) if published else None,
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )
         )
@@ -257,6 +261,8 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
     common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
     common.check_secrets(problems, args.get("secret_arns", []))
+    if "notifications" in args:
+        check_notifications(problems.at("notifications"), args["notifications"])
     network = network_args(name, args)
     check_network(problems, network)
     check_capacity(

@@ -10,6 +10,7 @@ from everspot_core.records import Role
 from pulumi_aws import iam
 
 from everspot import common, policies
+from everspot.notifications import NotificationsArgs
 
 
 class IdentityArgs(TypedDict):
@@ -33,6 +34,8 @@ class IdentityArgs(TypedDict):
     """A policy that limits both roles, where the account demands one."""
     secret_arns: NotRequired[list[str]]
     """Secrets and parameters that jobs may read, by ARN, which may end in `*`. Default: none."""
+    notifications: NotRequired[NotificationsArgs]
+    """Whom the scheduler tells of jobs: its role may send there. Default: nobody."""
     session_manager: NotRequired[bool]
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
 
@@ -87,6 +90,8 @@ class Identity(pulumi.ComponentResource):
                 control_arn=f["control"],
                 queue_arn=f["queue"],
                 key_arn=f["key"],
+                topic_arn=args.get("notifications", {}).get("topic_arn"),
+                webhook_secret_arn=args.get("notifications", {}).get("webhook_secret_arn"),
                 session_manager=shell,
             ),
         )

@@ -7,6 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.manifest import Cloud, FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
+from everspot_core.notify import Notifications
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
@@ -62,12 +63,14 @@ def build_manifest(
     facts: Mapping[str, str],
     standing: Standing | None = None,
     fleet: FleetOffer | None = None,
+    notifications: Notifications | None = None,
     proxy: Proxy | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and queue_url where it is to be told. `standing` and `fleet`: for `cluster.json` only. `proxy`: if any.
+    data_url, and queue_url where it is to be told. `standing`, `fleet` and `notifications`: for `cluster.json` only.
+    `proxy`: if any.
     """
     common = Manifest(
         cluster=cluster,
@@ -84,6 +87,7 @@ def build_manifest(
         "queue_url": facts.get("queue_url"),
         "standing": standing,
         "fleet": fleet,
+        "notifications": notifications,
         "generation": generation(common, machine),
     }
     return json.dumps(json.loads(common.model_copy(update=own).to_json()), separators=(",", ":"))

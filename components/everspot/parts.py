@@ -10,6 +10,7 @@ from everspot.common import SECRETS
 from everspot.events import InterruptionEvents
 from everspot.identity import IdentityArgs
 from everspot.network import NetworkArgs
+from everspot.notifications import services_of
 from everspot.rules import EgressArgs
 from everspot.store import Store, StoreArgs
 
@@ -23,6 +24,7 @@ def network_args(
     """The network's inputs. `bucket_arns`: the cluster's buckets; those that the spec adds come on top."""
     network = cast(NetworkArgs, _same(name, args, NetworkArgs))
     asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
+    asked += services_of(args.get("notifications"))
     if asked:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
     if bucket_arns is not None:

@@ -13,10 +13,10 @@ Statement = dict[str, Any]
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
-SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/")
+SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "told/")
 """Prefixes of the control bucket that schedulers write."""
 
-SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/")
+SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/", "told/")
 """Prefixes of the control bucket from which schedulers take documents away."""
 
 
@@ -76,9 +76,17 @@ def agent_policy(
 
 
 def scheduler_policy(
-    *, cluster: str, control_arn: str, queue_arn: str, key_arn: str | None = None, session_manager: bool = False
+    *,
+    cluster: str,
+    control_arn: str,
+    queue_arn: str,
+    key_arn: str | None = None,
+    topic_arn: str | None = None,
+    webhook_secret_arn: str | None = None,
+    session_manager: bool = False,
 ) -> Document:
-    """What the scheduler may do. It has no word in the data bucket."""
+    """What the scheduler may do. It has no word in the data bucket. `topic_arn`, `webhook_secret_arn`: where it tells
+    people of jobs."""
     statements = [
         _read_control(control_arn),
         _list("ListControl", control_arn),
@@ -101,6 +109,9 @@ def scheduler_policy(
             [queue_arn],
         ),
     ]
+    if topic_arn is not None:
+        statements.append(_allow("TellPeople", ["sns:Publish"], [topic_arn]))
+    statements += _secrets([webhook_secret_arn] if webhook_secret_arn is not None else [])
     return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
 
 

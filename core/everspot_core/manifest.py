@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, parse_duration
+from everspot_core.notify import Notifications
 from everspot_core.problems import Problems, camel
 from everspot_core.records import Market, Role
 
@@ -155,6 +156,9 @@ class Manifest(Document):
         description="In `cluster.json` only. None: whoever starts instances by hand decides what they are.",
     )
     proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
+    notifications: Notifications | None = Field(
+        default=None, description="In `cluster.json` only, where the scheduler reads it again and again."
+    )
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(
         default_factory=list, description="Types declared in place, which the catalogue lacks."

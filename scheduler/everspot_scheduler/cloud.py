@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
+from everspot_core.notify import Notifications
 from everspot_core.records import Market, PricePoint, Role
 
 
@@ -82,6 +83,10 @@ class Cloud(Protocol):
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         """What spot cost in these pools (type, zone): the price in force at `since`, and every change after it."""
+        ...
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        """Send a notification where the settings say. Called by a thread of its own."""
         ...
 
     def trouble(self, error: Exception) -> "Trouble":

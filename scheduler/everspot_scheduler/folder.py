@@ -1,12 +1,17 @@
 """Clusters without a cloud: agents started by hand on a shared folder. Nobody knows more of them than they say."""
 
+import logging
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
+from everspot_core.notify import Notifications
 from everspot_core.records import InstanceRecord, InstanceState, PricePoint
 from everspot_store import Store
 
 from everspot_scheduler.cloud import CloudInstance, Message, Phase, Trouble
+
+_log = logging.getLogger(__name__)
 
 
 class FolderCloud:
@@ -29,6 +34,10 @@ class FolderCloud:
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         """See `Cloud`: nothing is for sale."""
         return []
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        """See `Cloud`: a folder's people read the log."""
+        _log.warning("%s", subject)
 
     def trouble(self, error: Exception) -> Trouble:
         """See `Cloud`."""

@@ -22,6 +22,7 @@ from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.losses import Losses
+from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import Pace
 from everspot_scheduler.retire import Retirement
@@ -51,6 +52,7 @@ class Scheduler:
         self._losses = Losses(store)
         self._faults = Faults(store)
         self._actor = Actor(store, self._history, self._faults)
+        self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
         seconds = timedelta(seconds=1)
@@ -116,6 +118,7 @@ class Scheduler:
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._ask(self._prices, lambda: self._ledger.note_prices(self._cloud), "reading spot prices")
         self._settle(seen, known)
+        self._notifier.look(seen)
         self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
         self._quiet, self._digest = self._quiet + 1 if seen.digest() == self._digest else 0, seen.digest()

@@ -75,6 +75,7 @@ class Store:
         self.ends = Table(control, "ledger/ends", EndRecord, memo)
         self.faults = Table(control, "faults", FaultRecord)
         self.past_instances = Table(control, "ledger/instances", InstanceRecord)
+        self.told = Table(control, "told", Request)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)

@@ -81,6 +81,34 @@ def test_secrets_that_jobs_read_are_named_in_the_role_and_their_service_has_an_e
         recorder.inputs(f"train-network-endpoint-{service}")
 
 
+def test_the_scheduler_may_tell_whom_the_settings_name_and_nobody_else(declare: Declare, spec: Any) -> None:
+    topic = "arn:aws:sns:eu-west-1:123456789012:jobs"
+    hook = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hook"
+    spec["notifications"] = {"topic_arn": topic, "webhook_secret_arn": hook, "on": ["failed"]}
+    recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
+    scheduler = json.loads(recorder.inputs("train-identity-scheduler-permissions")["policy"])["Statement"]
+    told = {s["Action"][0]: s["Resource"] for s in scheduler if s["Action"][0].startswith(("sns", "secrets"))}
+    assert told == {"sns:Publish": [topic], "secretsmanager:GetSecretValue": [hook]}
+    assert "sns:Publish" not in recorder.inputs("train-identity-agent-permissions")["policy"]
+    for service in ("sns", "secretsmanager"):
+        recorder.inputs(f"train-network-endpoint-{service}")
+    published = json.loads(recorder.inputs("train-manifest")["content"])
+    assert published["notifications"] == {"topic_arn": topic, "webhook_secret_arn": hook, "on": ["failed"]}
+
+
+@pytest.mark.parametrize(
+    ("notifications", "said"),
+    [
+        ({}, r"notifications.topicArn: topicArn or webhookSecretArn has to be given"),
+        ({"topic_arn": "jobs"}, r"notifications.topicArn: 'jobs' is not an ARN"),
+        ({"topic_arn": "arn:aws:sns:eu-west-1:123456789012:j", "on": ["broken"]}, r"on\[0\]: 'broken' is not allowed"),
+    ],
+)
+def test_notifications_that_go_nowhere_are_refused(cluster: Any, notifications: Any, said: str) -> None:
+    with pytest.raises(pulumi.RunError, match=said):
+        cluster(notifications=notifications)
+
+
 def test_what_is_no_secret_is_refused(cluster: Any) -> None:
     with pytest.raises(pulumi.RunError, match=r"secretArns\[0\]: 'wandb' is the ARN neither of a secret"):
         cluster(secret_arns=["wandb"])

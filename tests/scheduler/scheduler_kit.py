@@ -37,6 +37,8 @@ class FakeCloud:
         self.asked = 0
         self.error: Exception | None = None
         self.kind = Trouble.TRANSIENT
+        self.notified: list[tuple[str, dict[str, object]]] = []
+        self.deaf = 0  # notifications that fail before one is sent
 
     def instances(self) -> list[CloudInstance]:
         self.asked += 1
@@ -56,6 +58,12 @@ class FakeCloud:
         mine = [p for p in self.prices if (p.instance_type, p.zone) in wanted]
         before = [p for p in mine if p.at <= since]
         return before[-1:] + [p for p in mine if p.at > since]
+
+    def notify(self, settings: object, subject: str, text: str, data: dict[str, object]) -> None:
+        if self.deaf:
+            self.deaf -= 1
+            raise OSError("the webhook does not answer")
+        self.notified.append((subject, data))
 
     def trouble(self, error: Exception) -> Trouble:
         return self.kind

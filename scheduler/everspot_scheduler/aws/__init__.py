@@ -8,10 +8,12 @@ import boto3
 from botocore.config import Config
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
+from everspot_core.notify import Notifications
 from everspot_core.records import PricePoint
 
 from everspot_scheduler.aws import errors, instances, prices
 from everspot_scheduler.aws.events import LONG_POLL, Listener
+from everspot_scheduler.aws.notify import Sender
 from everspot_scheduler.aws.volumes import VolumeTags
 from everspot_scheduler.cloud import CloudInstance, Message, Trouble
 
@@ -23,8 +25,8 @@ _READ = timedelta(seconds=15)
 class AwsCloud:
     """The `Cloud` of a cluster on AWS. Credentials, region and endpoints come from the standard environment."""
 
-    def __init__(self, ec2: Any, cluster: str, listener: Listener | None) -> None:
-        self._ec2, self._cluster, self._listener = ec2, cluster, listener
+    def __init__(self, ec2: Any, cluster: str, listener: Listener | None, sender: Sender | None = None) -> None:
+        self._ec2, self._cluster, self._listener, self._sender = ec2, cluster, listener, sender
         self._volumes = VolumeTags(ec2)
 
     @classmethod
@@ -36,7 +38,7 @@ class AwsCloud:
         if manifest.queue_url:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, clock, long_poll=long_poll).start()
-        return cls(ec2, manifest.cluster, listener)
+        return cls(ec2, manifest.cluster, listener, Sender(session, _config(_READ)))
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
@@ -56,6 +58,11 @@ class AwsCloud:
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         """See `Cloud`."""
         return prices.spot_prices(self._ec2, pools, since)
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        """See `Cloud`."""
+        if self._sender is not None:
+            self._sender.send(settings, subject, text, data)
 
     def trouble(self, error: Exception) -> Trouble:
         """See `Cloud`."""

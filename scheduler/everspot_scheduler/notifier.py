@@ -1,0 +1,85 @@
+"""Tells people what became of jobs: beside the loop, so that a slow webhook delays no decision.
+
+What was told is written down behind the telling: a crash between the two tells twice, and never not at all.
+"""
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+
+from everspot_core.notify import Notification, due
+from everspot_core.records import Request
+from everspot_store import Store
+
+from everspot_scheduler.cloud import Cloud
+from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.observe import Observation
+
+TRIES = 6
+FIRST_WAIT = timedelta(seconds=30)
+"""Real time before what could not be sent is tried again; doubled each time."""
+AT_ONCE = 20
+_log = logging.getLogger(__name__)
+
+
+class Notifier:
+    """The notifications of one cluster. `look` raises the store's errors."""
+
+    def __init__(self, store: Store, declaration: Declaration, cloud: Cloud) -> None:
+        self._store, self._declaration, self._cloud = store, declaration, cloud
+        self._told: set[str] | None = None
+        self._failed: dict[str, tuple[int, timedelta]] = {}
+        self._sending: dict[str, Future[None]] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
+
+    def look(self, seen: Observation) -> None:
+        """Note what has been sent since, and send what is due."""
+        settings = self._declaration.manifest.notifications
+        if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
+            return
+        if self._told is None:
+            self._told = set(self._store.told.scan())
+        self._collect(self._told)
+        self._forget(seen, self._told)
+        jobs = [
+            (job.value, seen.records[name].value if name in seen.records else None)
+            for name, job in sorted(seen.jobs.items())
+            if name not in seen.unreadable_jobs
+        ]
+        now = self._store.clock.now()
+        for found in due(self._declaration.manifest.cluster, jobs, now, settings.on):
+            if len(self._sending) >= AT_ONCE:
+                return
+            if found.key not in self._told and found.key not in self._sending and self._may_try(found):
+                send = self._cloud.notify
+                self._sending[found.key] = self._pool.submit(send, settings, found.subject, found.text, found.data)
+
+    def close(self) -> None:
+        """Send nothing more. What is under way is not waited for: the next scheduler sends it again."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _may_try(self, found: Notification) -> bool:
+        tries, last = self._failed.get(found.key, (0, timedelta()))
+        return tries == 0 or self._store.clock.monotonic() - last >= FIRST_WAIT * 2 ** (tries - 1)
+
+    def _collect(self, told: set[str]) -> None:
+        for key, sent in [(key, sent) for key, sent in self._sending.items() if sent.done()]:
+            del self._sending[key]
+            error = sent.exception()
+            tries = self._failed.get(key, (0, timedelta()))[0] + 1
+            if error is not None and tries < TRIES:
+                _log.warning("notification %s not sent, try %d of %d: %s", key, tries, TRIES, error)
+                self._failed[key] = (tries, self._store.clock.monotonic())
+                continue
+            if error is not None:
+                _log.error("notification %s given up after %d tries: %s", key, TRIES, error)
+            note = "" if error is None else f"not sent: {type(error).__name__}"
+            self._store.told.create(key, Request(at=self._store.clock.now(), note=note))
+            told.add(key)
+            self._failed.pop(key, None)
+
+    def _forget(self, seen: Observation, told: set[str]) -> None:
+        """A job that has left the tables is not told of again: neither need be remembered that it was."""
+        for key in [key for key in told if key.partition("/")[0] not in seen.jobs and not seen.unreadable_jobs]:
+            self._store.told.delete(key)
+            told.discard(key)

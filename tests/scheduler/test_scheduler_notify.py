@@ -1,0 +1,149 @@
+"""What people are told of jobs: what is due, that it is sent once, and by AWS's own clients."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import boto3
+import pytest
+from botocore.config import Config
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.notify import SUBJECT, Notifications, Occasion, due
+from everspot_core.records import JobRecord, JobState, Request
+from everspot_scheduler.aws.notify import Sender
+from scheduler_kit import Cluster
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+TOPIC = "arn:aws:sns:us-east-1:123456789012:jobs"
+
+
+def job(state: JobState | None, *, ended: float = 1, deadline: float | None = None, detail: str = ""):
+    spec = JobSpec(name="j", recipe="image-classification")
+    due_at = AT + timedelta(hours=deadline) if deadline is not None else None
+    submission = JobSubmission(job_id="j-1", spec=spec, submitted_at=AT, deadline_at=due_at)
+    record = (
+        JobRecord(job_id="j-1", state=state, changed_at=AT + timedelta(hours=ended), detail=detail) if state else None
+    )
+    return submission, record
+
+
+@pytest.mark.parametrize(
+    ("found", "hours", "occasions"),
+    [
+        (job(None), 9, []),
+        (job(JobState.RUNNING, deadline=5), 4, []),
+        (job(JobState.RUNNING, deadline=5), 6, [Occasion.LATE]),
+        (job(None, deadline=5), 6, [Occasion.LATE]),
+        (job(JobState.SUCCEEDED, ended=4, deadline=5), 9, [Occasion.SUCCEEDED]),
+        (job(JobState.SUCCEEDED, ended=6, deadline=5), 9, [Occasion.LATE, Occasion.SUCCEEDED]),
+        (job(JobState.FAILED, ended=2), 9, [Occasion.FAILED]),
+        (job(JobState.CANCELLED, ended=6, deadline=5), 9, [Occasion.CANCELLED]),
+    ],
+)
+def test_what_is_due(found, hours, occasions):
+    told = due("c", [found], AT + timedelta(hours=hours), Occasion)
+    assert [t.occasion for t in told] == occasions
+    assert due("c", [found], AT + timedelta(hours=hours), []) == []
+
+
+def test_a_subject_is_one_line_that_sns_takes():
+    submission, record = job(JobState.FAILED, detail="Fehler: ☃\n" * 200)
+    named = submission.model_copy(update={"job_id": "é" * 300})
+    (told,) = due("c", [(named, record)], AT, [Occasion.FAILED])
+    assert told.subject.isascii()
+    assert len(told.subject) <= SUBJECT
+    assert "\n" not in told.subject
+    assert len(told.data["detail"]) == 500
+
+
+def settle(cluster: Cluster, check: Callable[[], bool]) -> None:
+    """Turns until it holds: what is sent is sent by a thread of its own."""
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end
+        cluster.run(1)
+        time.sleep(0.01)
+
+
+def fails(cluster: Cluster, name: str) -> None:
+    cluster.submit(name, retries={"errors": 0})
+    cluster.agents["i-1"].breaks = True
+    settle(cluster, lambda: cluster.state(name) == "FAILED")
+
+
+def test_a_failed_job_is_told_of_once_whoever_comes_after(cluster: Cluster):
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.agent("i-1")
+    fails(cluster, "j")
+    settle(cluster, lambda: "j/failed" in cluster.store.told.scan())
+    ((subject, data),) = cluster.cloud.notified
+    assert subject == "j failed (cluster test)"
+    assert (data["job_id"], data["occasion"], data["state"]) == ("j", "failed", "FAILED")
+    cluster.schedulers = [cluster.scheduler("s2")]
+    cluster.run(20)
+    assert len(cluster.cloud.notified) == 1
+
+
+def test_what_cannot_be_sent_is_tried_again_a_bounded_number_of_times(cluster: Cluster):
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.agent("i-1")
+    cluster.cloud.deaf = 2
+    fails(cluster, "j")
+    settle(cluster, lambda: "j/failed" in cluster.store.told.scan())
+    assert (len(cluster.cloud.notified), cluster.cloud.deaf) == (1, 0)
+    cluster.cloud.deaf = 1000
+    cluster.agents.clear()
+    cluster.agent("i-2")
+    cluster.agents["i-1"] = cluster.agents["i-2"]
+    fails(cluster, "k")
+    settle(cluster, lambda: "k/failed" in cluster.store.told.scan())
+    assert cluster.store.told.get("k/failed").value.note == "not sent: OSError"
+    assert cluster.cloud.deaf == 1000 - 6
+
+
+def test_nobody_is_told_where_nothing_is_declared(cluster: Cluster):
+    cluster.agent("i-1")
+    fails(cluster, "j")
+    cluster.run(10)
+    assert (cluster.cloud.notified, cluster.store.told.scan()) == ([], {})
+
+
+def test_what_was_told_of_a_job_that_is_gone_is_forgotten(cluster: Cluster):
+    cluster.store.told.create("gone/failed", Request(at=AT))
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.run(10)
+    assert cluster.store.told.scan() == {}
+
+
+def test_a_topic_gets_the_subject_and_the_text(aws: str):
+    name = f"jobs-{uuid4().hex[:8]}"
+    sns, sqs = boto3.client("sns", region_name="us-east-1"), boto3.client("sqs", region_name="us-east-1")
+    topic = sns.create_topic(Name=name)["TopicArn"]
+    queue = sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    sender = Sender(boto3.Session(region_name="eu-west-1"), Config(retries={"total_max_attempts": 1}))
+    sender.send(Notifications(topic_arn=topic), "j failed", "j failed\neverspot job j", {})
+    body = json.loads(sqs.receive_message(QueueUrl=queue)["Messages"][0]["Body"])
+    assert (body["Subject"], body["Message"]) == ("j failed", "j failed\neverspot job j")
+
+
+@pytest.mark.parametrize("address", ["http://hooks.example.com/x", "file:///etc/passwd", "https://a b/", ""])
+def test_a_webhook_that_is_no_https_address_is_refused_and_never_told(aws: str, address: str):
+    secrets = boto3.client("secretsmanager", region_name="us-east-1")
+    arn = secrets.create_secret(Name=f"hook-{uuid4().hex[:8]}", SecretString=address or " ")["ARN"]
+    sender = Sender(boto3.Session(region_name="us-east-1"), Config(retries={"total_max_attempts": 1}))
+    with pytest.raises(ValueError, match="the webhook's secret is no https address") as refused:
+        sender.send(Notifications(webhook_secret_arn=arn), "s", "t", {})
+    assert not address or address not in str(refused.value)
+
+
+def test_a_webhook_that_does_not_answer_is_told_without_its_address(aws: str):
+    secrets = boto3.client("secretsmanager", region_name="us-east-1")
+    arn = secrets.create_secret(Name=f"hook-{uuid4().hex[:8]}", SecretString="https://127.0.0.1:9/secret-path")["ARN"]
+    sender = Sender(boto3.Session(region_name="us-east-1"), Config(retries={"total_max_attempts": 1}))
+    with pytest.raises(OSError, match="the webhook does not answer") as refused:
+        sender.send(Notifications(webhook_secret_arn=arn), "s", "t", {})
+    assert "secret-path" not in str(refused.value)

@@ -20,7 +20,7 @@ COMPONENTS = {
     "TrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
-    "CapacityArgs", "CapacityRebalanceArgs", "InstanceTypeArgs", "LimitsArgs", "MachineArgs",
+    "CapacityArgs", "CapacityRebalanceArgs", "InstanceTypeArgs", "LimitsArgs", "MachineArgs", "NotificationsArgs",
     "OnDemandAllocation", "SpotAllocation", "WeightBy",
 }  # fmt: skip
 

@@ -108,7 +108,7 @@ def local(arguments: list[str]) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

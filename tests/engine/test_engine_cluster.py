@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pulumi import automation
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 SPOT, ON_DEMAND = "everspot-local-fleet-spot", "everspot-local-fleet-on-demand"
 REPLACED = {"replace", "create-replacement", "delete-replaced", "delete"}

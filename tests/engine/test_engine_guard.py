@@ -25,7 +25,7 @@ class Whole(pulumi.ComponentResource):
 Whole()
 """
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
 def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pulumi import automation
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
 def refusal(rig: Any, stack: str) -> str:

@@ -26,7 +26,7 @@ class Command:
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         command = [sys.executable, "-m", "everspot_local.main", *arguments, "--state-dir", str(self.folder)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == code, done.stderr
         return done.stdout if code == 0 else done.stderr
 

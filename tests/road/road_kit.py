@@ -195,7 +195,7 @@ class Road:
         )
         return str(json.loads(everspot("submit", str(folder / "job.yaml"), "--json"))["job_id"])
 
-    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=180)) -> T:
+    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=900)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:

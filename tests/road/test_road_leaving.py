@@ -7,7 +7,7 @@ from everspot_core.manifest import Standing
 from everspot_core.records import Reason, Role
 from road_kit import CLUSTER, Road
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
 
 def agents(road: Road) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 from everspot_core.records import EventKind, JobState
 from road_kit import Road
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
 
 def interrupted_once(road: Road) -> tuple[dict[str, Any], dict[str, Any], str]:

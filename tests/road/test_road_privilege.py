@@ -9,7 +9,7 @@ from everspot import policies
 from everspot_core.records import EventKind, JobState
 from road_kit import BUCKETS, CLUSTER, Road, everspot
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
 # Granted though this road does not come by them: (action, resource), and who says that they are needed.
 NEEDED_ON_AWS = {

@@ -14,6 +14,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),
     "cancel": ("control", "End a job. Its instance is free for others at once; what it has checkpointed stays."),
     "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume elsewhere."),
+    "exec": (
+        "shell",
+        "Run a command beside a running job: on its instance, in its folder, as its user. Needs Session Manager.",
+    ),
+    "forward": (
+        "shell",
+        "Make a port of a running job's instance, such as TensorBoard's, one of this machine. Needs Session Manager.",
+    ),
     "data": (
         "data",
         "List the cluster's datasets, or upload a folder as one: files that are there already are not sent again.",

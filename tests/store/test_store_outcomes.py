@@ -166,12 +166,25 @@ def test_a_lease_survives_a_renewal_of_which_nothing_was_heard(world: World, lea
 def test_a_lease_is_lost_for_good_once_the_record_says_so(world: World, lease: Lease) -> None:
     record = world.theirs.records.get("job-1")
     assert record is not None
-    world.theirs.records.replace("job-1", record, transitions.expire(record.value, AT))
+    expired = transitions.expire(record.value, AT)
+    world.theirs.records.replace("job-1", record, transitions.assign(expired, "job-1", "i-2", AT))
     assert not lease.renew(Progress(step=1))
     assert not lease.valid()
     assert lease.release(Reason.FINISHED) is None
     there = world.theirs.records.get("job-1")
-    assert there is not None and there.value.state is JobState.PENDING
+    assert there is not None
+    assert (there.value.state, there.value.owner) == (JobState.ASSIGNED, "i-2")
+
+
+def test_a_lease_that_was_declared_over_is_taken_back_while_nobody_else_has_the_job(world: World, lease: Lease) -> None:
+    record = world.theirs.records.get("job-1")
+    assert record is not None
+    world.theirs.records.replace("job-1", record, transitions.expire(record.value, AT))
+    assert lease.renew(Progress(step=1))
+    assert lease.valid()
+    there = world.theirs.records.get("job-1")
+    assert there is not None
+    assert (there.value.state, there.value.epoch) == (JobState.RUNNING, record.value.epoch)
 
 
 def test_a_release_of_which_nothing_was_heard_counts_once(world: World, lease: Lease) -> None:

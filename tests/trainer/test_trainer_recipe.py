@@ -146,8 +146,9 @@ def test_the_recipe_ends_with_the_same_weights_when_it_goes_on_from_a_checkpoint
 
 
 def test_wrong_parameters_of_a_job_are_told_to_its_agent(job: Callable[..., Post]) -> None:
-    post = job(width=0)
-    assert recipe.main([]) == 2
+    """A job's own are refused at submission; those of the command line come on top of them."""
+    post = job(width=8)
+    assert recipe.main(["width=0"]) == 2
     assert post.status.phase is Phase.FAILED
     assert "width" in post.status.message
 

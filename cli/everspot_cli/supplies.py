@@ -63,9 +63,13 @@ def _python(session: Session) -> str:
 
 
 def _archs(session: Session) -> list[str]:
-    """The architectures that the cluster has had; x86_64 where it has had none."""
-    catalogue = session.catalogue
-    names = {doc.value.instance_type for doc in session.store.instances.scan().values()}
-    names |= {kind.name for kind in session.manifest.instance_types}
+    """The architectures of what the fleets may be made of; where nobody has said that, those that the cluster has had,
+    and x86_64 where it has had none."""
+    catalogue, fleet = session.catalogue, session.manifest.fleet
+    if fleet is not None:
+        names = set(fleet.types)
+    else:
+        names = {doc.value.instance_type for doc in session.store.instances.scan().values()}
+        names |= {kind.name for kind in session.manifest.instance_types}
     found = sorted({catalogue.types[name].arch for name in names if name in catalogue.types})
     return found or ["x86_64"]

@@ -85,6 +85,13 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Stored(BaseModel):
+    """Immutable value inside a stored document, which programs write and people do not. Unknown fields are ignored, so
+    that one more field of a newer writer does not hide the whole document from an older reader."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
 class Document(BaseModel):
     """A stored document. Unknown fields are ignored, so that an older reader survives a newer writer."""
 

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from everspot_core.documents import Document, Duration, Frozen, Utc
+from everspot_core.documents import Document, Duration, Frozen, Stored, Utc
 from everspot_core.recipes import parameter_faults
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -274,10 +274,10 @@ def _is_finite(value: JsonValue) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-class Wheel(Frozen):
+class Wheel(Stored):
     """One package of a job's requirements, in the data bucket under `wheels/{sha256}/{name}`."""
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl$", description="Of the file; no path.")
     sha256: str
 
     @property

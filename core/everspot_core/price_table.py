@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from everspot_core.catalogue import Catalogue, Offer, Price
-from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.documents import Document, Stored, Utc
 
 STALE = timedelta(days=30)
 """Older prices are doubted: list prices change a few times a year, spot prices every day."""
 
 
-class TypePrice(Frozen):
+class TypePrice(Stored):
     """What an hour of one instance type costs, in US dollars: on-demand, and on Spot by zone."""
 
     instance_type: str

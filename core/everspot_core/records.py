@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
-from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.documents import Document, Stored, Utc
 
 
 class JobState(StrEnum):
@@ -83,7 +83,7 @@ class Reason(StrEnum):
         return self in (Reason.ERROR, Reason.MISSING, Reason.STALLED)
 
 
-class Progress(Frozen):
+class Progress(Stored):
     """How far the training process has come, as it last reported."""
 
     step: int = 0
@@ -202,7 +202,7 @@ class NoticeKind(StrEnum):
     REBALANCE = "rebalance"
 
 
-class Notice(Frozen):
+class Notice(Stored):
     """A word of the cloud about an instance. `action_at`: when it is taken away; None for a recommendation."""
 
     kind: NoticeKind
@@ -266,7 +266,7 @@ class FaultRecord(Document):
     at: Utc
 
 
-class Part(Frozen):
+class Part(Stored):
     """One object of a checkpoint, in the data bucket."""
 
     name: str
@@ -275,7 +275,7 @@ class Part(Frozen):
     sha256: str
 
 
-class Checkpoint(Frozen):
+class Checkpoint(Stored):
     """A complete checkpoint. `step`: optimizer steps done; the next step to execute is `step` itself, from 0 on."""
 
     step: int
@@ -296,6 +296,7 @@ class CheckpointHead(Document):
     epoch: int
     incarnation: int = 0
     checkpoints: list[Checkpoint] = Field(default_factory=list)
+    emptied: bool = Field(default=False, description="There were checkpoints, which were removed after the job's end.")
 
 
 class EventKind(StrEnum):

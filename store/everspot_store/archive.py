@@ -92,6 +92,11 @@ class Archive:
         read = (document.value for document in documents)
         return {d.job_id: d for d in read if since is None or d.record is None or d.record.changed_at >= since}
 
+    def census(self) -> tuple[dict[str, Dossier], list[str]]:
+        """All archived jobs by id, and the keys of the documents that are there and cannot be read."""
+        found, unreadable = self._table.census()
+        return {document.value.job_id: document.value for document in found.values()}, unreadable
+
     # Moving
 
     def move(self, submission: JobSubmission, record: JobRecord, now: datetime) -> Dossier:

@@ -93,12 +93,15 @@ class DatasetCache:
         return sorted(whole, key=lambda path: path.stat().st_mtime)
 
     def make_room(self, size: int) -> None:
-        """Throw away versions that nobody uses, the longest unused first, until `size` bytes more find room.
+        """Throw away what removals left half done; then, until `size` bytes more find room, what fetches of other
+        versions left half done and nobody goes on with now, and versions that nobody uses, the longest unused first.
 
         Raises:
             NoRoom: if they do not.
         """
-        for path in self.kept():
+        for gone in self._leftovers(".gone"):
+            shutil.rmtree(gone, ignore_errors=True)
+        for path in [*self._leftovers(".part"), *self.kept()]:
             if self._free() >= size + RESERVE:
                 return
             self._throw_away(path)
@@ -115,10 +118,15 @@ class DatasetCache:
         self._datasets.fetch(dataset, part)
         part.rename(path)
 
+    def _leftovers(self, ending: str) -> list[Path]:
+        """Folders that a process which was killed has left, if nobody is at them now; in order of names."""
+        return sorted(path for path in self._folder.iterdir() if path.name.endswith(ending) and path.is_dir())
+
     def _throw_away(self, path: Path) -> None:
-        with _lock_alone(path.with_name(f"{path.name}.lock")) as alone:
-            if alone:
-                gone = path.with_name(f"{path.name}.gone")
+        """Remove a version, or a part of one, unless somebody holds its lock: whoever fetches does."""
+        with _lock_alone(self._folder / f"{path.stem}.lock") as alone:
+            if alone and path.is_dir():
+                gone = path.with_suffix(".gone")
                 shutil.rmtree(gone, ignore_errors=True)
                 path.rename(gone)  # first the name: what is half removed must not look whole
                 shutil.rmtree(gone, ignore_errors=True)

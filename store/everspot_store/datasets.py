@@ -9,25 +9,26 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.documents import Document, Stored, Utc
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
 from everspot_store.code import digest_of
-from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, UnsafeArchive
+from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, StoreUnavailable, UnsafeArchive
 from everspot_store.table import Table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FILES = "datasets/_files/"
 _PARALLEL = 4
+_ROUNDS = 4  # listings and uploads until all is there at once
 
 
-class DatasetFile(Frozen):
+class DatasetFile(Stored):
     """One file of a dataset. `path`: below the dataset's folder, with `/`; `size` in bytes."""
 
     path: str
@@ -72,7 +73,8 @@ class Datasets:
 
     def put(self, name: str, folder: Path, *, told: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
         """Upload a folder as a version of the dataset `name`. Files that are there already are not sent again; the
-        version exists once its list is written, which is last.
+        version exists once its list is written, when all of them are there at once: a long upload may find that what
+        no version names has been removed meanwhile, and sends it again.
 
         `told` hears of each file, and whether it was sent, from several threads.
 
@@ -81,6 +83,7 @@ class Datasets:
             NotADirectoryError: if `folder` is none, or has no file.
             UnsafeArchive: if a link leads to a folder or out of the folder, or an entry is neither file nor folder.
             DigestMismatch: if a file changed while it was read.
+            StoreUnavailable: also if files vanish as fast as they are sent.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a dataset: 1 to 63 of a-z, 0-9, '.', '_' and '-', no sign first")
@@ -88,7 +91,8 @@ class Datasets:
         files = [_described(root, path) for path in sorted(_files_of(root))] if root.is_dir() else []
         if not files:
             raise NotADirectoryError(f"{folder} is no folder with files in it")
-        there = {entry.key for entry in self._data.list(_FILES)}
+        unique = list({file.sha256: file for file in files}.values())
+        there = self._there()
 
         def send(file: DatasetFile) -> None:
             if file.key not in there:
@@ -96,18 +100,22 @@ class Datasets:
             if told is not None:
                 told(file, file.key not in there)
 
-        unique = {file.sha256: file for file in files}
-        with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="everspot-dataset") as pool:
-            list(pool.map(send, unique.values()))
+        _each(send, unique)
+        self._complete(root, unique)
         made = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
-        if self._table.create(f"{name}/{made.digest}", made) is None:
-            return self.find(name, made.digest)
-        return made
+        created = self._table.create(f"{name}/{made.digest}", made)
+        self._complete(root, unique)  # what was removed just before the version named it
+        return made if created is not None else self.find(name, made.digest)
+
+    def census(self) -> tuple[list[Dataset], list[str]]:
+        """All versions of all datasets, and the keys of the documents that are there and cannot be read."""
+        found, unreadable = self._table.census(_is_version)
+        return [doc.value for doc in found.values()], unreadable
 
     def versions(self, name: str = "") -> list[Dataset]:
         """All versions of the dataset `name`, or of all datasets; the newest of each name first."""
         under = f"{name}/" if name else ""
-        found = self._table.scan(under, lambda id: not id.startswith("_"))
+        found = self._table.scan(under, _is_version)
         return sorted((doc.value for doc in found.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
 
     def find(self, name: str, digest: str | None = None) -> Dataset:
@@ -140,8 +148,20 @@ class Datasets:
         for file in dataset.files:
             if not (root / file.path).resolve().is_relative_to(root):
                 raise UnsafeArchive(f"dataset {dataset.id}: {file.path!r} must not be written")
-        with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="everspot-dataset") as pool:
-            list(pool.map(lambda file: self._receive(file, root / file.path), dataset.files))
+        _each(lambda file: self._receive(file, root / file.path), dataset.files)
+
+    def _complete(self, root: Path, files: Sequence[DatasetFile]) -> None:
+        """Send what is missing, until a listing shows all of it."""
+        for _ in range(_ROUNDS):
+            there = self._there()
+            missing = [file for file in files if file.key not in there]
+            if not missing:
+                return
+            _each(lambda file: self._send(file, root / file.path), missing)
+        raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
+
+    def _there(self) -> set[str]:
+        return {entry.key for entry in self._data.list(_FILES)}
 
     def _send(self, file: DatasetFile, path: Path) -> None:
         try:
@@ -161,6 +181,15 @@ class Datasets:
 
 def _described(root: Path, path: Path) -> DatasetFile:
     return DatasetFile(path=path.relative_to(root).as_posix(), size=path.stat().st_size, sha256=digest_of(path))
+
+
+def _each(handle: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:
+    with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="everspot-dataset") as pool:
+        list(pool.map(handle, files))
+
+
+def _is_version(id: str) -> bool:
+    return not id.startswith("_")
 
 
 def _digest(files: list[DatasetFile]) -> str:

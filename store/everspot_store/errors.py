@@ -6,6 +6,8 @@ StoreError
 ├── StoreMissing        the bucket or folder does not exist
 ├── BadDocument         a document cannot be read as its type
 ├── JobExists           a job with this id was already submitted
+├── NothingLeft         the checkpoints that a job should go on from were removed
+├── Unreadable          what is to be judged by documents cannot be: some of them cannot be read
 ├── KeyTaken            a write-once key exists already, with other content
 ├── TransferCancelled   an upload was ended by the one who began it
 ├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
@@ -47,6 +49,25 @@ class JobExists(StoreError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id} exists already; ids are used once")
         self.job_id = job_id
+
+
+class NothingLeft(StoreError):
+    """The job had checkpoints, and they were removed after its end."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"nothing is left of {job_id}'s checkpoints to go on from: --from-scratch begins anew")
+        self.job_id = job_id
+
+
+class Unreadable(StoreError):
+    """Documents that have to be read, all of them, cannot be read by this program; `keys` names each."""
+
+    def __init__(self, keys: list[str]) -> None:
+        super().__init__(
+            f"{len(keys)} documents cannot be read, so what they name is not known, and nothing is garbage for certain:"
+            f" {', '.join(keys)}; is another version of everspot in use?"
+        )
+        self.keys = keys
 
 
 class KeyTaken(StoreError):

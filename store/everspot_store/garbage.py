@@ -2,10 +2,11 @@
 
 Each object is judged by documents that are read here, and by its age: what is younger than a day may belong to an
 upload or a submission that is under way. What a head names is never garbage, whichever job's head it is: a job that was
-submitted once more begins with parts of the earlier one.
+submitted once more begins with parts of the earlier one. A document that cannot be read may name anything: as long as
+there is one, nothing is judged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,10 +14,12 @@ from enum import StrEnum
 from everspot_core.records import CheckpointHead, JobRecord
 
 from everspot_store.backend import Entry
+from everspot_store.errors import Unreadable
 from everspot_store.store import Store
 
 GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
+_AT_ONCE = 1000  # objects that are deleted between two looks at who names what
 _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics")
 
 
@@ -41,10 +44,20 @@ class Garbage:
     job_id: str | None = None
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the cluster's documents say. `used`: the keys in the data bucket that one of them names."""
+
+    heads: dict[str, CheckpointHead]
+    records: dict[str, JobRecord]
+    used: set[str]
+
+
 class Collector:
     """Looks for garbage in one cluster.
 
-    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+    All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`, and `Unreadable` if one of the documents that
+    name things cannot be read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -58,36 +71,32 @@ class Collector:
             now: market time, in which jobs and instances end.
             wall: the store's own time, in which objects have ages.
         """
-        store = self._store
-        heads = {job: doc.value for job, doc in store.heads.scan().items()}
-        records = {job: doc.value for job, doc in store.records.scan().items()}
-        codes = {doc.value.code_digest for doc in store.jobs.scan().values()}
-        for job, dossier in store.archive.scan().items():
-            codes.add(dossier.submission.code_digest)
-            if dossier.record is not None:
-                records.setdefault(job, dossier.record)
-        ended = {job for job, r in records.items() if r.state.final and now - r.changed_at >= keep}
-        old = [entry for entry in store.data.list() if wall - entry.modified >= GRACE]
+        known = _read(self._store)
+        ended = {job for job, r in known.records.items() if r.state.final and now - r.changed_at >= keep}
+        old = [entry for entry in self._store.data.list() if wall - entry.modified >= GRACE]
         found = [
-            *self._of_jobs(old, heads, records, ended),
-            *(_of(Kind.CODE, e) for e in old if e.key.startswith(_CODE) and _digest(e.key) not in codes),
-            *self._of_datasets(old),
+            *self._of_jobs(old, known.heads, known.records, ended),
+            *(_of(Kind.CODE, e) for e in old if e.key.startswith(_CODE) and e.key not in known.used),
+            *(_of(Kind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in known.used),
             *self._of_agents(old, keep, now),
         ]
         return sorted(found, key=lambda item: (list(Kind).index(item.kind), item.key))
 
     def remove(self, found: list[Garbage]) -> list[Garbage]:
         """Remove what `find` has found and is garbage still; what was removed. The heads of ended jobs stop naming
-        their checkpoints first, so that nobody finds one that is half there."""
+        their checkpoints first, so that nobody finds one that is half there. Who names code and files is read again
+        right before they are deleted: a job may have been submitted and a dataset put since."""
+        _read(self._store)
         ended = {item.job_id for item in found if item.kind is Kind.FINISHED and item.job_id is not None}
         emptied = {job for job in ended if self._empty(job)}
-        named = _named(doc.value for doc in self._store.heads.scan().values())
         removed = []
-        for item in found:
-            if item.key in named or (item.kind is Kind.FINISHED and item.job_id not in emptied):
-                continue
-            self._store.data.delete(item.key)
-            removed.append(item)
+        for some in _runs(found):
+            known = _read(self._store)
+            for item in some:
+                if item.key in known.used or (item.kind is Kind.FINISHED and item.job_id not in emptied):
+                    continue
+                self._store.data.delete(item.key)
+                removed.append(item)
         return removed
 
     def _of_jobs(
@@ -112,13 +121,6 @@ class Collector:
                 found.append(_of(Kind.PARTS, entry, job))
         return found
 
-    def _of_datasets(self, old: list[Entry]) -> list[Garbage]:
-        files = [entry for entry in old if entry.key.startswith(_FILES)]
-        if not files:
-            return []
-        used = {file.key for version in self._store.datasets.versions() for file in version.files}
-        return [_of(Kind.FILES, entry) for entry in files if entry.key not in used]
-
     def _of_agents(self, old: list[Entry], keep: timedelta, now: datetime) -> list[Garbage]:
         logs = [entry for entry in old if entry.key.startswith(_AGENTS)]
         if not logs:
@@ -132,15 +134,38 @@ class Collector:
         found = self._store.heads.get(job)
         if found is None or not found.value.checkpoints:
             return True
-        return self._store.heads.replace(job, found, found.value.model_copy(update={"checkpoints": []})) is not None
+        new = found.value.model_copy(update={"checkpoints": [], "emptied": True})
+        return self._store.heads.replace(job, found, new) is not None
 
 
 def _of(kind: Kind, entry: Entry, job_id: str | None = None) -> Garbage:
     return Garbage(kind, entry.key, entry.size, job_id)
 
 
-def _digest(key: str) -> str:
-    return key.removeprefix(_CODE).partition(".")[0]
+def _runs(found: list[Garbage]) -> Iterator[list[Garbage]]:
+    """In order, by kind, and at most `_AT_ONCE` of one kind together."""
+    for kind in Kind:
+        items = [item for item in found if item.kind is kind]
+        yield from (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
+
+
+def _read(store: Store) -> _Known:
+    """All documents that name something. Jobs before the archive, to which they move; datasets last, for a put creates
+    its version when all of its files are there."""
+    heads, bad = store.heads.census()
+    records, bad_records = store.records.census()
+    jobs, bad_jobs = store.jobs.census()
+    archived, bad_archived = store.archive.census()
+    versions, bad_versions = store.datasets.census()
+    if unreadable := [*bad, *bad_records, *bad_jobs, *bad_archived, *bad_versions]:
+        raise Unreadable(unreadable)
+    of_jobs = {job: dossier.record for job, dossier in archived.items() if dossier.record is not None}
+    of_jobs |= {job: doc.value for job, doc in records.items()}
+    submissions = [*(doc.value for doc in jobs.values()), *(dossier.submission for dossier in archived.values())]
+    named = {job: doc.value for job, doc in heads.items()}
+    codes = {f"{_CODE}{submission.code_digest}.tar.gz" for submission in submissions if submission.code_digest}
+    files = {file.key for version in versions for file in version.files}
+    return _Known(named, of_jobs, codes | files | _named(named.values()))
 
 
 def _named(heads: Iterable[CheckpointHead]) -> set[str]:

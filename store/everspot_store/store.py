@@ -26,7 +26,7 @@ from everspot_core.records import (
     RollRequest,
 )
 
-from everspot_store import code
+from everspot_store import code, going_on
 from everspot_store.archive import Archive
 from everspot_store.backend import Guard, Versioned
 from everspot_store.bucket import Bucket
@@ -284,15 +284,9 @@ class Store:
 
         Raises:
             JobExists: if the id is taken.
+            NothingLeft: if the other one had checkpoints, and they are gone.
         """
-        there = self.heads.get(of)
-        if there is not None and there.value.checkpoints:
-            # Under no epoch of its own, so that none of them is ever taken for one that it publishes.
-            taken = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in there.value.checkpoints]
-            head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=taken)
-            if self.heads.create(submission.job_id, head) is None:  # first, so that no owner finds none
-                raise JobExists(submission.job_id)
-        return self.submit(submission)
+        return going_on.retry(self, submission, of)
 
     # History
 

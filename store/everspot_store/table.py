@@ -66,6 +66,14 @@ class Table(Generic[D]):
         """
         return self.documents(self._list(under, wanted), whole=not under and wanted is None)
 
+    def census(self, wanted: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
+        """`scan` of the whole table, or of what is `wanted`, and the keys of the documents that are there and cannot be
+        read: for whoever would take what is left out for absent."""
+        found, unreadable = self._current(self._list("", wanted))
+        with self._lock:
+            self._cache.update(found)
+        return found, [self.key(id) for id in unreadable]
+
     def etags(self, under: str = "") -> dict[str, str]:
         """The ETags of all documents by id, or of those whose id begins with `under`: one listing."""
         return self._list(under, None)

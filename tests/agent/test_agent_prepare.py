@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import platform
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 from agent_kit import Cluster
 from everspot_core.job import JobSpec, JobSubmission, Wheel
 from everspot_core.records import EventKind, JobState, Reason
+from everspot_train.prepare.fitting import fitting
+from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import MASK, Scrubber
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 PROGRAM = """
 import os, pathlib, sys
@@ -191,3 +195,42 @@ def test_nothing_is_held_back_that_can_be_no_secret():
     assert scrubber.feed(b"ter22 lines of it") == MASK + b" " + MASK
     assert scrubber.rest() == b""
     assert Scrubber(["abc"]).feed(b"abc") == b"abc"
+
+
+def named(*names: str) -> list[Wheel]:
+    return [Wheel(name=name, sha256="0" * 64) for name in names]
+
+
+def test_of_each_package_the_wheel_for_this_machine_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    both = [f"Numpy-2.0-cp312-cp312-manylinux_2_27_{a}.manylinux_2_28_{a}.whl" for a in ("x86_64", "aarch64")]
+    mixed = ["fast-1-py3-none-any.whl", "fast-1-cp312-abi3-manylinux_2_28_aarch64.whl"]
+    offered = named(*both, *mixed, "pure-1-py3-none-any.whl")
+    assert fitting(offered) == [offered[1], offered[3], offered[4]]
+    foreign = named("odd-1-cp312-cp312-linux_x86_64.whl", "odd-1-cp312-cp312-linux_i686.whl", "strange.whl")
+    assert fitting([*foreign, *offered]) == [
+        *foreign,
+        offered[1],
+        offered[3],
+        offered[4],
+    ]  # pip says what is wrong
+    assert fitting(foreign[:1]) == foreign[:1]
+
+
+def test_a_package_for_two_architectures_is_installed(cluster: Cluster, code: Path, tmp_path: Path) -> None:
+    other = {"x86_64": "aarch64"}.get(platform.machine(), "x86_64")
+    wheels = [stored(cluster, wheel(tmp_path))]
+    for arch in (platform.machine(), other):
+        path = wheel(tmp_path, "vase")
+        wheels.append(stored(cluster, path.rename(path.with_name(f"vase-1.0-py3-none-linux_{arch}.whl"))))
+    submission = JobSubmission(
+        job_id="j", spec=JobSpec(name="toy", recipe="r"), submitted_at=cluster.clock.now(), wheels=wheels
+    )
+    layer = Path(lay_packages(cluster.store, submission, tmp_path / "cache", {})["PYTHONPATH"])
+    assert {path.name for path in layer.glob("*.py")} == {"bouquet.py", "vase.py"}
+
+
+@pytest.mark.parametrize("name", ["../x.whl", "a/b.whl", "/x.whl", ".whl", "x.tar.gz", "", "x.whl\n"])
+def test_a_wheel_s_name_is_no_path(name: str) -> None:
+    with pytest.raises(ValidationError):
+        Wheel(name=name, sha256="0" * 64)

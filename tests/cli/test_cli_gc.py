@@ -21,3 +21,13 @@ def test_garbage_is_shown_in_bytes_and_removed_only_if_asked_to(past):
 
 def test_a_duration_that_is_none_is_a_usage_error(past):
     assert past.run("gc", "--keep", "soon").code == 2
+
+
+def test_what_cannot_be_read_is_named_and_nothing_is_removed(past):
+    past.store.data.put(KEY, b"x")
+    path = past.root / "data" / KEY
+    os.utime(path, (0, 0))
+    past.store.control.put("jobs/later.json", b'{"job_id": "later"}')
+    answer = past.run("gc", "--delete")
+    assert answer.code == 1 and "jobs/later.json" in answer.err
+    assert path.exists()

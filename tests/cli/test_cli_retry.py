@@ -78,6 +78,17 @@ def test_a_job_without_a_checkpoint_is_begun_again(world, tmp_path):
     assert world.store.checkpoints(new, 1).restore(tmp_path / "r") is None
 
 
+def test_a_retry_says_that_the_checkpoints_were_removed(world):
+    fail(world)
+    head = world.store.heads.get("old")
+    world.store.heads.replace("old", head, head.value.model_copy(update={"checkpoints": [], "emptied": True}))
+    answer = world.run("retry", "old")
+    assert answer.code == 1
+    assert "nothing is left of old's checkpoints to go on from: --from-scratch begins anew" in answer.err
+    assert list(world.store.jobs.scan()) == ["old"]
+    assert world.run("retry", "old", "--from-scratch").code == 0
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

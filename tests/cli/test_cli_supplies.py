@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from everspot_cli import wheels
 from everspot_cli.errors import CliError
 from everspot_cli.wheels import locked
 
@@ -148,3 +149,16 @@ def test_requirements_need_pip_s_python_only_where_there_are_any(world, job):
     before = set(sys.modules)
     assert world.run("submit", job("")).code == 0
     assert "everspot_cli.wheels" not in set(sys.modules) - before
+
+
+@pytest.mark.parametrize(
+    ("types", "archs"), [(["c7g.xlarge"], ["arm64"]), (["c6i.large", "c7g.xlarge"], ["arm64", "x86_64"])]
+)
+def test_packages_are_fetched_for_what_the_fleets_may_be_made_of(world, tmp_path, job, monkeypatch, types, archs):
+    world.offer(*types)
+    world.beat("i-base")  # of x86_64: started by hand, or before the fleets were changed
+    monkeypatch.setattr(wheels, "gathered", lambda *_, archs, **__: asked.extend(archs) or [])
+    (tmp_path / "req.txt").write_text("bouquet==1.0\n")
+    asked: list[str] = []
+    assert world.run("submit", job("requirements: req.txt\n")).code == 0
+    assert asked == archs

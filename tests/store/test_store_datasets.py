@@ -1,5 +1,6 @@
 """Datasets: put once, found by name, fetched whole, one copy per machine."""
 
+import fcntl
 import hashlib
 import json
 import threading
@@ -14,6 +15,7 @@ from everspot_store import (
     ManualClock,
     NoRoom,
     Store,
+    StoreUnavailable,
     UnsafeArchive,
 )
 from everspot_store.dataset_cache import RESERVE
@@ -156,3 +158,58 @@ def test_the_digest_is_that_of_the_list(folder_store: Store, folder: Path) -> No
     made = folder_store.datasets.put("digits", folder)
     text = json.dumps([[f.path, f.size, f.sha256] for f in made.files], separators=(",", ":"))
     assert made.digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_put_sends_again_what_was_removed_while_it_went_on(folder: Path, tmp_path: Path, clock: ManualClock) -> None:
+    def watch(key: str, new: bytes | None) -> None:
+        if new is not None and key == f"datasets/_files/{digests['deep/b.bin']}" and old in data.objects:
+            del data.objects[old]  # as a removal of what no version names does
+        elif new is not None and key.startswith("datasets/digits/"):
+            del data.objects[f"datasets/_files/{digests['deep/b.bin']}"]  # right before the version names it
+
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents(folder).items()}
+    old = f"datasets/_files/{digests['a.bin']}"
+    data = MemoryBackend(watch)
+    data.objects[old], data._tags[old] = b"a" * 1000, "v0"
+    store = faulty_store(MemoryBackend(), data, clock, Faults())
+    made = store.datasets.put("digits", folder)
+    store.datasets.fetch(made, tmp_path / "there")
+    assert contents(tmp_path / "there") == contents(folder)
+
+
+def test_a_put_whose_files_vanish_ends_and_makes_no_version(folder: Path, clock: ManualClock) -> None:
+    data = MemoryBackend()
+    store = faulty_store(MemoryBackend(), data, clock, Faults())
+    listed = store.data.list
+    store.data.list = lambda prefix="": [] if prefix == "datasets/_files/" else listed(prefix)  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match="vanish"):
+        store.datasets.put("digits", folder)
+    assert store.datasets.versions() == []
+
+
+def test_what_killed_processes_left_goes_when_room_is_short_and_what_is_fetched_stays(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path
+) -> None:
+    store, _, _ = shelf
+    cache_folder = tmp_path / "cache"
+    for name in ("a.gone", "b.part", "c.part", "d.part", "e"):
+        (cache_folder / name).mkdir(parents=True)
+        (cache_folder / name / "x").write_bytes(bytes(100))
+
+    def free() -> int:
+        return RESERVE + 500 - sum(path.stat().st_size for path in cache_folder.rglob("x"))
+
+    cache = DatasetCache(cache_folder, store.datasets, store.clock, free)
+
+    def left() -> set[str]:
+        return {path.name for path in cache_folder.iterdir() if path.is_dir()}
+
+    with (cache_folder / "c.lock").open("w") as fetching:
+        fcntl.flock(fetching, fcntl.LOCK_EX)
+        cache.make_room(50)
+        assert left() == {"b.part", "c.part", "d.part", "e"}  # there is room, and a fetch may be gone on with
+        cache.make_room(300)
+        assert left() == {"c.part", "e"}
+        with pytest.raises(NoRoom):
+            cache.make_room(500)
+    assert left() == {"c.part"}

@@ -1,5 +1,8 @@
 """What a job keeps of its checkpoints, whatever becomes of its owners; and what nobody needs is found and removed."""
 
+import hashlib
+import json
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,9 +11,9 @@ from random import Random
 import pytest
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import EndRecord, JobRecord, Reason
-from everspot_store import ManualClock, Store
-from everspot_store.garbage import Collector, Kind
+from everspot_core.records import EndRecord, EventKind, JobRecord, Reason
+from everspot_store import ManualClock, NothingLeft, Store, StoreDenied, Unreadable
+from everspot_store.garbage import Collector, Garbage, Kind
 from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
 
 SPEC = JobSpec(name="x", recipe="r")
@@ -140,3 +143,128 @@ def test_what_another_job_begins_with_stays(
     assert Collector(store).find(MONTH, clock.now(), WALL) == []
     assert Collector(store).remove(found) == []  # it came between the look and the removal
     assert store.checkpoints("again").restore(tmp_path / "r") is not None
+
+
+def newer(data: MemoryBackend, key: str, *path: str | int) -> None:
+    """One field more in a value inside a document, as a newer program might write it."""
+    value = document = json.loads(data.objects[key])
+    for step in path:
+        value = value[step]
+    value["new"] = 1
+    data.put(key, json.dumps(document).encode())
+
+
+def small_dataset(store: Store, folder: Path) -> str:
+    """The key of the document of a dataset of one file."""
+    (folder / "set").mkdir()
+    (folder / "set" / "x").write_bytes(b"x")
+    return f"datasets/set/{store.datasets.put('set', folder / 'set').digest}.json"
+
+
+def test_a_field_of_a_newer_writer_makes_nothing_garbage(tmp_path: Path, clock: ManualClock) -> None:
+    control, data = MemoryBackend(), MemoryBackend()
+    store = faulty_store(control, data, clock, Faults())
+    ended(store, "j", clock)
+    store.checkpoints("j", 1).publish(5, parts(tmp_path, 5))
+    document = small_dataset(store, tmp_path)
+    newer(data, document, "files", 0)
+    newer(control, "heads/j.json", "checkpoints", 0)
+    newer(control, "heads/j.json", "checkpoints", 0, "parts", 0)
+    assert Collector(store).find(MONTH, clock.now(), WALL) == []
+    assert [made.name for made in store.datasets.versions()] == ["set"]
+    assert store.checkpoints("j").restore(tmp_path / "r") is not None
+
+
+@pytest.mark.parametrize("key", ["heads/j", "records/j", "jobs/j", "archive/2026-01/k", "datasets"])
+def test_what_cannot_be_read_is_not_taken_for_absent(key: str, tmp_path: Path, clock: ManualClock) -> None:
+    control, data = MemoryBackend(), MemoryBackend()
+    store = faulty_store(control, data, clock, Faults())
+    ended(store, "j", clock, "aa")
+    store.checkpoints("j", 1).publish(5, parts(tmp_path, 5))
+    record = ended(store, "k", clock, "bb")
+    submission = store.jobs.get("k")
+    assert submission is not None
+    store.archive.move(submission.value, record, clock.now())
+    for name in ("code/aa.tar.gz", "code/bb.tar.gz", "code/cc.tar.gz", "datasets/_files/none"):
+        data.put(name, b"x")
+    document = small_dataset(store, tmp_path)
+    found = Collector(store).find(MONTH, clock.now(), WALL)
+    assert {item.key for item in found} == {"code/cc.tar.gz", "datasets/_files/none"}
+    bad = document if key == "datasets" else f"{key}.json"
+    (data if key == "datasets" else control).put(bad, b'{"version": 2}')
+    before = dict(data.objects)
+    for _ in range(2):  # also what has been read once already
+        with pytest.raises(Unreadable, match=re.escape(bad)):
+            Collector(store).find(MONTH, clock.now(), WALL)
+    with pytest.raises(Unreadable, match=re.escape(bad)):
+        Collector(store).remove(found)
+    assert data.objects == before
+
+
+def test_what_a_job_or_a_dataset_has_named_since_the_look_stays(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+) -> None:
+    store, _, data = shelf
+    data.put("code/aa.tar.gz", b"code")
+    data.put(f"datasets/_files/{hashlib.sha256(b'x').hexdigest()}", b"x")
+    found = Collector(store).find(MONTH, clock.now(), WALL)
+    assert [item.kind for item in found] == [Kind.CODE, Kind.FILES]
+    store.submit(JobSubmission(job_id="j", spec=SPEC, submitted_at=clock.now(), code_digest="aa"))
+    small_dataset(store, tmp_path)
+    assert Collector(store).remove(found) == []
+    assert {item.key for item in found} <= set(data.objects)
+
+
+def again(job: str, clock: ManualClock) -> JobSubmission:
+    return JobSubmission(job_id=job, spec=SPEC, submitted_at=clock.now(), retry_of="old")
+
+
+def test_a_job_does_not_go_on_from_checkpoints_that_were_removed(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+) -> None:
+    store, _, _ = shelf
+    ended(store, "old", clock)
+    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
+    clock.advance(MONTH)
+    collector = Collector(store)
+    collector.remove(collector.find(MONTH, clock.now(), WALL))
+    with pytest.raises(NothingLeft, match="nothing is left of old's checkpoints to go on from: --from-scratch"):
+        store.retry(again("new", clock), "old")
+    assert store.jobs.get("new") is None and store.heads.get("new") is None
+    store.heads.delete("old")  # nothing tells of it but the job's history
+    store.event_writer("old", 1, "trainer-i-1").emit(EventKind.CHECKPOINTED, step=5)
+    with pytest.raises(NothingLeft):
+        store.retry(again("new", clock), "old")
+
+
+def test_a_job_is_not_submitted_when_its_checkpoints_are_removed_meanwhile(tmp_path: Path, clock: ManualClock) -> None:
+    def watch(key: str, _: bytes | None) -> None:
+        if key == "heads/new.json" and found:
+            removed.extend(Collector(store).remove([found.pop() for _ in range(len(found))]))
+
+    found: list[Garbage] = []
+    removed: list[Garbage] = []
+    store = faulty_store(MemoryBackend(watch), MemoryBackend(), clock, Faults())
+    ended(store, "old", clock)
+    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
+    clock.advance(MONTH)
+    found += Collector(store).find(MONTH, clock.now(), WALL)
+    with pytest.raises(NothingLeft):
+        store.retry(again("new", clock), "old")
+    assert len(removed) == 2
+    assert store.jobs.get("new") is None and store.heads.get("new") is None
+
+
+@pytest.mark.parametrize(("fault", "kept"), [(Fault.DENIED, False), (Fault.ANSWER_LOST, True)])
+def test_a_submission_that_fails_leaves_no_head_and_one_that_may_be_there_keeps_its_own(
+    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock, fault: Fault, kept: bool
+) -> None:
+    store, faults, _ = shelf
+    ended(store, "old", clock)
+    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
+    faults.on("create", key="jobs/new.json", then=fault)
+    if kept:
+        faults.on("get", key="jobs/new.json", then=Fault.DENIED)
+    with pytest.raises(StoreDenied):
+        store.retry(again("new", clock), "old")
+    assert (store.heads.get("new") is not None) is kept is (store.jobs.get("new") is not None)

@@ -14,6 +14,7 @@ from everspot_core.job import JobSubmission, Wheel
 from everspot_store import Store
 
 from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.fitting import fitting
 
 KEPT = 5
 """Layers that stay on a machine; the longest unused go."""
@@ -54,6 +55,7 @@ def _name(wheels: list[Wheel]) -> str:
 
 
 def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
+    wheels = fitting(wheels)
     part = layer.with_name(f"{layer.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     downloads = part / "wheels"

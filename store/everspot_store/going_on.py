@@ -1,0 +1,56 @@
+"""A job that goes on from the checkpoints of another one, while somebody may be about to remove those."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from everspot_core.job import JobSubmission
+from everspot_core.records import CheckpointHead, EventKind
+
+from everspot_store.backend import Versioned
+from everspot_store.errors import JobExists, NothingLeft, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from everspot_store.store import Store
+
+
+def retry(store: "Store", submission: JobSubmission, of: str) -> JobSubmission:
+    """See `Store.retry`. A job that never had a checkpoint is begun anew: nothing is lost by that."""
+    there = store.heads.get(of)
+    if there is None or not there.value.checkpoints:
+        if _had_some(store, there, of):
+            raise NothingLeft(of)
+        return store.submit(submission)
+    # Under no epoch of its own, so that none of them is ever taken for one that it publishes.
+    taken = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in there.value.checkpoints]
+    head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=taken)
+    made = store.heads.create(submission.job_id, head)  # first, so that no owner finds none
+    if made is None:
+        raise JobExists(submission.job_id)
+    try:
+        # Whoever removes parts empties their head and then reads all heads: from here on it finds the new one, and
+        # what it emptied before is seen here.
+        again = store.heads.get(of)
+        if again is None or not again.value.checkpoints:
+            raise NothingLeft(of)
+        return store.submit(submission)
+    except StoreUnavailable:  # the job may have been created all the same, and then it needs its head
+        raise
+    except StoreError as error:
+        _take_back(store, submission.job_id, made, others=isinstance(error, JobExists))
+        raise
+
+
+def _had_some(store: "Store", head: Versioned[CheckpointHead] | None, job: str) -> bool:
+    if head is not None and head.value.emptied:
+        return True
+    found = store.dossier(job)
+    return found is not None and any(event.kind is EventKind.CHECKPOINTED for event in found.events)
+
+
+def _take_back(store: "Store", job: str, made: Versioned[CheckpointHead], *, others: bool) -> None:
+    """Remove a head that no job came to need. `others`: a job of this name is somebody else's, and began without it.
+    Where that fails, it stays; nobody reads it."""
+    with suppress(StoreError):
+        there = store.heads.get(job)
+        if there is not None and there.etag == made.etag and (others or store.jobs.get(job) is None):
+            store.heads.delete(job)

@@ -1,0 +1,28 @@
+"""Which of a job's wheels are for this machine, where its cluster has machines of several architectures."""
+
+import platform
+from collections.abc import Sequence
+
+from everspot_core.job import Wheel
+
+
+def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
+    """One wheel of each package: the one for this machine's architecture, or for any, as the platform says with which
+    a wheel's name ends. Where none fits, or there is no choice, all that there are: pip says what is wrong with them.
+    """
+    packages: dict[str, list[Wheel]] = {}
+    for wheel in wheels:
+        packages.setdefault(wheel.name.partition("-")[0].lower().replace(".", "_"), []).append(wheel)
+    chosen = []
+    for some in packages.values():
+        ranked = [(rank, wheel) for wheel in some if (rank := _rank(wheel)) is not None]
+        chosen += [min(ranked, key=lambda pair: pair[0])[1]] if ranked and len(some) > 1 else some
+    return chosen
+
+
+def _rank(wheel: Wheel) -> int | None:
+    """How well a wheel fits, 0 best; None: not at all."""
+    platforms = wheel.name.removesuffix(".whl").rpartition("-")[2].split(".")
+    if any(name.endswith(f"_{platform.machine()}") for name in platforms):
+        return 0
+    return 1 if "any" in platforms else None

@@ -169,7 +169,8 @@ class TrainingCluster(pulumi.ComponentResource):
             key="cluster.json",
             content=self._manifest(Role.AGENT, identity, published=True),
             content_type="application/json",
-            opts=child,
+            # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet]),
         )
         if args.get("guard_jobs", True):
             guard(self, f"{name}-guard", self.control_url, [events, store, network, identity, fleet, scheduler])

@@ -180,6 +180,7 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
             "preemptions": max(0, record.preemptions - 1),
             "detail": "",
             "changed_at": now,
+            "assigned_at": now,
         }
     )
 

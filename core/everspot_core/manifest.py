@@ -82,6 +82,8 @@ LIMIT_BOUNDS = {
     "idle_limit": ("10s", "7d"),
     "orphan_limit": ("30s", "1d"),
     "boot_deadline": ("1m", "2h"),
+    # Sooner, what asks for a job that has just ended would have to look through the archive.
+    "archive_after": ("10m", "30d"),
     "stop_margin": ("0s", "1m"),
 }
 """Shortest and longest duration of each limit. Beyond them a cluster would ask too often, or hear too late."""

@@ -21,6 +21,7 @@ from everspot_core.schedule import (
     Leave,
     Refuse,
     Release,
+    Restore,
     Stay,
     Stop,
     Void,
@@ -81,6 +82,8 @@ class Actor:
                 return self._void(action, seen)
             case Clear():
                 return self._clear(action, seen)
+            case Restore():
+                return self._restore(action, seen)
             case Stop():
                 return self._stop(action, seen)
             case Doom():
@@ -136,6 +139,18 @@ class Actor:
         if old.order is Order.LEAVE:  # until it is gone
             empty = empty.model_copy(update={"order": old.order, "reason": old.reason})
         return _outcome(self._write_assignment(empty, seen))
+
+    def _restore(self, action: Restore, seen: Observation) -> Outcome:
+        """An order to leave stays one, and of an instance that is being taken the job is asked back at once."""
+        now = self._store.clock.now()
+        given = Assignment(instance_id=action.instance_id, job_id=action.job_id, epoch=action.epoch, changed_at=now)
+        found = seen.assignments.get(action.instance_id)
+        if found is not None and found.value.order is Order.LEAVE:
+            given = given.model_copy(update={"order": Order.LEAVE, "reason": found.value.reason})
+        elif found is not None and found.value.doomed:
+            given = given.model_copy(update={"order": Order.STOP, "reason": Reason.NOTICE})
+        doomed = found is not None and found.value.doomed
+        return _outcome(self._write_assignment(given.model_copy(update={"doomed": doomed}), seen))
 
     def _stop(self, action: Stop, seen: Observation) -> Outcome:
         update = {"order": Order.STOP, "reason": action.reason, "deadline": action.deadline}

@@ -14,7 +14,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import EndRecord, Event, JobRecord, LaunchRecord, Market, PricePoint
+from everspot_core.records import EndRecord, Event, EventKind, JobRecord, LaunchRecord, Market, PricePoint
 from everspot_core.schedule import Spent
 from everspot_store import BadDocument, Store
 
@@ -203,13 +203,14 @@ class Ledger:
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
         """What these jobs have used so far, by the rules of the bill.
 
-        A job's events are read once for each change of its owner: between them only time passes. One that has
+        A job's events are read once for each change of its owner: between them only time passes. Those of one that its
+        owner has taken back are read until they tell of it, which they do a little later than the record. One that has
         never had an owner has used nothing.
         """
         prices, now = PriceBook(self._points.values(), self.catalogue), self._store.clock.now()
         begun = {s.job_id: (s, r) for s, r in jobs if r is not None and r.epoch > 0}
         self._histories = {job: known for job, known in self._histories.items() if job in begun}
-        stale = [r for job, (_, r) in begun.items() if self._histories.get(job, (None,))[0] != _standing(r)]
+        stale = [r for _, r in begun.values() if self._has_more(r)]
         side_by_side(self._read_history, stale)
         found = {}
         for job, (submission, _) in begun.items():
@@ -224,6 +225,11 @@ class Ledger:
             )
             found[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return found
+
+    def _has_more(self, record: JobRecord) -> bool:
+        """Whether the events of a job may tell more by now than they did when they were read."""
+        standing, events = self._histories.get(record.job_id, (None, []))
+        return standing != _standing(record) or (record.state.owned and _seems_lost(record.epoch, events))
 
     def _read_history(self, record: JobRecord) -> None:
         self._histories[record.job_id] = _standing(record), self._store.events(record.job_id, brief=True)
@@ -251,6 +257,13 @@ _Standing = tuple[int, bool, str | None]
 def _standing(record: JobRecord) -> _Standing:
     """What a job's attempts begin and end with."""
     return record.epoch, record.state.owned, record.owner
+
+
+def _seems_lost(epoch: int, events: Iterable[Event]) -> bool:
+    """Whether this ownership, by its events, was lost and not taken back since."""
+    mine = [e for e in events if e.epoch == epoch]
+    lost = max((e.at for e in mine if e.kind is EventKind.LOST), default=None)
+    return lost is not None and not any(e.data.get("reclaimed") and e.at >= lost for e in mine)
 
 
 def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from everspot_core.manifest import Manifest
 from everspot_core.records import JobState
-from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Spent, Void, Why, plan, say
+from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, Why, plan, say
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.act import Actor, Outcome
@@ -34,7 +34,7 @@ QUIET_TICKS = 12
 """After so many ticks in which nothing has changed but heartbeats the next ones are QUIET_FACTOR times as far apart."""
 QUIET_FACTOR = 2
 _ROUNDS = 4  # plans per tick: clearing an instance and using it again need not wait for each other
-_FREEING = (Clear, Complete, Expire, Finish, Void)
+_FREEING = (Clear, Complete, Expire, Finish, Restore, Void)
 """What makes room for, or takes doubt from, what could not be decided in the same plan."""
 _log = logging.getLogger(__name__)
 

@@ -171,14 +171,15 @@ class Observer:
         declared = self._declaration
         alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         renewing = seen.renewing()
+        instances = tuple(_instance(n, seen, facts, ledger, renewing) for n in sorted(names))
         return ClusterView(
             jobs=tuple(self._views.values()),
-            instances=tuple(_instance(n, seen, facts, ledger, renewing) for n in sorted(names)),
+            instances=instances,
             draining=seen.draining,
             types=ledger.types(),
             limits=declared.limits,
-            standing=declared.standing(),
-            generation=declared.generation(found.value for found in seen.instances.values()),
+            standing=declared.standing(instances),
+            generation=declared.generation(instances),
             rolling=declared.rolling(),
             booting=sum(i.instance_id not in seen.instances for i in alive),
             faults=tuple(faults.known.values()),

@@ -68,6 +68,8 @@ def test_the_numbers_of_a_type_are_bounded(spec: Any, entry: Any, path: str) -> 
         ("notice_poll", "1h", "has to lie between 0.1s and 15s, not 1h"),
         ("poll_every", "-5s", "is not a duration"),
         ("orphan_limit", "99999999999999d", "lies between 0s and 3650d"),
+        ("archive_after", "5s", "has to lie between 10m and 30d, not 5s"),
+        ("archive_after", "31d", "has to lie between 10m and 30d, not 31d"),
         ("stop_margin", "2m", "has to lie between 0s and 1m, not 2m"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import everspot
+import pulumi
 import pytest
 from everspot import TrainingCluster, TrainingClusterArgs
 
@@ -219,6 +220,21 @@ def test_a_customer_key_brings_its_encryption_and_its_permission(cluster: Cluste
         policy = json.loads(recorder.inputs(f"train-identity-{role}-permissions")["policy"])
         (use,) = [s for s in policy["Statement"] if s["Sid"] == "UseTheKey"]
         assert use["Resource"] == ["arn:aws:kms:eu-west-1:111122223333:key/k"]
+
+
+def test_what_the_cluster_is_declared_to_be_is_published_behind_its_fleets(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: dict[str, set[str]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        waits[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    cluster()
+    assert {"train-fleet-on-demand", "train-fleet-spot"} <= waits["train-manifest"]
 
 
 def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:

@@ -13,6 +13,8 @@ from everspot_core.records import (
     InstanceState,
     JobState,
     Market,
+    Notice,
+    NoticeKind,
     Order,
     Progress,
     Reason,
@@ -71,6 +73,23 @@ TARGETS = [
 def test_what_is_idle_beyond_the_target_is_let_go(target, instances, gone):
     found = let_go(*instances, standing=Standing(spot_units=target), generation="now")
     assert found == dict.fromkeys(gone, (Reason.RELEASE, Why.EXCESS))
+
+
+SHAKY = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOW)
+REPLACED = [
+    # units declared, instances of which the first is recommended away, who goes
+    (2, [machine("a", busy="j", notice=SHAKY), machine("b", busy="k"), machine("c")], []),
+    (2, [machine("a", notice=SHAKY), machine("b"), machine("c")], ["a"]),
+    (2, [machine("a", notice=SHAKY), machine("b")], []),
+    (1, [machine("a", notice=SHAKY), machine("b"), machine("c")], ["a", "b"]),
+    (1, [machine("a", notice=SHAKY)], []),
+    (0, [machine("a", notice=SHAKY)], ["a"]),
+]
+
+
+@pytest.mark.parametrize(("target", "instances", "gone"), REPLACED)
+def test_what_is_recommended_away_holds_nothing_so_that_its_replacement_is_no_excess(target, instances, gone):
+    assert sorted(let_go(*instances, standing=Standing(spot_units=target), generation="now")) == gone
 
 
 def test_each_market_has_its_own_target_and_without_a_declaration_nobody_goes():

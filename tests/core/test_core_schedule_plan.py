@@ -32,6 +32,7 @@ from everspot_core.schedule import (
     Hold,
     InstanceView,
     JobView,
+    Restore,
     Spent,
     Stop,
     Void,
@@ -237,6 +238,30 @@ def test_an_assignment_whose_lease_is_over_is_cleared():
         assert assigned(actions) == {}
     (unknown,) = decide([], [instance("i", assignment=given("i", "nobody", 1))])
     assert unknown.why is Why.UNKNOWN_JOB
+
+
+@pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
+@pytest.mark.parametrize(
+    "empty", [None, given("i", None), given("i", None, doomed=True), given("i", None, order=Order.LEAVE)]
+)
+def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything_is_asked_of_it(state, empty):
+    for wish in ({}, {"cancel": True}, {"drills": (Drill(drill_id="d", at=NOW),)}):
+        actions = decide([job("j", record=record("j", state, 2, "i"), **wish)], [instance("i", assignment=empty)])
+        actions = [a for a in actions if not isinstance(a, DropDrills)]  # of one that is leaving: it stops anyway
+        assert actions == [Restore(job_id="j", instance_id="i", epoch=2, why=Why.TAKEN_BACK)]
+        assert say(actions[0]) == "name j to i again, epoch 2: its owner was given up for dead, and has taken it back"
+
+
+def test_nothing_is_restored_to_an_owner_that_is_dead_or_has_an_assignment():
+    held = record("j", JobState.RUNNING, 2, "i")
+    (expired,) = decide([job("j", record=held, stale=True)], [instance("i", assignment=given("i", None))])
+    assert isinstance(expired, Expire)
+    (expired,) = decide([job("j", record=held)], [instance("i", assignment=given("i", None), gone=True)])
+    assert isinstance(expired, Expire)
+    (cleared,) = decide([job("j", record=held)], [instance("i", assignment=given("i", "j", 1))])
+    assert isinstance(cleared, Clear)
+    assert decide([job("j", record=held)], []) == []
+    assert decide([job("j", record=held)], [instance("i", assignment=given("i", "j", 2))]) == []
 
 
 def test_a_half_done_assignment_is_completed_or_its_epoch_is_spent():

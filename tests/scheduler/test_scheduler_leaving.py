@@ -6,7 +6,7 @@ import pytest
 from everspot_core import lease
 from everspot_core.manifest import Standing
 from everspot_core.records import FaultKind, InstanceState, JobState, Market, Reason, RollRequest
-from everspot_scheduler.cloud import CloudInstance, Phase
+from everspot_scheduler.cloud import CloudInstance, MessageKind, Phase
 from everspot_scheduler.declaration import TICKS_TO_SETTLE
 from everspot_scheduler.retire import AT_ONCE
 from everspot_store import Bucket, Store
@@ -88,6 +88,49 @@ def test_a_generation_that_no_new_instance_has_replaces_nothing(cluster: Cluster
     cluster.agent("i-2")
     cluster.run(20)
     assert "i-2" in alive(cluster)
+
+
+def test_a_market_whose_new_instances_are_of_the_old_generation_stops_the_replacing_of_both(cluster: Cluster) -> None:
+    cluster.declare(generation="old")
+    aged(cluster, "i-1")
+    aged(cluster, "i-2", market=Market.ON_DEMAND)
+    cluster.declare(generation="new")
+    cluster.run(7)
+    cluster.clock.advance(timedelta(minutes=3))
+    cluster.agent("i-3", Market.ON_DEMAND)  # that fleet has followed, the other one has not
+    cluster.manifest = cluster.manifest.model_copy(update={"generation": "old"})
+    cluster.agent("i-4")
+    for agent in cluster.agents.values():
+        agent.turn()
+    cluster.run(20)
+    assert {"i-3", "i-4"} <= set(alive(cluster))
+
+
+def test_while_somebody_else_sizes_a_fleet_its_excess_stays(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.declare(standing=Standing(spot_units=2))
+    aged(cluster, "i-1", "i-2")
+    settle(cluster)
+    for name in ("i-3", "i-4"):  # the fleet brings what cluster.json does not ask for
+        aged(cluster, name)
+        cluster.run(8)
+    assert alive(cluster) == ["i-1", "i-2", "i-3", "i-4"]
+    said = [r.getMessage() for r in caplog.records if "sized by somebody else" in r.getMessage()]
+    assert said == ["i-3 (spot) was brought while its market held the declared 2 without it: the fleet is sized by "
+                    "somebody else, and nothing is let go as excess"]  # fmt: skip
+    cluster.declare(standing=Standing(spot_units=1))  # the next declaration begins anew
+    settle(cluster)
+    assert len(alive(cluster)) == 1
+
+
+def test_what_replaces_a_machine_that_is_going_is_no_sign_of_another_hand(cluster: Cluster) -> None:
+    cluster.declare(standing=Standing(spot_units=2))
+    aged(cluster, "i-1", "i-2")
+    settle(cluster)
+    cluster.cloud.tell(MessageKind.REBALANCE, "i-2", cluster.clock.now())
+    cluster.run(2)
+    aged(cluster, "i-3")
+    cluster.run(8)
+    assert alive(cluster) == ["i-1", "i-3"]
 
 
 def test_a_job_that_failed_goes_elsewhere_and_a_machine_that_fails_two_jobs_is_cordoned(cluster: Cluster) -> None:

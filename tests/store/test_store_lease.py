@@ -73,7 +73,7 @@ def test_only_an_owner_that_was_given_up_and_has_no_successor_takes_its_job_back
     assert (found is not None) is again
     if found is not None:
         assert lease.owns(found, 3, "i-1") and found.state is JobState.RUNNING
-        assert (found.preemptions, found.detail) == (1, "")
+        assert (found.preemptions, found.detail, found.assigned_at) == (1, "", LATER)
 
 
 def test_a_renewal_raises_the_beat_and_carries_progress() -> None:

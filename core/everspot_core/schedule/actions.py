@@ -22,6 +22,7 @@ class Why(StrEnum):
     HALF_DONE = "half-done"  # a scheduler died, or is still at work, between the two writes of an assignment
     UNWANTED = "unwanted"  # half done, and meanwhile the job or the instance is not to be used
     OWNER_LEFT = "owner-left"  # the assignment's lease is over
+    TAKEN_BACK = "taken-back"  # the job's lease is the instance's, and its assignment names no job
     UNKNOWN_JOB = "unknown-job"  # the assignment names a job that was never submitted
     LEASE_EXPIRED = "lease-expired"  # lease_ttl_seconds
     INSTANCE_GONE = "instance-gone"
@@ -119,6 +120,19 @@ class Clear(_Act):
 
     instance_id: str
     job_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(_Act):
+    """Name the job in its owner's assignment again.
+
+    An owner that was given up for dead, and cleared, may have taken its lease back. Without an assignment it would
+    hear of nothing that is wanted of the job, nor find it again after a restart.
+    """
+
+    job_id: str
+    instance_id: str
     epoch: int
 
 
@@ -240,6 +254,7 @@ Action = (
     | Launch
     | Leave
     | Release
+    | Restore
     | Stay
     | Refuse
 )

@@ -5,8 +5,8 @@ its target. So everything here is bounded by what the fleet holds now:
 
 - *Broken* ones go first, but not more than CORDONS of a kind and type at once: where each new machine is broken like
   the last, it is the image or the type, and replacing them would go on for ever.
-- *Excess* goes only while it is idle, only as far as the units that are left still make the target, and only once
-  everything that the fleet was last asked for has had the time to arrive.
+- *Excess* goes only while it is idle, only as far as the units that are left, those recommended away aside, still make
+  the target, and only once everything that the fleet was last asked for has had the time to arrive.
 - *Old* ones (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
   last one has been replaced. Idle ones go by themselves, busy ones when their job leaves them, or at once when that was
   asked for.
@@ -89,12 +89,16 @@ class _Desk:
             return
         for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
             held = [i for i in self.mine if self._counts(i, market)]
-            units = sum(weight(standing, i) for i in held)
+            # What is recommended away is being replaced, and its replacement is none too many; yet it may go itself.
+            units = sum(weight(standing, i) for i in held if not i.recommended_away)
             for instance in sorted(held, key=self._worth):
-                left = units - weight(standing, instance)
+                size = weight(standing, instance)
+                left = units if instance.recommended_away else units - size
                 if left < target or not self._idle(instance) or self._young(instance):
                     continue
-                yield self._send(instance, Reason.RELEASE, Why.EXCESS, None, units=f"{units:g}", target=f"{target:g}")
+                yield self._send(
+                    instance, Reason.RELEASE, Why.EXCESS, None, units=f"{left + size:g}", target=f"{target:g}"
+                )
                 units = left
 
     def old(self) -> Iterator[Leave]:

@@ -17,6 +17,7 @@ from everspot_core.schedule.actions import (
     Expire,
     Figures,
     Finish,
+    Restore,
     Stop,
     Void,
     Why,
@@ -37,6 +38,7 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
     desk = _Desk(view, now)
     desk.expire_dead_owners()
     desk.repair_assignments()
+    desk.restore_assignments()
     desk.doom_instances()
     desk.stop_owners()
     desk.settle_drills()
@@ -128,6 +130,20 @@ class _Desk:
     def _clear(self, instance: InstanceView, given: Assignment, why: Why) -> None:
         clear = Clear(instance_id=instance.instance_id, job_id=given.job_id or "", epoch=given.epoch, why=why)
         self._do(clear, instance=instance.instance_id)
+
+    def restore_assignments(self) -> None:
+        """Owners whose assignment names no job took back what was lost with them: they are to hear of it again."""
+        if self.view.shared:  # there a job's instance tells by its residents what it holds
+            return
+        for job in self.jobs.values():
+            record = job.record
+            if record is None or not record.state.owned or job.stale or job.job_id in self.touched_jobs:
+                continue
+            owner = self.instances.get(record.owner or "")
+            if owner is None or not owner.idle or owner.instance_id in self.touched_instances:
+                continue
+            restore = Restore(job_id=job.job_id, instance_id=owner.instance_id, epoch=record.epoch, why=Why.TAKEN_BACK)
+            self._do(restore, job=job.job_id, instance=owner.instance_id)
 
     def doom_instances(self) -> None:
         """What the cloud is going to take is marked, and what runs there is told to stop, in one write."""

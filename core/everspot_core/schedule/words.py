@@ -14,6 +14,7 @@ from everspot_core.schedule.actions import (
     Leave,
     Refuse,
     Release,
+    Restore,
     Stay,
     Stop,
     Void,
@@ -29,6 +30,7 @@ _BECAUSE = {
     Why.HALF_DONE: "its assignment was half done",
     Why.UNWANTED: "job or instance is not to be used any more",
     Why.OWNER_LEFT: "the lease is over",
+    Why.TAKEN_BACK: "its owner was given up for dead, and has taken it back",
     Why.UNKNOWN_JOB: "the job was never submitted",
     Why.LEASE_EXPIRED: "its lease was not renewed for {lease_ttl_seconds} s",
     Why.INSTANCE_GONE: "its instance is gone",
@@ -102,6 +104,8 @@ def _deed(action: Action) -> str:
             return f"give up the assignment of {action.job_id} to {action.instance_id}, epoch {action.epoch}"
         case Clear():
             return f"clear {action.instance_id} of {action.job_id}, epoch {action.epoch}"
+        case Restore():
+            return f"name {action.job_id} to {action.instance_id} again, epoch {action.epoch}"
         case Stop():
             return f"stop {action.job_id} on {action.instance_id}, epoch {action.epoch}"
         case Doom():

@@ -12,6 +12,9 @@ SPOT_SOURCE = "ec2:DescribeSpotPriceHistory"
 # The API answers in few regions, each for all of a partition (botocore's endpoints.json: api.pricing).
 _ENDPOINTS = {"cn-": "cn-northwest-1"}
 _ENDPOINT = "us-east-1"
+# There prices are in yuan. The price list says its currency; the Spot price history does not (EC2 API, SpotPrice), so
+# that 7 yuan would be read as 7 dollars. Without them the catalogue's own estimate stands.
+_YUAN = "cn-"
 _PRODUCT = "Linux/UNIX"
 _VALUES = 200  # values that EC2 takes in one filter
 # What an instance on demand costs is one of many products of its name: this one has no host of its own, no other
@@ -42,10 +45,11 @@ def aws_prices(
     wanted = sorted(set(types))
     endpoint = next((where for prefix, where in _ENDPOINTS.items() if region.startswith(prefix)), _ENDPOINT)
     listed = dict(_on_demand(client("pricing", endpoint), region, page))
-    ec2 = client("ec2", region)
     pools = {}
-    for first in range(0, len(wanted), _VALUES):
-        pools.update(_spot(ec2, wanted[first : first + _VALUES], as_of, page))
+    if not region.startswith(_YUAN):
+        ec2 = client("ec2", region)
+        for first in range(0, len(wanted), _VALUES):
+            pools.update(_spot(ec2, wanted[first : first + _VALUES], as_of, page))
     spot: dict[str, dict[str, float]] = {name: {} for name in wanted}
     for (name, zone), usd in pools.items():
         spot[name][zone] = usd

@@ -7,7 +7,7 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 
-from everspot_core.notify import Notification, due
+from everspot_core.notify import Notification, Notifications, due
 from everspot_core.records import Request
 from everspot_store import Store
 
@@ -51,12 +51,16 @@ class Notifier:
             if len(self._sending) >= AT_ONCE:
                 return
             if found.key not in self._told and found.key not in self._sending and self._may_try(found):
-                send = self._cloud.notify
-                self._sending[found.key] = self._pool.submit(send, settings, found.subject, found.text, found.data)
+                self._sending[found.key] = self._pool.submit(self._send, settings, found)
 
     def close(self) -> None:
         """Send nothing more. What is under way is not waited for: the next scheduler sends it again."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self, settings: Notifications, found: Notification) -> None:
+        """Send it, unless another scheduler has since this one began: two overlap while one takes over."""
+        if self._store.told.get(found.key) is None:
+            self._cloud.notify(settings, found.subject, found.text, found.data)
 
     def _may_try(self, found: Notification) -> bool:
         tries, last = self._failed.get(found.key, (0, timedelta()))

@@ -6,7 +6,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk
 from everspot_store.clock import ManualClock, SystemClock
-from everspot_store.dataset_cache import DatasetCache, DatasetInUse
+from everspot_store.dataset_cache import DatasetCache, DatasetInUse, remove_tree
 from everspot_store.datasets import Dataset, DatasetFile, Datasets
 from everspot_store.errors import (
     BadDocument,
@@ -72,4 +72,5 @@ __all__ = [
     "Versioned",
     "WriteOutcome",
     "WriteResult",
+    "remove_tree",
 ]

@@ -67,6 +67,15 @@ class Checkpoints:
             raise ValueError("these checkpoints were opened for reading; a writer needs its epoch")
         return self._epoch
 
+    @property
+    def job_id(self) -> str:
+        """Whose they are."""
+        return self._job_id
+
+    def place(self, step: int) -> str:
+        """What the keys of the parts begin with that `publish` uploads for a step."""
+        return f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}"
+
     def head(self) -> CheckpointHead | None:
         """The published checkpoints as they are now, or None if there never was an owner."""
         found = self._heads.get(self._job_id)
@@ -226,7 +235,7 @@ class Checkpoints:
 
     def _upload(self, step: int, name: str, path: Path, transfer: Transfer) -> Part:
         """Upload under a key that nobody has used. The plain key is taken only if an earlier try was cut off."""
-        key = f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}/{name}"
+        key = f"{self.place(step)}/{name}"
         for attempt in range(_KEY_TRIES):
             self._check_guard()
             try:

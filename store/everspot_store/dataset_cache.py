@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -100,7 +100,7 @@ class DatasetCache:
             NoRoom: if they do not.
         """
         for gone in self._leftovers(".gone"):
-            shutil.rmtree(gone, ignore_errors=True)
+            remove_tree(gone)
         for path in [*self._leftovers(".part"), *self.kept()]:
             if self._free() >= size + RESERVE:
                 return
@@ -116,6 +116,7 @@ class DatasetCache:
         done = sum(file.stat().st_size for file in part.rglob("*") if file.is_file()) if part.is_dir() else 0
         self.make_room(max(0, dataset.size - done))
         self._datasets.fetch(dataset, part)
+        _set_modes(part, 0o555, 0o444)  # jobs share it, and what one of them changed the others would train on
         part.rename(path)
 
     def _leftovers(self, ending: str) -> list[Path]:
@@ -127,9 +128,9 @@ class DatasetCache:
         with _lock_alone(self._folder / f"{path.stem}.lock") as alone:
             if alone and path.is_dir():
                 gone = path.with_suffix(".gone")
-                shutil.rmtree(gone, ignore_errors=True)
+                remove_tree(gone)
                 path.rename(gone)  # first the name: what is half removed must not look whole
-                shutil.rmtree(gone, ignore_errors=True)
+                remove_tree(gone)
 
     def _wait(self, lock: int, kind: int) -> None:
         deadline = self._clock.monotonic() + PATIENCE
@@ -142,6 +143,24 @@ class DatasetCache:
                 self._clock.sleep(_LOOK_EVERY)
             else:
                 return
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that it holds, read-only or not, as far as the system lets; links are not followed."""
+    with suppress(OSError):
+        _set_modes(folder, 0o755, None)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _set_modes(folder: Path, folders: int, files: int | None) -> None:
+    """Set the modes of a folder and of all in it; from the top, so that what is closed is opened before it is read."""
+    folder.chmod(folders)
+    for at, inner, names in os.walk(folder):
+        for name in (name for name in inner if not (Path(at) / name).is_symlink()):
+            (Path(at) / name).chmod(folders)
+        if files is not None:
+            for name in names:
+                (Path(at) / name).chmod(files)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The folder of a program that does not use the trainer library is kept: on a folder store, by a clock set by hand."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -75,6 +76,64 @@ def test_what_is_new_is_kept_once_it_has_come_to_rest_and_what_is_the_same_is_no
     place.clock.advance(600 * SECOND)
     keeper.keep_if_due(urgent=False)
     assert len(place.told) == 2, "nothing has changed"
+
+
+def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everspot_train.agent.folder.QUIET_SECONDS", 0.0)  # what is put back is new on the disk
+    first = place.keeper(1)
+    write(first, "old", "one")
+    write(first, "new", "1")
+    first.keep_last(sound=True)
+    place.clock.advance(timedelta(days=5))
+    write(first, "new", "2")
+    first.keep_last(sound=True)
+    assert place.keys().count("000000000001/old") == 1
+
+    second = place.keeper(2)
+    assert second.restore()
+    place.clock.advance(timedelta(days=1))
+    second.keep_last(sound=True)
+    assert len(place.told) == 2, "nothing has changed"
+    place.clock.advance(timedelta(days=2))
+    second.keep_if_due(urgent=False)
+    second.keep_if_due(urgent=False)
+    assert len(place.told) == 3
+    head = place.store.checkpoints("job-1").head()
+    assert head is not None
+    keys = {part.name: part.key.split("/")[3:] for part in head.checkpoints[0].parts}
+    assert keys == {"old": ["000002", "000000000003", "old"], "new": ["000001", "000000000002", "new"]}
+    place.clock.advance(timedelta(days=5))
+    second.keep_if_due(urgent=False)
+    assert place.told[-1]["files"] == 2
+    head = place.store.checkpoints("job-1").head()
+    assert head is not None
+    assert {part.name: part.key.split("/")[3] for part in head.checkpoints[0].parts} == {
+        "old": "000002",
+        "new": "000002",
+    }
+
+
+@pytest.mark.parametrize("spoil", [{"sent": None}, {"sent": "x"}, {"sent": {"jobs": 3}}, {}])
+def test_what_is_of_unknown_age_is_sent_again(place: Place, spoil: dict[str, Any]) -> None:
+    first = place.keeper(1)
+    write(first, "a", "one")
+    first.keep_last(sound=True)
+    table = place.store.control.list("heads/")
+    key = next(entry.key for entry in table)
+    found = place.store.control.get(key)
+    assert found is not None
+    head = json.loads(found.value)
+    head["checkpoints"][0]["info"] = {"kind": "folder", **spoil}
+    place.store.control.put(key, json.dumps(head).encode())
+    second = place.keeper(2)
+    assert second.restore()
+    write(second, "b", "two")
+    second.keep_last(sound=True)
+    done = place.store.checkpoints("job-1").head()
+    assert done is not None
+    assert [part.key.split("/")[3] for part in done.checkpoints[0].parts] == ["000002", "000002"]
 
 
 @pytest.mark.parametrize(("every", "urgent", "seconds"), [(None, False, 60), (20, False, 20), (300, True, 5)])

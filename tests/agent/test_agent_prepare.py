@@ -2,7 +2,10 @@
 
 import base64
 import hashlib
+import os
 import platform
+import signal
+import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +18,7 @@ from everspot_core.job import JobSpec, JobSubmission, Wheel
 from everspot_core.records import EventKind, JobState, Reason
 from everspot_train.prepare.fitting import fitting
 from everspot_train.prepare.packages import lay_packages
-from everspot_train.prepare.scrub import MASK, Scrubber
+from everspot_train.prepare.scrub import MASK, Scrubber, run_scrubbed
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -150,6 +153,50 @@ def test_a_secret_reaches_the_program_and_nothing_else(cluster, code, aws):
     assert "the token is [secret]" in log_of(cluster)
     for path in cluster.root.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+ENDS = {
+    "an exception": "raise RuntimeError(f'the server refused {token}')",
+    "a sentence": "sys.exit(f'the server refused {token}')",
+    "its own error file": """
+pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps({"message": {"message": f"refused {token}"}}))
+os._exit(1)
+""",
+    "its status, before it and what started it are killed": """
+from everspot_train.rundir import Phase, RunDir, Status
+del os.environ["TOKEN"], os.environ["EVERSPOT_SECRET_NAMES"]
+RunDir.from_environment().write(Status(phase=Phase.FAILED, message=f"the server refused {token}"))
+os.kill(os.getppid(), signal.SIGKILL)
+os._exit(1)
+""",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_secret_in_what_ended_a_program_is_in_no_record_and_no_event(cluster, code, aws, end):
+    secret = "it's \\ correct\thorse"
+    name = end.replace(" ", "-").replace(",", "")
+    boto3.client("secretsmanager", region_name="us-east-1").create_secret(Name=name, SecretString=secret)
+    head = "import json, os, pathlib, signal, sys\ntoken = os.environ['TOKEN']\n"
+    (code / "main.py").write_text(head + ENDS[end])
+    submit(cluster, code, secrets={"TOKEN": f"secretsmanager:{name}"}, retries={"errors": 0})
+    env = {"AWS_ENDPOINT_URL": aws, "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "us-east-1"}
+    cluster.start_agent("i-1", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", **env)
+    record = cluster.wait_state("job-1", JobState.FAILED)
+    assert "refused [secret]" in record.detail
+    assert "refused [secret]" in cluster.events("job-1", EventKind.ERROR)[0].data["message"]
+    for path in (path for name in ("control", "data") for path in (cluster.root / name).rglob("*") if path.is_file()):
+        assert b"correct" not in path.read_bytes(), path
+
+
+def test_a_program_is_over_when_it_is_over_whoever_holds_its_output(capfd):
+    leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, 'hunter22' * 9000, flush=True)"
+    assert run_scrubbed([sys.executable, "-c", leaves], dict(os.environ), ["hunter22"]) == 0
+    pid, said = capfd.readouterr().out.split()
+    assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep"), "its child was waited for"
+    os.kill(int(pid), signal.SIGKILL)
+    assert said.encode() == MASK * 9000
+    assert run_scrubbed(["/bin/sh", "-c", "kill -9 $$"], dict(os.environ), ["hunter22"]) == 128 + signal.SIGKILL
 
 
 def test_a_secret_that_is_not_there_is_told_without_any_value(cluster, code, aws):

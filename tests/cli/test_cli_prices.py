@@ -1,10 +1,12 @@
 """`everspot prices refresh` against the local cloud's price lists, and who takes what it writes."""
 
+import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from everspot_cli.pricelists import aws_prices
 from everspot_core.catalogue import builtin
 from everspot_core.manifest import Cloud, Manifest
 from everspot_local.cloud import LocalCloud
@@ -12,6 +14,7 @@ from everspot_local.world import Options
 from everspot_scheduler.ledger import Ledger
 
 REGION = "us-east-1"
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -55,6 +58,26 @@ def test_what_the_price_lists_say_is_noted_and_used_by_all(cluster):
     ledger = Ledger(cluster.store, cluster.store.manifest())
     ledger.load()
     assert ledger.catalogue.on_demand("g5.xlarge", REGION).usd_per_hour == 9.0
+
+
+class Lists:
+    """A client of the price lists and of EC2 in a region of China, as far as prices are read from them."""
+
+    def get_paginator(self, name):
+        self.asked = name
+        return self
+
+    def paginate(self, **_):
+        point = {"InstanceType": "g5.xlarge", "AvailabilityZone": "cn-north-1a", "SpotPrice": "7.0", "Timestamp": AT}
+        terms = {"OnDemand": {"t": {"priceDimensions": {"d": {"unit": "Hrs", "pricePerUnit": {"CNY": "20.0"}}}}}}
+        product = {"product": {"attributes": {"instanceType": "g5.xlarge"}}, "terms": terms}
+        yield {"SpotPriceHistory": [point], "PriceList": [json.dumps(product)]}
+
+
+@pytest.mark.parametrize(("region", "spot"), [("cn-north-1", []), ("eu-west-1", [7.0])])
+def test_prices_in_yuan_are_not_taken_for_dollars(region, spot):
+    table = aws_prices(lambda *_: Lists(), region, ["g5.xlarge"], AT, lambda: None)
+    assert [usd for row in table.prices for usd in row.spot_usd_per_hour.values()] == spot
 
 
 def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):

@@ -86,6 +86,17 @@ def test_a_failed_job_is_told_of_once_whoever_comes_after(cluster: Cluster):
     assert len(cluster.cloud.notified) == 1
 
 
+def test_what_another_scheduler_has_told_meanwhile_is_not_sent_again(cluster: Cluster):
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.agent("i-1")
+    cluster.run(2)  # it has read what was told before
+    cluster.store.told.create("j/failed", Request(at=AT, note="by another"))
+    fails(cluster, "j")
+    cluster.run(20)
+    assert cluster.cloud.notified == []
+    assert cluster.store.told.get("j/failed").value.note == "by another"
+
+
 def test_what_cannot_be_sent_is_tried_again_a_bounded_number_of_times(cluster: Cluster):
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.agent("i-1")

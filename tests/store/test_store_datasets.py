@@ -128,6 +128,23 @@ def test_two_users_of_one_machine_share_one_copy(
         user.close()
 
 
+def test_what_jobs_share_is_read_only_and_goes_all_the_same(
+    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+) -> None:
+    store, _, _ = shelf
+    cache_folder = tmp_path / "cache"
+    room = [1 << 50]
+    cache = DatasetCache(cache_folder, store.datasets, store.clock, lambda: room[0])
+    with cache.use(store.datasets.put("digits", folder)) as kept:
+        paths = [kept.path, *kept.path.rglob("*")]
+        assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o555}
+        assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o444}
+    room[0] = 0
+    with pytest.raises(NoRoom):
+        cache.make_room(1)
+    assert [path for path in cache_folder.iterdir() if path.is_dir()] == []
+
+
 def test_short_room_takes_what_nobody_uses_and_never_what_somebody_does(
     shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path
 ) -> None:

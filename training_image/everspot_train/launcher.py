@@ -16,6 +16,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
+from everspot_train.masking import masked, own_secrets
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
 _SIGNALLED = 128
@@ -40,7 +41,7 @@ def _tell(rank: int, failure: ProcessFailure) -> None:
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         whole = {**told, "errorCode": failure.exitcode, "extraInfo": {**extra, "rank": rank}}
-        Path(path).write_text(json.dumps({"message": whole}))
+        Path(path).write_text(json.dumps({"message": masked(whole, own_secrets())}))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import Reason
 from pydantic import Field, ValidationError
 
+from everspot_train.masking import masked, own_secrets
+
 RUN_DIR_VARIABLE = "EVERSPOT_RUN_DIR"
 
 
@@ -143,7 +145,10 @@ class RunDir:
             raise RunDirError(f"{path} is not a {kind.__name__}: {error}") from error
 
     def write(self, document: RunFile) -> None:
-        """Put `document` in the place of the one of its kind, at once as a whole."""
+        """Put `document` in the place of the one of its kind, at once as a whole. A status tells no secret: its message
+        may be an exception's, and the agent passes it on."""
+        if isinstance(document, Status) and document.message:
+            document = document.model_copy(update={"message": masked(document.message, own_secrets())})
         path = self.path_of(type(document))
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.write_bytes(document.to_json())

@@ -16,12 +16,15 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from everspot_train.masking import masked, own_secrets
+
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _OWN = (__file__, runpy.__file__, "<frozen runpy>")
 
 
 def main(arguments: list[str]) -> None:
     """Run the program; ends with 1 where an exception ended it, else as the program does."""
+    own_secrets()  # before the program may take them out of its environment
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
@@ -51,12 +54,14 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
 
 
 def record(message: str, callstack: str) -> None:
-    """Write an exception where the agent looks for it. Nothing happens where no agent started this process."""
+    """Write an exception where the agent looks for it, without the job's secrets. Nothing happens where no agent
+    started this process."""
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         extra = {"py_callstack": callstack, "timestamp": str(int(time.time()))}
+        told = masked({"message": {"message": message, "extraInfo": extra}}, own_secrets())
         with contextlib.suppress(OSError):  # the disk may be what is full
-            Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+            Path(path).write_text(json.dumps(told))
 
 
 if __name__ == "__main__":

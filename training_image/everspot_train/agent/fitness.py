@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,6 +11,7 @@ from everspot_core.catalogue import UnknownInstanceType, builtin
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
 from everspot_core.records import FaultKind
+from everspot_store import remove_tree
 
 from everspot_train.agent.hardware import Hardware, measure
 from everspot_train.agent.threads import Schedule
@@ -84,12 +84,12 @@ class Fitness:
         for entry in left:
             _log.info("removing %s, which a job left", entry)
             if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
+                remove_tree(entry)
             else:
                 _unlink(entry)
         if free_mib(self._home) < self._least:
             # What jobs share is fetched again; a machine without room for anything is not had again.
-            shutil.rmtree(self._home / CACHE, ignore_errors=True)
+            remove_tree(self._home / CACHE)
 
     def _look(self) -> None:
         self._said = self._trouble()

@@ -1,7 +1,9 @@
 """Keeping the folder `checkpoints` of a program that does not use the trainer library.
 
 It is published as a checkpoint like any other, under the same fence: what the program writes there is put back before
-it is started again. A file that has not changed since it was kept last is not uploaded again.
+it is started again. A file that has not changed since it was kept last is not uploaded again, unless that was long ago
+or by another job: the bucket may have a rule that removes what jobs wrote by its age, and it cannot know that a newer
+checkpoint still names it.
 """
 
 import logging
@@ -9,17 +11,23 @@ import shutil
 import threading
 import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.records import Checkpoint, EventKind, Part
 from everspot_store import Checkpoints, Fenced, StoreError
+from pydantic import JsonValue
 
 from everspot_train.agent.telling import Say
 from everspot_train.agent.threads import Schedule
 
 KIND, FOLDER = "kind", "folder"
+SENT = "sent"
+"""In a checkpoint's `info`: when its parts were uploaded, by the part of their keys that each publication has."""
+FRESH = timedelta(days=7)
+"""A part that is older is uploaded again. Far less than the 30 days after which a bucket may remove it at the
+earliest, because a job may also wait."""
 SPACING = timedelta(minutes=1)
 """At most so often while the program runs, unless the job's checkpoint interval is shorter."""
 URGENT_SPACING = timedelta(seconds=5)
@@ -36,10 +44,21 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class _Kept:
-    """What the newest checkpoint holds of the folder."""
+    """What the newest checkpoint holds of the folder. `sent`: when each publication's parts were uploaded, as far as
+    that is known and they are this job's own."""
 
     stamps: dict[str, Stamp]
     parts: dict[str, Part]
+    sent: dict[str, datetime]
+
+    def aged(self, now: datetime) -> bool:
+        """Whether a part that is known to be this job's has to be uploaded again."""
+        return any(now - self.sent[place] >= FRESH for place in map(_place, self.parts.values()) if place in self.sent)
+
+    def fresh(self, name: str, now: datetime) -> bool:
+        """Whether the bucket will keep the part for long enough."""
+        at = self.sent.get(_place(self.parts[name]))
+        return at is not None and now - at < FRESH
 
 
 class FolderKeeper:
@@ -73,7 +92,7 @@ class FolderKeeper:
         self._clock = clock
         self._lock = threading.Lock()
         self._look = Schedule(_LOOK_EVERY, clock)
-        self._kept = _Kept({}, {})
+        self._kept = _Kept({}, {}, {})
         self._next = 1
         self._began: timedelta | None = None
         self.took = timedelta()
@@ -101,7 +120,7 @@ class FolderKeeper:
         return True
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Keep the folder if something in it is new and has come to rest. Raises `StoreError`."""
+        """Keep the folder if something in it is new, or kept long ago, and has come to rest. Raises `StoreError`."""
         if not self._look.due():
             return
         spacing = URGENT_SPACING if urgent else self._spacing
@@ -109,7 +128,8 @@ class FolderKeeper:
             return
         with self._lock:
             stamps = _stamps(self.folder)
-            if stamps and stamps != self._kept.stamps and _at_rest(stamps):
+            due = stamps != self._kept.stamps or self._kept.aged(self._clock.now())
+            if stamps and due and _at_rest(stamps):
                 self._publish(stamps, "interval", copy=True)
 
     def keep_last(self, *, sound: bool) -> None:
@@ -121,18 +141,22 @@ class FolderKeeper:
                 self._publish(stamps, "final", copy=False)
 
     def _publish(self, stamps: dict[str, Stamp], trigger: str, *, copy: bool) -> None:
-        self._began = self._clock.monotonic()
-        same = {name for name, stamp in stamps.items() if self._kept.stamps.get(name) == stamp}
+        self._began, now = self._clock.monotonic(), self._clock.now()
+        kept = self._kept
+        same = {name for name, stamp in stamps.items() if kept.stamps.get(name) == stamp and kept.fresh(name, now)}
         files = {name: self.folder / name for name in stamps if name not in same}
         if copy:
             copied = self._copy(files)
             if copied is None or _stamps(self.folder) != stamps:
                 return  # it changes just now: the next look finds it at rest
             files = copied
-        unchanged = {name: self._kept.parts[name] for name in same}
-        done = self._checkpoints.publish(self._next, files, {KIND: FOLDER}, self._keep, unchanged)
+        unchanged = {name: kept.parts[name] for name in same}
+        sent = {place: kept.sent[place] for place in map(_place, unchanged.values())}
+        sent[self._checkpoints.place(self._next)] = now
+        told: dict[str, JsonValue] = {place: at.isoformat() for place, at in sent.items()}
+        done = self._checkpoints.publish(self._next, files, {KIND: FOLDER, SENT: told}, self._keep, unchanged)
         self._next = done.step + 1
-        self._kept = _Kept(stamps, {part.name: part for part in done.parts})
+        self._kept = _Kept(stamps, {part.name: part for part in done.parts}, sent)
         self.durable = True
         self.took = self._clock.monotonic() - self._began
         size = sum(part.size for part in done.parts)
@@ -166,8 +190,27 @@ class FolderKeeper:
             source.replace(target)
         shutil.rmtree(self._copies, ignore_errors=True)
         stamps = _stamps(self.folder)
-        self._kept = _Kept({name: stamps[name] for name in names if name in stamps}, names)
+        stamps = {name: stamps[name] for name in names if name in stamps}
+        self._kept = _Kept(stamps, names, _sent(found, self._checkpoints.job_id))
         self._next = max(self._next, found.step + 1)
+
+
+def _place(part: Part) -> str:
+    """What the keys of one publication begin with."""
+    return "/".join(part.key.split("/")[:5])
+
+
+def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
+    """When the parts under the job's own prefix were uploaded, as far as the checkpoint tells."""
+    told, found = checkpoint.info.get(SENT), {}
+    for place, at in told.items() if isinstance(told, dict) else ():
+        try:
+            moment = datetime.fromisoformat(str(at))
+        except ValueError:
+            continue
+        if place.startswith(f"jobs/{job_id}/") and moment.tzinfo is not None:
+            found[place] = moment
+    return found
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:

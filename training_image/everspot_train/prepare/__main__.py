@@ -2,14 +2,19 @@
 
 It runs as the job's first process, so that a stop, a lost lease or the end of the agent ends a long download like any
 program, and what it says is in the job's log. What fails is written where the agent looks for a program's exception.
+
+Of a job with secrets it stays the first process: it takes them out of the log and of the exception.
 """
 
+import contextlib
+import json
 import os
 import sys
 from pathlib import Path
 
 from everspot_store import Store, SystemClock
 
+from everspot_train.masking import NAMES_VARIABLE, masked, wanted
 from everspot_train.prepare.data import lay_datasets
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.packages import lay_packages
@@ -17,7 +22,7 @@ from everspot_train.prepare.scrub import run_scrubbed
 from everspot_train.prepare.secrets import read_secrets
 from everspot_train.prepare.setup import run_setup
 from everspot_train.rundir import RunContext, RunDir
-from everspot_train.worker import record
+from everspot_train.worker import ERROR_FILE_VARIABLE, record
 
 
 def main(command: list[str]) -> int:
@@ -28,6 +33,7 @@ def main(command: list[str]) -> int:
         sys.exit("everspot: no run directory: this is started by the agent")
     environment, cache = dict(os.environ), Path(context.cache_dir)
     submission = context.submission
+    secrets: dict[str, str] = {}
     try:
         store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
         environment |= lay_datasets(store, submission, cache, Path(context.scratch_dir).parent / "data")
@@ -36,13 +42,37 @@ def main(command: list[str]) -> int:
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
     except Exception as error:
         told = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
+        told = str(masked(told, list(secrets.values())))
         sys.stdout.write(f"everspot: {told}\n")
         record(told, "")
         return 1
     sys.stdout.flush()
-    if not secrets:
+    values = list(secrets.values())
+    environment |= {**secrets, NAMES_VARIABLE: ",".join(secrets)}
+    if not wanted(values):
         os.execvpe(command[0], command, environment)  # noqa: S606  the job's own program
-    return run_scrubbed(command, {**environment, **secrets}, list(secrets.values()))
+    try:
+        return run_scrubbed(command, environment, values)
+    finally:
+        _mask_error(os.environ.get(ERROR_FILE_VARIABLE), values)
+
+
+def _mask_error(name: str | None, secrets: list[str]) -> None:
+    """Take the secrets out of the exception, whoever wrote it: torch and the program itself may. Better none at all
+    than one that holds them."""
+    if name is None or not (path := Path(name)).is_file():
+        return
+    try:
+        try:
+            text = json.dumps(masked(json.loads(path.read_bytes()), secrets))
+        except ValueError:
+            text = str(masked(path.read_bytes().decode(errors="replace"), secrets))
+        clean = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        clean.write_text(text)
+        clean.replace(path)
+    except (OSError, RecursionError):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 """Runs a program and takes secrets out of what it prints, before it reaches a file or the store."""
 
+import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-MASK = b"[secret]"
-SHORTEST = 4
-"""Characters. Shorter values are not looked for: they stand in every log by chance."""
+from everspot_train import masking
+
+MASK = masking.MASK.encode()
 _CHUNK = 64 * 1024
+_LOOK_SECONDS = 0.2  # between two looks whether a silent program has ended
 
 
 class Scrubber:
@@ -18,9 +21,7 @@ class Scrubber:
     until it is known; nothing else is."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        found = {line.encode() for secret in secrets for line in (secret, *secret.splitlines())}
-        # The longest first: one secret may hold another.
-        self._secrets = sorted((s for s in found if len(s) >= SHORTEST), key=len, reverse=True)
+        self._secrets = sorted((form.encode() for form in masking.wanted(secrets)), key=len, reverse=True)
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -57,9 +58,9 @@ class Scrubber:
 
 
 def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> int:
-    """Run a program to its end and pass on what it prints without the secrets; its exit code, or it dies by the same
-    signal. SIGTERM and SIGINT are handed on."""
-    if not any(len(secret) >= SHORTEST for secret in secrets):
+    """Run a program to its end and pass on what it and its children print until then, without the secrets; its exit
+    code, 128 and the number of the signal that ended it. SIGTERM and SIGINT are handed on, where there are secrets."""
+    if not masking.wanted(secrets):
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return _as_ours(done.returncode)
     process = subprocess.Popen(  # noqa: S603
@@ -86,10 +87,21 @@ def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets
 
 
 def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    """What the program and its children print, until all of them have closed it."""
+    """What the program and its children print until it ends. A child that outlives it may hold the pipe for ever."""
     assert process.stdout is not None  # noqa: S101  asked for above
-    while piece := os.read(process.stdout.fileno(), _CHUNK):
-        yield piece
+    with process.stdout as pipe:
+        left: int | None = None  # bytes that may be the program's own, once it is over: no more than the pipe holds
+        while left is None or left > 0:
+            if left is None and process.poll() is not None:
+                left = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+            if select.select([pipe], [], [], _LOOK_SECONDS if left is None else 0)[0]:
+                piece = os.read(pipe.fileno(), _CHUNK if left is None else min(left, _CHUNK))
+                if not piece:
+                    return
+                left = None if left is None else left - len(piece)
+                yield piece
+            elif left is not None:
+                return
 
 
 def _as_ours(code: int) -> int:

@@ -16,6 +16,7 @@ from everspot_store import (
     NoRoom,
     Store,
     StoreUnavailable,
+    SystemClock,
     UnsafeArchive,
 )
 from everspot_store.dataset_cache import RESERVE
@@ -114,7 +115,7 @@ def test_two_users_of_one_machine_share_one_copy(
     users = []
     threads = [
         threading.Thread(
-            target=lambda: users.append(DatasetCache(tmp_path / "cache", store.datasets, store.clock).use(made))
+            target=lambda: users.append(DatasetCache(tmp_path / "cache", store.datasets, SystemClock()).use(made))
         )
         for _ in range(4)
     ]

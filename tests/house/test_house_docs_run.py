@@ -1,12 +1,14 @@
 """What the documents tell a user to type is run: each `everspot` command and job file, on a cluster in a folder."""
 
 import io
+import os
 import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -58,7 +60,8 @@ def write_job(folder: Path, text: str) -> Path:
 def everspot(*arguments: str) -> tuple[int, str]:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     code = 0
-    with redirect_stdout(out), redirect_stderr(out):
+    # A command may choose a profile for its own process: the tests' is not meant.
+    with mock.patch.dict(os.environ), redirect_stdout(out), redirect_stderr(out):
         try:
             main(list(arguments))
         except SystemExit as ended:

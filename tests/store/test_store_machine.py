@@ -54,7 +54,9 @@ class Watcher:
         if new.epoch > old.epoch:
             assert old.state is JobState.PENDING, "a job was taken from a live owner without expiry"
         else:
-            assert new.owner in (old.owner, None), "the owner changed within an epoch"
+            # One that was declared dead may take its job back, while nobody else has been given it.
+            taken_back = old.owner is None and old.last_reason is Reason.LOST and new.owner == old.last_owner
+            assert taken_back or new.owner in (old.owner, None), "the owner changed within an epoch"
 
     def head_changes(self, old: CheckpointHead | None, data: bytes) -> None:
         new = CheckpointHead.model_validate_json(data)

@@ -53,7 +53,8 @@ def pull(
     found = outputs.list(path.strip("/"))
     if not found:
         what = f"{path} among the outputs" if path else "output"
-        raise CliError(f"{job_id} has no {what}", Exit.NOT_FOUND, hint="outputs are kept when an attempt has ended")
+        hint = "a program's files in its folder outputs/ are kept when an attempt has ended"
+        raise CliError(f"{job_id} has no {what}", Exit.NOT_FOUND, hint=hint)
     target = to / job_id
     with _progress(session) as progress:
         task = progress.add_task(f"{len(found)} files", total=sum(output.size for output in found))
@@ -92,7 +93,8 @@ def _put(session: Session, folder: Path, name: str) -> None:
         size, new = made.size / _MIB, sum(sent) / _MIB
         words = f"{made.id}: {len(made.files)} files, {size:,.1f} MiB, of which {new:,.1f} MiB were sent now"
         session.console.print(words, markup=False, soft_wrap=True)
-        session.console.print(f"In a job file: `datasets: [{name}]`; the program finds it in EVERSPOT_DATA/{name}")
+        hint = f"In a job file: `datasets: [{name}]`; the program finds it in EVERSPOT_DATA/{name}"
+        session.console.print(hint, markup=False, soft_wrap=True)
 
 
 def _list(session: Session) -> None:

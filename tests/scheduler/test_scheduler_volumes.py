@@ -26,10 +26,13 @@ class Ec2:
     def __init__(self) -> None:
         self.calls: list[tuple[list[str], dict[str, str]]] = []
         self.refuse = False
+        self.gone: set[str] = set()
 
     def create_tags(self, *, Resources: list[str], Tags: list[dict[str, str]]) -> None:
         if self.refuse:
             raise ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "CreateTags")
+        if self.gone & set(Resources):
+            raise ClientError({"Error": {"Code": "InvalidVolume.NotFound", "Message": "no"}}, "CreateTags")
         self.calls.append((Resources, {tag["Key"]: tag["Value"] for tag in Tags}))
 
 
@@ -53,3 +56,11 @@ def test_what_fails_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixtur
     ec2.refuse = False
     tags.look([instance("vol-1")])
     assert ec2.calls == [(["vol-1"], TAGS)]
+
+
+def test_a_volume_that_is_gone_keeps_no_other_from_its_tags(caplog: pytest.LogCaptureFixture) -> None:
+    ec2 = Ec2()
+    ec2.gone = {"vol-2"}
+    VolumeTags(ec2).look([instance("vol-1"), instance("vol-2"), instance("vol-3")])
+    assert [resources for resources, _ in ec2.calls] == [["vol-1"], ["vol-3"]]
+    assert caplog.records == []

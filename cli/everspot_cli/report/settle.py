@@ -23,7 +23,7 @@ def settle(session: Session) -> str | None:
         return f"EC2 was not asked for the latest ends and prices: {error}"
     try:
         # Without the queue: its messages are the scheduler's.
-        cloud = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), session.clock)
+        cloud = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), session.clock, reads=True)
         try:
             settle_ledger(session.store, manifest, cloud)
         finally:

@@ -25,25 +25,31 @@ _READ = timedelta(seconds=15)
 class AwsCloud:
     """The `Cloud` of a cluster on AWS. Credentials, region and endpoints come from the standard environment."""
 
-    def __init__(self, ec2: Any, cluster: str, listener: Listener | None, sender: Sender | None = None) -> None:
+    def __init__(
+        self, ec2: Any, cluster: str, listener: Listener | None, sender: Sender | None = None, *, reads: bool = False
+    ) -> None:
         self._ec2, self._cluster, self._listener, self._sender = ec2, cluster, listener, sender
-        self._volumes = VolumeTags(ec2)
+        self._volumes = None if reads else VolumeTags(ec2)
 
     @classmethod
-    def open(cls, manifest: Manifest, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> "AwsCloud":
-        """Clients for the manifest's region; listens to its queue if it names one."""
+    def open(
+        cls, manifest: Manifest, clock: Clock, *, long_poll: timedelta = LONG_POLL, reads: bool = False
+    ) -> "AwsCloud":
+        """Clients for the manifest's region; listens to its queue if it names one. `reads`: for a reader of the ledger,
+        who changes nothing in EC2."""
         session = boto3.Session(region_name=manifest.region or None)
         ec2 = session.client("ec2", config=_config(_READ))
         listener = None
         if manifest.queue_url:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, clock, long_poll=long_poll).start()
-        return cls(ec2, manifest.cluster, listener, Sender(session, _config(_READ)))
+        return cls(ec2, manifest.cluster, listener, Sender(session, _config(_READ)), reads=reads)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
         found = instances.described(self._ec2, self._cluster)
-        self._volumes.look(found)
+        if self._volumes is not None:
+            self._volumes.look(found)
         return [instances.parse(raw) for raw in found]
 
     def messages(self) -> list[Message]:

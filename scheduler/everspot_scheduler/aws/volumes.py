@@ -52,6 +52,13 @@ class VolumeTags:
         try:
             self._ec2.create_tags(Resources=volumes, Tags=[{"Key": key, "Value": value} for key, value in tags])
         except (ClientError, BotoCoreError) as error:
+            gone = isinstance(error, ClientError) and error.response["Error"]["Code"] == "InvalidVolume.NotFound"
+            if gone and len(volumes) > 1:  # one that is gone fails the whole call
+                for volume in volumes:
+                    self._tag([volume], tags)
+                return
+            if gone:
+                return
             if str(error) != self._refused:  # once, and not at every look
                 log.warning("volumes %s cannot be tagged: %s", ", ".join(volumes), error)
             self._refused = str(error)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.job import JobSpec
+from everspot_core.problems import cut
 from everspot_core.recipes import RECIPES, parameters_of
 from pydantic import BaseModel, ValidationError
 
@@ -57,10 +58,10 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     recipe = data.get("recipe")
     if isinstance(recipe, str) and parameters_of(recipe) is None:
         known = ", ".join(RECIPES)
-        problems.append({"field": "recipe", "problem": f"{_short(repr(recipe))} is no recipe; allowed: {known}"})
+        problems.append({"field": "recipe", "problem": f"{cut(repr(recipe), _VALUE)} is no recipe; allowed: {known}"})
     folder = _folder(path, spec, problems) if spec is not None and spec.code is not None else None
     if spec is not None and spec.requirements is not None and not (path.parent / spec.requirements).is_file():
-        problems.append({"field": "requirements", "problem": f"there is no file {_short(spec.requirements)}"})
+        problems.append({"field": "requirements", "problem": f"there is no file {cut(spec.requirements, _VALUE)}"})
     if problems or spec is None:
         count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
         left = len(problems) - SHOWN
@@ -92,9 +93,9 @@ def _folder(path: Path, spec: JobSpec, problems: list[dict[str, str]]) -> Path:
         problems.append({"field": "entrypoint", "problem": f"cannot be read: {error.strerror}"})
         return folder
     if missing:
-        problems.append({"field": "entrypoint", "problem": f"there is no {_short(script)} in {folder}"})
+        problems.append({"field": "entrypoint", "problem": f"there is no {cut(script, _VALUE)} in {folder}"})
     elif outside:
-        problems.append({"field": "entrypoint", "problem": f"{_short(script)} leads out of {folder}"})
+        problems.append({"field": "entrypoint", "problem": f"{cut(script, _VALUE)} leads out of {folder}"})
     return folder
 
 
@@ -107,7 +108,7 @@ def _by_field(faults: list[dict[str, Any]]) -> list[dict[str, str]]:
     told = []
     for number, (field, found) in enumerate(fields.items()):
         words = _joined([_words(fault) for fault in found[:SHOWN]]) if number < SHOWN else ""
-        told.append({"field": _short(_printable(field)), "problem": words})
+        told.append({"field": cut(_printable(field), _VALUE), "problem": words})
     return told
 
 
@@ -133,12 +134,12 @@ def _words(fault: dict[str, Any]) -> str:
     elif fault["type"] == "string_pattern_mismatch" and where == ["name"]:
         said = "1 to 40 small letters, digits and hyphens, with neither end a hyphen"
     elif fault["type"] in ("enum", "literal_error"):
-        said = f"must be {fault['ctx']['expected']}, not {_short(repr(fault['input']))}"
+        said = f"must be {fault['ctx']['expected']}, not {cut(repr(fault['input']), _VALUE)}"
     elif fault["type"] == "missing":
         said = "is missing"
     elif not said.startswith(repr(fault["input"])) and isinstance(fault["input"], str | int | float | bool):
-        said = f"{said[0].lower()}{said[1:]}, not {_short(repr(fault['input']))}"
-    return _short(_printable(said), 10 * _VALUE)
+        said = f"{said[0].lower()}{said[1:]}, not {cut(repr(fault['input']), _VALUE)}"
+    return cut(_printable(said), 10 * _VALUE)
 
 
 def _fields(path: list[str]) -> list[str]:
@@ -154,7 +155,3 @@ def _fields(path: list[str]) -> list[str]:
 def _printable(text: str) -> str:
     """Without what a terminal would obey: field names are the author's own words."""
     return "".join(char if char.isprintable() else "�" for char in text)
-
-
-def _short(text: str, most: int = _VALUE) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

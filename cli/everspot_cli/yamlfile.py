@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from everspot_core.problems import cut
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from everspot_cli.errors import CliError, Exit
@@ -82,7 +83,7 @@ class _Loader(yaml.SafeLoader):
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
             if key.value in seen:
-                raise _Refused(f"{_short(repr(key.value), 60)} is given twice{_at(key)}")
+                raise _Refused(f"{cut(repr(key.value), 60)} is given twice{_at(key)}")
             seen.add(key.value)
             key.tag = "tag:yaml.org,2002:str"  # `on:` and `1:` are names, not a boolean and a number
         return super().construct_mapping(node, deep=deep)
@@ -91,7 +92,7 @@ class _Loader(yaml.SafeLoader):
         """A value of one of JSON's kinds."""
         if not isinstance(node, _PLAIN.get(node.tag, ())):
             kind = node.tag.rsplit(":", 1)[-1]
-            raise _Refused(f"a value of the kind {_short(repr(kind), 60)} is not allowed{_at(node)}")
+            raise _Refused(f"a value of the kind {cut(repr(kind), 60)} is not allowed{_at(node)}")
         if isinstance(node, CollectionNode):
             deep = True  # PyYAML's own way to late construction is for recursive structures, of which there are none
         return super().construct_object(node, deep=deep)
@@ -131,10 +132,10 @@ def parse_yaml(text: str, path: str, *, nodes: int = NODES) -> Any:
         loader = _Loader(text, nodes)
         return loader.get_single_data()
     except yaml.YAMLError as error:
-        raise CliError(f"{path} is neither YAML nor JSON: {_short(' '.join(str(error).split()))}") from None
+        raise CliError(f"{path} is neither YAML nor JSON: {cut(' '.join(str(error).split()), SHOWN)}") from None
     except (ValueError, LookupError) as error:
         # A number of more digits than Python reads; a text behind `!!int` or `!!bool` that is none.
-        raise CliError(f"{path} has a value that cannot be read: {_short(str(error).partition(';')[0])}") from None
+        raise CliError(f"{path} has a value that cannot be read: {cut(str(error).partition(';')[0], SHOWN)}") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -158,7 +159,3 @@ def _text(path: Path, size: int) -> str:
 
 def _at(node: Node) -> str:
     return f" in line {node.start_mark.line + 1}" if node.start_mark else ""
-
-
-def _short(text: str, most: int = SHOWN) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -13,11 +13,14 @@ Statement = dict[str, Any]
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
-SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "told/")
+SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/")
 """Prefixes of the control bucket that schedulers write."""
 
-SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/", "told/")
+SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/")
 """Prefixes of the control bucket from which schedulers take documents away."""
+
+NOTIFIER_KEEPS = ("told/",)
+"""Prefixes of the control bucket where a scheduler that notifies people remembers of what."""
 
 
 def trust_ec2() -> Document:
@@ -109,6 +112,9 @@ def scheduler_policy(
             [queue_arn],
         ),
     ]
+    if topic_arn is not None or webhook_secret_arn is not None:
+        remembers = ["s3:PutObject", "s3:DeleteObject"]
+        statements.append(_allow("RememberWhatWasTold", remembers, _under(control_arn, NOTIFIER_KEEPS)))
     if topic_arn is not None:
         statements.append(_allow("TellPeople", ["sns:Publish"], [topic_arn]))
     statements += _secrets([webhook_secret_arn] if webhook_secret_arn is not None else [])

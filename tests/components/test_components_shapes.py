@@ -115,6 +115,14 @@ def test_a_scheduler_has_no_word_in_the_data_bucket() -> None:
     assert "C/heads/*" not in found["s3:PutObject"]
 
 
+def test_a_scheduler_remembers_what_it_told_only_where_it_tells() -> None:
+    silent = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q"))
+    assert "C/told/*" not in silent["s3:PutObject"] | silent["s3:DeleteObject"]
+    for way in ({"topic_arn": "T"}, {"webhook_secret_arn": "arn:aws:secretsmanager:eu-west-1:1:secret:hook"}):
+        telling = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", **way))
+        assert "C/told/*" in telling["s3:PutObject"] & telling["s3:DeleteObject"]
+
+
 def test_only_describing_ec2_and_the_shell_are_allowed_on_everything() -> None:
     found = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", session_manager=True))
     everywhere = {action for action, resources in found.items() if "*" in resources}

@@ -104,7 +104,8 @@ def status(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
         _print(json.dumps(answer, indent=2))
         return
     screen.print(f"{answer['endpoint']}  market time {answer['now']}, {answer['time_scale']:g} times as fast")
-    _table(("id", "type", "zone", "market", "state", "launched_at", "action_at", "pid"), answer["instances"])
+    rows = [{**row, "on": f"{row['type']} {row['zone']} {row['market']}"} for row in answer["instances"]]
+    _table(("id", "on", "state", "launched_at", "action_at", "pid"), rows)
     _table(("pool", "spot_usd", "on_demand_usd", "available", "used", "dry"), answer["pools"])
 
 
@@ -257,9 +258,15 @@ def _say_up(state: State, as_json: bool, what: str) -> None:
 
 
 def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    table = Table(*columns)
+    """Ids are copied into other commands: they are shown in full, and what else is too long goes on below."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("id", "pool"), overflow="fold")
     for row in rows:
-        table.add_row(*("" if row[c] is None else str(row[c]) for c in columns))
+        cells = ("" if row[c] is None else str(row[c]) for c in columns)
+        table.add_row(
+            *(cell.replace("T", " ") if c.endswith("_at") else cell for c, cell in zip(columns, cells, strict=True))
+        )
     screen.print(table)
 
 

@@ -24,9 +24,10 @@ class Command:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, *arguments: str, code: int = 0) -> str:
+    def __call__(self, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> str:
         command = [sys.executable, "-m", "everspot_local.main", *arguments, "--state-dir", str(self.folder)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        told = os.environ | (env or {})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=told)
         assert done.returncode == code, done.stderr
         return done.stdout if code == 0 else done.stderr
 
@@ -89,6 +90,10 @@ def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:
     (shown,) = local.json("status")["instances"]
     assert (shown["id"], shown["market"], shown["state"]) == (instance_id, "spot", "running")
     assert alive(shown["pid"])
+    for width in ("80", "50"):  # ids are there to be copied, and nothing of a row is lost
+        printed = local("status", env={"COLUMNS": width})
+        assert instance_id in printed
+        assert "…" not in printed
     assert local.json("interrupt", instance_id) == {"instance": instance_id}
     helpers.until(lambda: not alive(shown["pid"]))
     assert instance_id not in local("status")

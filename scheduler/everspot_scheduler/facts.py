@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from everspot_scheduler.cloud import CloudInstance, Message, MessageKind, Phase
+from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase
 
 _REMEMBERED = 10_000  # messages; the rest comes again
 _Key = tuple[MessageKind, str, datetime | None, str]

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable, Mapping
 
+from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.records import FaultKind, FaultRecord, InstanceRecord, Role
 from everspot_store import Store
 
-from everspot_scheduler.cloud import CloudInstance, Phase
 from everspot_scheduler.facts import Facts
 
 _log = logging.getLogger(__name__)

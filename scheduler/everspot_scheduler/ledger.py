@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime, time, timedelta
 
+from everspot_clouds.base import Cloud, CloudInstance, Phase
 from everspot_core.budget import spent as spent_by
 from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.job import JobSubmission
@@ -18,7 +19,6 @@ from everspot_core.records import EndRecord, Event, EventKind, JobRecord, Launch
 from everspot_core.schedule import Spent
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.cloud import Cloud, CloudInstance, Phase
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.together import side_by_side
 

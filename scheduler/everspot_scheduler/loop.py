@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
+from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_core.manifest import Manifest
 from everspot_core.records import JobState
 from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, Why, plan, say
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.act import Actor, Outcome
-from everspot_scheduler.cloud import Cloud, CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults

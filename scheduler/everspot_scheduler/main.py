@@ -9,31 +9,14 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from everspot_core.manifest import Cloud as CloudName
+from everspot_clouds.registry import provider
 from everspot_core.manifest import Manifest
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import ValidationError
 
-from everspot_scheduler.cloud import Cloud
-from everspot_scheduler.folder import FolderCloud
 from everspot_scheduler.loop import Scheduler
 
 _log = logging.getLogger(__name__)
-
-
-def open_cloud(manifest: Manifest, store: Store) -> Cloud:
-    """The adapter for the manifest's cloud.
-
-    Raises:
-        ValueError: if there is none for it.
-    """
-    if manifest.cloud is CloudName.FOLDER:
-        return FolderCloud(store)
-    if manifest.cloud is CloudName.AWS:
-        from everspot_scheduler.aws import AwsCloud  # boto3 is not needed, nor always there, for other clouds
-
-        return AwsCloud.open(manifest, store.clock)
-    raise ValueError(f"this scheduler has no adapter for {manifest.cloud.value}; it knows aws and folder")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         manifest = Manifest.model_validate_json(options.manifest.read_bytes())
         clock = SystemClock.from_environment()
         store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
-        cloud = open_cloud(manifest, store)
+        cloud = provider(manifest.cloud).scheduling(manifest, store)
     except (OSError, ValidationError, ValueError, StoreError) as error:
         _log.critical("the scheduler cannot start: %s", error)
         return 2

@@ -7,11 +7,11 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 
+from everspot_clouds.base import Cloud
 from everspot_core.notify import Notification, Notifications, due
 from everspot_core.records import Request
 from everspot_store import Store
 
-from everspot_scheduler.cloud import Cloud
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.observe import Observation
 

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from everspot_clouds.base import Phase
 from everspot_core.job import JobSubmission
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Order, Request, Role
 from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, Spent
 from everspot_store import BadDocument, Store, Versioned
 
-from everspot_scheduler.cloud import Phase
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults

@@ -287,5 +287,5 @@ def test_the_container_gets_image_and_scheduler_and_nothing_of_pulumi() -> None:
     assert len(installs) == 1
     assert "[image,scheduler]" in installs[0]
     rooms = {value.split()[0] for verb, value in lines if verb == "COPY" and "--from" not in value}
-    assert rooms == {"pyproject.toml", "core", "store", "scheduler", "training_image"}
+    assert rooms == {"pyproject.toml", "core", "store", "clouds", "scheduler", "training_image"}
     assert "pulumi" not in (BAKE / "Dockerfile").read_text().lower()

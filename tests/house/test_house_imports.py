@@ -12,18 +12,22 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_core": ("core", {"pydantic", "numpy"}),
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
+    "everspot_clouds": ("clouds", {"everspot_core", "everspot_store", "boto3", "botocore"}),
     # The store: what guards a destroy asks it whether jobs run.
     "everspot": ("components", {"everspot_core", "everspot_store", "pulumi", "pulumi_aws", "pulumi_gcp"}),
-    "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "pydantic"}),
+    "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "everspot_clouds", "pydantic"}),
     # boto3: for the secrets of jobs that have any.
     "everspot_train": (
         "training_image",
-        {"everspot_core", "everspot_store", "torch", "numpy", "pydantic", "yaml", "boto3", "botocore"},
+        {
+            "everspot_core", "everspot_store", "everspot_clouds",
+            "torch", "numpy", "pydantic", "yaml", "boto3", "botocore",
+        },
     ),
     "everspot_cli": (
         "cli",
         {
-            "everspot_core", "everspot_store", "everspot_scheduler",
+            "everspot_core", "everspot_store", "everspot_clouds", "everspot_scheduler",
             "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore", "pathspec",
             "numpy", "matplotlib",
         },
@@ -80,6 +84,8 @@ def test_room_imports_only_what_it_may(room: str, path: Path) -> None:
         ("everspot_core", "import boto3"),
         ("everspot_core", "from everspot_store import Store"),
         ("everspot_store", "import everspot_scheduler.loop"),
+        ("everspot_clouds", "import everspot_scheduler.cloud"),
+        ("everspot_scheduler", "import boto3"),
         ("everspot", "def f():\n    from everspot_scheduler import act"),
         ("everspot_train", "import pulumi"),
         ("everspot_cli", "import torch"),

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_kit import TOY
+from everspot_clouds.folder import FolderCloud
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Limits, Manifest
 from everspot_core.records import EventKind, JobRecord, JobState, Market
-from everspot_scheduler.folder import FolderCloud
 from everspot_scheduler.loop import Scheduler
 from everspot_store import (
     Bucket,

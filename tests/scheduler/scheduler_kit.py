@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Limits, Manifest
 from everspot_core.records import (
@@ -19,7 +20,6 @@ from everspot_core.records import (
     Reason,
     Role,
 )
-from everspot_scheduler.cloud import CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Lease, ManualClock, Store, SystemClock
 

@@ -9,13 +9,13 @@ from uuid import uuid4
 import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+from everspot_clouds.aws.cloud import AwsCloud
+from everspot_clouds.aws.errors import trouble
+from everspot_clouds.aws.instances import parse as parse_instance
+from everspot_clouds.aws.messages import NOTICE, UnreadableMessage, parse
+from everspot_clouds.base import MessageKind, Phase, Trouble
 from everspot_core.manifest import Cloud, Manifest
 from everspot_core.records import Market, Order, Reason, Role
-from everspot_scheduler.aws import AwsCloud
-from everspot_scheduler.aws.errors import trouble
-from everspot_scheduler.aws.events import NOTICE, UnreadableMessage, parse
-from everspot_scheduler.aws.instances import parse as parse_instance
-from everspot_scheduler.cloud import MessageKind, Phase, Trouble
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, SystemClock
 from scheduler_kit import Cluster

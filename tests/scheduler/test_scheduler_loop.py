@@ -4,6 +4,7 @@ import itertools
 from datetime import timedelta
 
 import pytest
+from everspot_clouds.base import MessageKind, Phase, Trouble
 from everspot_core.records import (
     Assignment,
     EventKind,
@@ -16,7 +17,6 @@ from everspot_core.records import (
     Request,
 )
 from everspot_core.records import Notice as CloudNotice
-from everspot_scheduler.cloud import MessageKind, Phase, Trouble
 from everspot_store import StoreDenied, StoreUnavailable
 from scheduler_kit import Cluster
 

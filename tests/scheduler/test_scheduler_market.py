@@ -8,11 +8,11 @@ from typing import Any
 
 import boto3
 import pytest
+from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.manifest import Cloud
 from everspot_core.records import JobState, Market, Order, Reason
 from everspot_local.cloud import LocalCloud
 from everspot_local.world import Options
-from everspot_scheduler.aws import AwsCloud
 from everspot_scheduler.ledger import settle_ledger
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Store, SystemClock

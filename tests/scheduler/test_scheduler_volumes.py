@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from everspot_scheduler.aws.volumes import VolumeTags
+from everspot_clouds.aws.volumes import VolumeTags
 
 TAGS = {"Team": "ml", "everspot:cluster": "c"}
 

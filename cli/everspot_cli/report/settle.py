@@ -1,6 +1,6 @@
 """Bringing the ledger up to date for a report, by the scheduler's own reading of the cloud."""
 
-from everspot_core.manifest import Cloud
+from everspot_clouds.registry import provider
 from everspot_store import StoreError
 
 from everspot_cli.session import Session
@@ -13,17 +13,15 @@ def settle(session: Session) -> str | None:
     could not be done, for the report's notes; None if the ledger is complete.
     """
     manifest = session.manifest
-    if manifest.cloud is not Cloud.AWS:
-        return None
     try:
         from botocore.exceptions import BotoCoreError, ClientError
-        from everspot_scheduler.aws import AwsCloud
         from everspot_scheduler.ledger import settle_ledger
     except ImportError as error:
         return f"EC2 was not asked for the latest ends and prices: {error}"
     try:
-        # Without the queue: its messages are the scheduler's.
-        cloud = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), session.clock, reads=True)
+        cloud = provider(manifest.cloud).reading(manifest, session.clock)
+        if cloud is None:
+            return None
         try:
             settle_ledger(session.store, manifest, cloud)
         finally:

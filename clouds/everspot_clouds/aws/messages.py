@@ -16,8 +16,8 @@ from typing import Any
 
 from everspot_core.clock import Clock
 
-from everspot_scheduler.aws.errors import trouble
-from everspot_scheduler.cloud import Message, MessageKind, Trouble
+from everspot_clouds.aws.errors import trouble
+from everspot_clouds.base import Message, MessageKind, Trouble
 
 NOTICE = timedelta(seconds=120)  # between EC2's warning and the interruption, market time
 LONG_POLL = timedelta(seconds=20)

@@ -11,11 +11,11 @@ from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
 from everspot_core.records import PricePoint
 
-from everspot_scheduler.aws import errors, instances, prices
-from everspot_scheduler.aws.events import LONG_POLL, Listener
-from everspot_scheduler.aws.notify import Sender
-from everspot_scheduler.aws.volumes import VolumeTags
-from everspot_scheduler.cloud import CloudInstance, Message, Trouble
+from everspot_clouds.aws import errors, instances, prices
+from everspot_clouds.aws.messages import LONG_POLL, Listener
+from everspot_clouds.aws.notify import Sender
+from everspot_clouds.aws.volumes import VolumeTags
+from everspot_clouds.base import CloudInstance, Message, Trouble
 
 _TRIES = 3
 _CONNECT = timedelta(seconds=5)

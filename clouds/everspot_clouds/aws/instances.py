@@ -7,7 +7,7 @@ from typing import Any
 
 from everspot_core.records import Market, Role
 
-from everspot_scheduler.cloud import CloudInstance, Phase
+from everspot_clouds.base import CloudInstance, Phase
 
 CLUSTER_TAG = "everspot:cluster"
 ROLE_TAG = "everspot:role"

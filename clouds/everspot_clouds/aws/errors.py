@@ -10,7 +10,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from everspot_scheduler.cloud import Trouble
+from everspot_clouds.base import Trouble
 
 THROTTLING = frozenset(
     {

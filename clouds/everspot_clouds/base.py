@@ -1,8 +1,4 @@
-"""What the scheduler asks of a cloud, and the plain values in which every adapter answers.
-
-The protocol has just the questions that a tick needs; it decides nothing. An adapter lives in a package of its own
-(`aws`, `folder`), with the same file names where it has the same parts.
-"""
+"""What is asked of a cloud, and the plain values in which every cloud answers. It decides nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,8 +6,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
 from everspot_core.records import Market, PricePoint, Role
+from everspot_store import Store
 
 
 class Phase(StrEnum):
@@ -95,6 +94,19 @@ class Cloud(Protocol):
 
     def close(self) -> None:
         """Stop listening and let go of connections. Idempotent."""
+        ...
+
+
+class Provider(Protocol):
+    """All that there is of one cloud. Its module imports nothing that is not everywhere; its methods do."""
+
+    def scheduling(self, manifest: Manifest, store: Store) -> Cloud:
+        """The cloud for a cluster's scheduler: it listens to the manifest's queue if that names one."""
+        ...
+
+    def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
+        """The cloud for a reader of the ledger, who changes and takes nothing; None where the cloud knows no more of
+        its instances than they say themselves."""
         ...
 
 

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
 from everspot_core.records import InstanceRecord, InstanceState, PricePoint
 from everspot_store import Store
 
-from everspot_scheduler.cloud import CloudInstance, Message, Phase, Trouble
+from everspot_clouds.base import CloudInstance, Message, Phase, Trouble
 
 _log = logging.getLogger(__name__)
 
@@ -60,3 +62,17 @@ def _describe(record: InstanceRecord) -> CloudInstance:
         ended_at=record.updated_at if gone else None,
         interrupted=False if gone else None,
     )
+
+
+class FolderProvider:
+    """See `everspot_clouds.base.Provider`."""
+
+    def scheduling(self, manifest: Manifest, store: Store) -> FolderCloud:
+        """See `Provider`."""
+        return FolderCloud(store)
+
+    def reading(self, manifest: Manifest, clock: Clock) -> None:
+        """See `Provider`: what there is to know, the store knows."""
+
+
+PROVIDER = FolderProvider()

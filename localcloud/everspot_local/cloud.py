@@ -13,13 +13,15 @@ from everspot_core.catalogue import Catalogue, builtin
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from everspot_local import autoscaling, moto_parts, world
-from everspot_local.actions import Actions
-from everspot_local.controls import PREFIX, Controls
-from everspot_local.imds import MetadataServices
-from everspot_local.lifecycle import Lifecycle
-from everspot_local.machines import Machines
-from everspot_local.price_list import PriceList
+from everspot_local import world
+from everspot_local.aws import moto_parts
+from everspot_local.aws.autoscaling import groups as autoscaling
+from everspot_local.aws.imds.service import MetadataServices
+from everspot_local.aws.price_list import PriceList
+from everspot_local.controls.actions import Actions
+from everspot_local.controls.web import PREFIX, Controls
+from everspot_local.machines.lifecycle import Lifecycle
+from everspot_local.machines.processes import Machines
 from everspot_local.world import ACCOUNT, Options, World
 
 HOST = "127.0.0.1"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from everspot_local.cloud import LocalCloud
+from everspot_local.controls.script import Script
 from everspot_local.order import Command
-from everspot_local.script import Script
 from everspot_local.state import FILE, State
 
 log = logging.getLogger(__name__)

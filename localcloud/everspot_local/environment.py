@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from everspot_local.clock import CLOCK_VARIABLE
+from everspot_local.market.clock import CLOCK_VARIABLE
 from everspot_local.state import State
 
 PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everything

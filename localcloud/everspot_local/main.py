@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
+from everspot_local.market.quotas import Quotas
 from everspot_local.order import Command
-from everspot_local.quotas import Quotas
-from everspot_local.script import BadScript, Script
 from everspot_local.state import NotRunning, Refused, State, alive
 from everspot_local.world import Options
 

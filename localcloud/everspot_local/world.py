@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from everspot_core.catalogue import Catalogue
 
-from everspot_local.clock import MarketClock
-from everspot_local.journal import Journal, MarketLog
-from everspot_local.pools import MarketPool, Pools
-from everspot_local.quotas import Quotas
-from everspot_local.throttle import Buckets
-from everspot_local.timeline import Timeline
+from everspot_local.aws.ec2.throttle import Buckets
+from everspot_local.market.books import Journal, MarketLog
+from everspot_local.market.clock import MarketClock
+from everspot_local.market.pools import MarketPool, Pools
+from everspot_local.market.quotas import Quotas
+from everspot_local.market.timeline import Timeline
 
 if TYPE_CHECKING:
-    from everspot_local.imds import MetadataServices
-    from everspot_local.lifecycle import Lifecycle
-    from everspot_local.machines import Machines
+    from everspot_local.aws.imds.service import MetadataServices
+    from everspot_local.machines.lifecycle import Lifecycle
+    from everspot_local.machines.processes import Machines
 
 ACCOUNT = "123456789012"
 

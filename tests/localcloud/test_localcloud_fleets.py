@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from everspot_local.clock import stamp
+from everspot_local.market.clock import stamp
 
 
 def code(caught: pytest.ExceptionInfo[ClientError]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from everspot_local.clock import stamp
+from everspot_local.market.clock import stamp
 
 
 def test_states_follow_one_another_and_the_log_agrees_to_the_second(kit: Any, helpers: Any) -> None:

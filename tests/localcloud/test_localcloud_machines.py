@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_local import keeper
 from everspot_local.cloud import LocalCloud
+from everspot_local.machines import keeper
 from everspot_local.state import alive
 from everspot_local.world import Options
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from everspot_local.policy_language import Call, UnknownCondition, Verdict, decide, like
+from everspot_local.aws.iam.policy_language import Call, UnknownCondition, Verdict, decide, like
 
 BUCKET = "arn:aws:s3:::control"
 

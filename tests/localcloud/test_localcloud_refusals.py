@@ -11,8 +11,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from everspot_local.aws.ec2.images import BAKED_IMAGE
 from everspot_local.cloud import LocalCloud
-from everspot_local.ec2.images import BAKED_IMAGE
 from everspot_local.world import ACCOUNT, Options
 from moto.ec2.models import ec2_backends
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from everspot_local.clock import MarketClock
-from everspot_local.script import BadScript, Script
+from everspot_local.controls.script import BadScript, Script
+from everspot_local.market.clock import MarketClock
 
 
 def write(path: Path, text: str) -> Path:
@@ -94,7 +94,7 @@ def test_a_bad_script_is_refused_before_it_plays(tmp_path: Path, text: str, word
 
 def test_market_time_is_the_real_time_stretched_from_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [datetime.now(UTC).timestamp()]
-    monkeypatch.setattr("everspot_local.clock.time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr("everspot_local.market.clock.time", SimpleNamespace(time=lambda: now[0]))
     clock = MarketClock(scale=3600)
     assert clock.variable == f"3600@{int(clock.epoch.timestamp())}"
     assert clock.now().microsecond == 0

@@ -11,8 +11,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from everspot_local.aws.s3.rules import TAKEN
 from everspot_local.cloud import LocalCloud
-from everspot_local.s3_rules import TAKEN
 
 ACCOUNT = "123456789012"
 BUCKET = "arn:aws:s3:::everspot-a"

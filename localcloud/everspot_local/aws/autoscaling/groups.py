@@ -1,0 +1,123 @@
+"""Stands in for EC2 Auto Scaling: moto's groups, launching by the right template version and healing in their time.
+
+It does not scale by itself, nor launch Spot or mixed instances. `refresh` replaces a group's instances one by one.
+"""
+
+import logging
+from typing import Any
+
+from moto.autoscaling.exceptions import ValidationError
+from moto.autoscaling.models import ASG_NAME_TAG, FakeAutoScalingGroup, InstanceState, autoscaling_backends
+from moto.autoscaling.responses import AutoScalingResponse
+from moto.core.exceptions import ServiceException
+from moto.core.responses import TYPE_RESPONSE
+
+from everspot_local import world
+from everspot_local.aws import refusals
+from everspot_local.aws.autoscaling.refresh import Refresh
+from everspot_local.aws.iam import rules as iam_rules
+from everspot_local.world import ACCOUNT, World
+
+log = logging.getLogger(__name__)
+
+
+class LocalGroup(FakeAutoScalingGroup):
+    """A group of on-demand instances from a launch template, spread over its subnets in turn."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.refreshes: list[Refresh] = []
+        self._made_from: dict[str, tuple[str, int]] = {}
+        super().__init__(*args, **kwargs)
+
+    def _set_launch_configuration(
+        self, launch_config_name: str, launch_template: dict[str, Any], mixed_instances_policy: dict[str, Any] | None
+    ) -> None:
+        if mixed_instances_policy or launch_config_name:
+            raise ValidationError("The local cloud supports groups with a launch template only.")
+        super()._set_launch_configuration(launch_config_name, launch_template, mixed_instances_policy)
+        self._check_profile()
+
+    def _check_profile(self) -> None:
+        """CreateAutoScalingGroup and its update look at the template first; the upstream provider tries again."""
+        if self.ec2_launch_template is None:
+            return
+        data = self.ec2_launch_template.get_version(self.launch_template_version).data
+        profile = data.get("IamInstanceProfile") or {}
+        try:
+            iam_rules.check_profile(profile.get("Name"), profile.get("Arn"))
+        except ServiceException as error:
+            said = f"You must use a valid fully-formed launch template. {error.message}"
+            raise ValidationError(said) from error
+
+    def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
+        """Launch; when there is no capacity, try again later, as the real service does."""
+        for _ in range(count_needed):
+            try:
+                self.launch_one(propagated_tags)
+            except Exception as error:  # whatever it is: a group that nobody asks again stays empty for good
+                if not isinstance(error, ServiceException):
+                    log.exception("group %s could not launch and asks again", self.name)
+                here = world.current()
+                here.timeline.after(here.delays.retry, self.heal)
+                return
+
+    def heal(self) -> None:
+        """Bring the group back to its desired capacity, if it still exists and no refresh is about to."""
+        if self.autoscaling_backend.autoscaling_groups.get(self.name) is self:
+            self.instance_states = [s for s in self.instance_states if s.instance.alive]
+            extra = any(refresh.active for refresh in self.refreshes)
+            if not extra or len(self.instance_states) < (self.desired_capacity or 0):
+                self.set_desired_capacity(self.desired_capacity)
+
+    def matches(self, instance: Any) -> bool:
+        """Whether an instance was launched from what the group launches from now."""
+        template = self.ec2_launch_template
+        if template is None:
+            return False
+        version = template.get_version(self.launch_template_version)
+        return self._made_from.get(instance.id) == (template.id, version.number)
+
+    def let_go(self, instance: Any) -> None:
+        """End a member without having it replaced."""
+        self.instance_states = [s for s in self.instance_states if s.instance is not instance]
+        instance.terminate()
+
+    def launch_one(self, propagated_tags: dict[str, str]) -> Any:
+        """One more member, from the template that the group uses now."""
+        subnets = self.vpc_zone_identifier.split(",") if self.vpc_zone_identifier else []
+        turn = len(self.instance_states)
+        template = self.ec2_launch_template
+        if template is None:
+            raise ValidationError("The local cloud supports groups with a launch template only.")
+        version = template.get_version(self.launch_template_version)
+        reservation = self.ec2_backend.run_instances(
+            version.image_id,
+            1,
+            None,
+            [],
+            instance_type=version.instance_type,
+            is_instance_type_default=False,
+            subnet_id=subnets[turn % len(subnets)] if subnets else None,
+            placement=None if subnets else self.availability_zones[turn % len(self.availability_zones)],
+            launch_template={"LaunchTemplateId": template.id, "Version": str(version.number)},
+            tags={"instance": {**propagated_tags, ASG_NAME_TAG: self.name}},
+        )
+        instance = reservation.instances[0]
+        instance.autoscaling_group = self
+        protected = self.new_instances_protected_from_scale_in
+        self.instance_states.append(InstanceState(instance, protected_from_scale_in=protected))
+        self._made_from[instance.id] = (template.id, version.number)
+        return instance
+
+
+def member_ended(here: World, instance_id: str) -> None:
+    """An instance came to an end: the group that it belonged to replaces it after a while."""
+    for group in list(autoscaling_backends[ACCOUNT][here.region].autoscaling_groups.values()):
+        if any(state.instance.id == instance_id for state in group.instance_states):
+            here.timeline.after(here.delays.heal, group.heal)
+
+
+def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
+    """One call at a time: the market's thread changes the same groups."""
+    with world.current().lock:
+        return refusals.call_action(self)

@@ -1,0 +1,83 @@
+"""The door of EC2: what is looked at before an action's own code runs, in the order in which EC2 looks.
+
+First whether there are too many requests, then tags, then what each action's parameters may be. `--lenient` leaves the
+door open.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from moto.ec2.exceptions import EC2ClientError
+
+from everspot_local import world
+from everspot_local.aws.ec2 import launch_rules, network_rules, quota_rules, tag_rules, template_rules, throttle
+from everspot_local.aws.strict import strict
+
+Check = Callable[[Any, str, dict[str, Any]], None]
+
+
+class Throttled(EC2ClientError):
+    """More requests than the action's bucket has tokens. Its status is 503, which moto's errors cannot say."""
+
+    def __init__(self) -> None:
+        super().__init__(throttle.CODE, "Request limit exceeded.")
+
+
+def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
+    """Let a request in.
+
+    Raises:
+        EC2ClientError: by EC2's own code, if it would not.
+    """
+    if not strict():
+        return
+    if not world.current().buckets.admit(action, params):
+        raise Throttled
+    tag_rules.check_tags(params)
+    if (check := _CHECKS.get(action)) is not None:
+        check(backend, action, params)
+
+
+def _template(_backend: Any, action: str, params: dict[str, Any]) -> None:
+    template_rules.check_template(action, params.get("LaunchTemplateData") or {})
+
+
+def _run(_backend: Any, action: str, params: dict[str, Any]) -> None:
+    template_rules.check_enumerations(action, None, params)
+    template_rules.check_metadata(params.get("MetadataOptions") or {})
+    launch_rules.check_user_data(params.get("UserData"))
+
+
+def _group(_backend: Any, _action: str, params: dict[str, Any]) -> None:
+    network_rules.check_group(params)
+
+
+def _rules(_backend: Any, _action: str, params: dict[str, Any]) -> None:
+    network_rules.check_rules(params)
+
+
+def _delete_group(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    network_rules.check_group_deletion(backend, str(params.get("GroupId") or ""))
+
+
+def _endpoint(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    network_rules.check_endpoint(backend, params)
+
+
+def _vpc(backend: Any, _action: str, _params: dict[str, Any]) -> None:
+    quota_rules.check_vpcs(len(backend.vpcs))
+
+
+_CHECKS: dict[str, Check] = {
+    "CreateLaunchTemplate": _template,
+    "CreateLaunchTemplateVersion": _template,
+    "RunInstances": _run,
+    "CreateSecurityGroup": _group,
+    "AuthorizeSecurityGroupIngress": _rules,
+    "AuthorizeSecurityGroupEgress": _rules,
+    "UpdateSecurityGroupRuleDescriptionsIngress": _rules,
+    "UpdateSecurityGroupRuleDescriptionsEgress": _rules,
+    "DeleteSecurityGroup": _delete_group,
+    "CreateVpcEndpoint": _endpoint,
+    "CreateVpc": _vpc,
+}

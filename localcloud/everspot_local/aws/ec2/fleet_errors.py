@@ -1,0 +1,38 @@
+"""What EC2 Fleet says when it cannot launch: codes of an answer's errors, and names of events in a fleet's history."""
+
+from everspot_core.allocation import Candidate, Cause, Refusal
+
+from everspot_local.machines.lifecycle import drought_text
+from everspot_local.market.pools import MarketPool
+
+QUOTA_CODES = {"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"}
+PASSING_CODES = {"InsufficientInstanceCapacity", *QUOTA_CODES}
+
+
+def of_refusal(refusal: Refusal, candidate: Candidate, pool: MarketPool | None) -> tuple[str, str]:
+    """Code and message of a way to launch that gave nothing."""
+    if refusal.cause is Cause.NO_CAPACITY and pool is not None:
+        return "InsufficientInstanceCapacity", drought_text(pool)
+    if refusal.cause is Cause.PRICE_TOO_HIGH and pool is not None:
+        return "SpotMaxPriceTooLow", (
+            f"Your Spot request price of {candidate.max_price} is lower than the minimum required Spot request "
+            f"fulfillment price of {(pool.spot_usd or 0) / candidate.weight:g}."
+        )
+    # RunInstances calls the same `Unsupported`; CreateFleet's answers have this code for it.
+    return "InvalidFleetConfiguration", (
+        f"Your requested instance type ({candidate.instance_type}) is not supported in your requested "
+        f"Availability Zone ({candidate.zone})."
+    )
+
+
+def of_shortfall(codes: set[str]) -> tuple[str, str, str]:
+    """Detail type, kind and sub-type of the event of a shortfall (User Guide, "EC2 Fleet event types")."""
+    if codes and codes <= {"SpotMaxPriceTooLow"}:
+        return "EC2 Fleet Information", "service-error", "fleetProgressHalted"
+    if codes and codes <= QUOTA_CODES:
+        sub_type = "spotInstanceCountLimitExceeded"
+    elif codes & PASSING_CODES or not codes:
+        sub_type = "allLaunchSpecsTemporarilyBlacklisted"
+    else:
+        sub_type = "spotFleetRequestConfigurationInvalid"
+    return "EC2 Fleet Error", "service-error", sub_type

@@ -1,0 +1,34 @@
+"""Stands in for EC2's eventual consistency: an instance is told of some seconds after its launch, not at once.
+
+EC2 Developer Guide, "Eventual consistency in the Amazon EC2 API": an id that RunInstances or CreateFleet has just
+answered may not be found yet. Only descriptions of instances lag here; that one ends is told at once.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from moto.ec2.exceptions import InvalidInstanceIdError
+
+from everspot_local import world
+from everspot_local.aws.strict import strict
+
+
+def visible(instance: Any) -> bool:
+    """Whether descriptions tell of an instance by now."""
+    here = world.current()
+    return not strict() or here.clock.now() >= instance.launch_time + here.delays.visible
+
+
+def check_ids(backend: Any, ids: Iterable[str]) -> None:
+    """Refuse ids of instances that are too young to be found, as EC2 does."""
+    asked = set(ids)
+    young = [i.id for i in backend.all_instances() if i.id in asked and not visible(i)]
+    if young:
+        raise InvalidInstanceIdError(young)
+
+
+def only_visible(reservations: list[Any]) -> list[Any]:
+    """Reservations with the instances that can be seen. They are copies, as moto hands them out."""
+    for reservation in reservations:
+        reservation.instances = [i for i in reservation.instances if visible(i)]
+    return [r for r in reservations if r.instances]

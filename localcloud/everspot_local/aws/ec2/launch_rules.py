@@ -1,0 +1,102 @@
+"""Holds a launch to EC2's rules: the image exists and fits the type, the root fits the image, the groups the subnet.
+
+They hold for RunInstances, for a fleet's and for a group's launches. A type that moto's table of instance types lacks
+(one declared in a market script) is held to its architecture alone.
+"""
+
+from typing import Any
+
+from everspot_core.catalogue import InstanceType
+from moto.ec2.exceptions import EC2ClientError, InvalidAMIIdError
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from everspot_local.aws.ec2 import volume_rules
+from everspot_local.aws.ec2.images import LocalAmi
+
+USER_DATA_BYTES = 16384
+
+
+def image_of(backend: Any, image_id: str | None) -> LocalAmi:
+    """The image, or EC2's error."""
+    image: LocalAmi | None = backend.amis.get(image_id)
+    if image is None:
+        raise InvalidAMIIdError(image_id or "")
+    return image
+
+
+def check_image(image: LocalAmi, kind: InstanceType) -> None:
+    """Architecture, boot mode and ENA of an image against a type."""
+    known = INSTANCE_TYPES.get(kind.name)
+    architectures = known["ProcessorInfo"]["SupportedArchitectures"] if known else [kind.arch]
+    if image.architecture not in architectures:
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            f"The architecture '{','.join(architectures)}' of the specified instance type does not match the "
+            f"architecture '{image.architecture}' of the specified AMI. Specify an instance type and an AMI that have "
+            "matching architectures, and try again.",
+        )
+    if known is None:
+        return
+    if image.boot_mode == "uefi" and "uefi" not in known.get("SupportedBootModes", []):
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            f"The {kind.name} instance type does not support an AMI with a boot mode of UEFI. Only instance types "
+            "built on the Nitro System support UEFI. Specify an instance type that supports UEFI, and try again.",
+        )
+    if image.boot_mode == "legacy-bios" and "legacy-bios" not in known.get("SupportedBootModes", []):
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            f"The {kind.name} instance type does not support an AMI with a boot mode of Legacy BIOS.",
+        )
+    if known.get("NetworkInfo", {}).get("EnaSupport") == "required" and not image.ena_support:
+        raise EC2ClientError(
+            "InvalidParameterCombination",
+            "Enhanced networking with the Elastic Network Adapter (ENA) is required for the "
+            f"'{kind.name}' instance type. Ensure that you are using an AMI that is enabled for ENA.",
+        )
+
+
+def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) -> None:
+    """Every volume of a launch: its size against its snapshot, which for the root is the image's."""
+    for device in devices:
+        if device.get("NoDevice") == "":
+            continue
+        ebs = device["Ebs"]
+        snapshot = image.ebs_snapshot if device["DeviceName"] == image.root_device_name else None
+        if ebs.get("SnapshotId"):
+            snapshot = backend.get_snapshot(ebs["SnapshotId"])
+        if snapshot is None and not ebs.get("VolumeSize"):
+            raise EC2ClientError(
+                "InvalidBlockDeviceMapping",
+                f"Either snapshot ID or volume size must be provided for: {device['DeviceName']}",
+            )
+        gib = int(ebs.get("VolumeSize") or snapshot.volume.size)
+        if snapshot is not None:
+            volume_rules.check_size(gib, snapshot.id, int(snapshot.volume.size))
+        volume_rules.check_volume({**ebs, "VolumeSize": gib})
+
+
+def check_user_data(encoded: Any) -> None:
+    """Its size once decoded. RunInstances says it so; launch templates have a code of their own for it."""
+    if encoded is not None and decoded_size(str(encoded)) > USER_DATA_BYTES:
+        raise EC2ClientError("InvalidParameterValue", f"User data is limited to {USER_DATA_BYTES} bytes")
+
+
+def decoded_size(encoded: str) -> int:
+    """Bytes behind a base64 text."""
+    text = encoded.strip()
+    return len(text) * 3 // 4 - text[-2:].count("=")
+
+
+def check_networks(backend: Any, subnet_id: str | None, groups: list[str]) -> None:
+    """Security groups belong to the subnet's VPC."""
+    if not subnet_id:
+        return
+    vpc = backend.get_subnet(subnet_id).vpc_id
+    for group_id in groups:
+        group = backend.get_security_group_from_id(group_id)
+        if group is not None and group.vpc_id != vpc:
+            raise EC2ClientError(
+                "InvalidParameter",
+                f"Security group {group_id} and subnet {subnet_id} belong to different networks.",
+            )

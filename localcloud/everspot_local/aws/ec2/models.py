@@ -1,0 +1,226 @@
+"""Stands in for EC2's backend: moto's, with launches that go through the market and fleets that heal.
+
+It does not sell in other regions than its own, nor types that the catalogue (or the market script) has no price for.
+"""
+
+from typing import Any
+
+from everspot_core.records import Market
+from moto.ec2.models import EC2Backend
+from moto.ec2.models.instances import Reservation
+from moto.ec2.models.launch_templates import LaunchTemplate
+from moto.ec2.utils import convert_tag_spec
+
+from everspot_local import world
+from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules
+from everspot_local.aws.ec2.exceptions import (
+    FleetNotFound,
+    InsufficientInstanceCapacity,
+    InvalidParameter,
+    Unsupported,
+    UnsupportedHere,
+)
+from everspot_local.aws.ec2.fleets import LocalFleet
+from everspot_local.aws.iam import rules as iam_rules
+from everspot_local.aws.strict import strict
+from everspot_local.market.pools import MarketPool
+
+
+class LocalEC2Backend(EC2Backend):
+    """The account's EC2 in the only region."""
+
+    def __init__(self, region_name: str, account_id: str) -> None:
+        super().__init__(region_name, account_id)
+        own = images.baked(self)
+        self.amis[own.id] = own
+
+    def run_instances(
+        self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
+    ) -> Reservation:
+        """moto's, preceded by the market (is there capacity?) and followed by it (they cost from now on)."""
+        template = self._template_data(kwargs.get("launch_template") or {})
+        if kwargs.get("is_instance_type_default") and template.get("InstanceType"):
+            kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
+        spot = kwargs.get("lifecycle") == "spot" or kwargs.get("instance_market_options") == "spot"
+        market = Market.SPOT if spot else Market.ON_DEMAND
+        image = self.amis.get(image_id or template.get("ImageId"))
+        _merge_template(kwargs, template, image)
+        self._tag_volumes(kwargs, template, market)
+        pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
+        if strict():
+            image_id = image_id or template.get("ImageId") or ""
+            self._check_launch(image_id, count, market, kwargs)
+        if pool.price_of(market) is None:
+            raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")
+        if pool.available(market) < count:
+            raise InsufficientInstanceCapacity(pool.instance_type, pool.zone)
+        profile = _profile(kwargs, template)
+        named = profile or kwargs
+        iam_rules.check_profile(named.get("iam_instance_profile_name"), named.get("iam_instance_profile_arn"))
+        reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
+        for instance in reservation.instances:
+            if profile:
+                self.associate_iam_instance_profile(instance_id=instance.id, **profile)
+            _provision(instance, kwargs["block_device_mappings"])
+            world.current().lifecycle.launched(instance, pool)
+        return reservation
+
+    def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
+        image = launch_rules.image_of(self, image_id)
+        launch_rules.check_image(image, world.current().pools.catalogue.types[kwargs["instance_type"]])
+        launch_rules.check_devices(self, image, kwargs["block_device_mappings"])
+        groups = [g for g in kwargs.get("security_group_ids") or [] if isinstance(g, str)]
+        launch_rules.check_networks(self, kwargs.get("subnet_id"), groups)
+        quota_rules.check_vcpus(kwargs["instance_type"], market, count)
+
+    def describe_instances(self, filters: Any = None) -> list[Reservation]:
+        """moto's, without those that are too young to be told of."""
+        return late.only_visible(super().describe_instances(filters))
+
+    def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
+        """moto's, without those that are too young to be told of."""
+        found = super().describe_instance_status(instance_ids, include_all_instances, filters)
+        return [instance for instance in found if late.visible(instance)]
+
+    def pool_for(self, instance_type: str, zone: str) -> MarketPool:
+        """The market's pool, or EC2's error for a type or a combination that does not exist."""
+        here = world.current()
+        if self.region_name != here.region:
+            raise UnsupportedHere(f"instances in {self.region_name}; its only region is {here.region}")
+        if instance_type not in here.pools.catalogue.types:
+            raise InvalidParameter(f"Invalid value '{instance_type}' for InstanceType.")
+        pool = here.pools.get(instance_type, zone)
+        if pool is None:
+            raise Unsupported(
+                f"Your requested instance type ({instance_type}) is not supported in your requested Availability Zone "
+                f"({zone})."
+            )
+        return pool
+
+    def describe_instance_types(self, instance_types: list[str] | None = None, filters: Any = None) -> list[Any]:
+        """moto's; the wire answer for thousands of types takes it seconds, so name the ones you want."""
+        return super().describe_instance_types(instance_types, filters)  # type: ignore[no-any-return]
+
+    def describe_instance_type_offerings(
+        self, location_type: str | None = None, filters: dict[str, Any] | None = None
+    ) -> list[dict[str, str]]:
+        """By zone name what this market sells, which is what it launches; by region and zone id moto's."""
+        if location_type != "availability-zone":
+            return super().describe_instance_type_offerings(location_type, filters)  # type: ignore[no-any-return]
+        pools, wanted = world.current().pools, filters or {}
+        kinds, zones = wanted.get("instance-type", pools.catalogue.types), wanted.get("location", pools.zones)
+        return [
+            {"InstanceType": kind, "LocationType": location_type, "Location": zone}
+            for kind in kinds
+            for zone in zones
+            if pools.offers(kind, zone)
+        ]
+
+    def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
+        """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns."""
+        fleet = LocalFleet(self, request)
+        self.fleets[fleet.id] = fleet
+        fleet.begin()
+        return fleet
+
+    def local_fleet(self, fleet_id: str) -> LocalFleet:
+        """A fleet by its id."""
+        fleet = self.fleets.get(fleet_id)
+        if fleet is None:
+            raise FleetNotFound(fleet_id)
+        return fleet  # type: ignore[return-value]
+
+    def reset(self) -> None:
+        """Forget everything; the processes of instances are not this one's business."""
+        super().reset()
+
+    def create_launch_template(
+        self, name: str, description: str, template_data: dict[str, Any], tag_spec: dict[str, Any]
+    ) -> LaunchTemplate:
+        """moto's, which takes the template's own tags for tags of what is launched from it."""
+        launched = [s for s in template_data.get("TagSpecifications") or [] if s["ResourceType"] != "launch-template"]
+        if "TagSpecifications" in template_data:
+            template_data["TagSpecifications"] = launched
+        return super().create_launch_template(name, description, template_data, tag_spec)
+
+    def _template_data(self, launch_template: dict[str, Any]) -> dict[str, Any]:
+        if not launch_template:
+            return {}
+        return self._get_template_from_args(launch_template).data  # type: ignore[no-any-return]
+
+    def _tag_volumes(self, kwargs: dict[str, Any], template: dict[str, Any], market: Market) -> None:
+        """The template's tags of volumes, which moto overlooks. Of a fleet of type request or maintain EC2 does not tag
+        the volumes of Spot instances (EC2 User Guide, "Tag a new or existing EC2 Fleet request …")."""
+        fleet = self.fleets.get(kwargs.get("fleet_id") or "")
+        if market is Market.SPOT and fleet is not None and fleet.type != "instant":
+            return
+        tags = kwargs.get("tags") or {}
+        stated = convert_tag_spec(template.get("TagSpecifications") or []).get("volume", {})
+        kwargs["tags"] = {**tags, "volume": {**stated, **tags.get("volume", {})}}
+
+    def _zone_of(self, kwargs: dict[str, Any]) -> str:
+        subnet = kwargs.get("subnet_id") or next((n["SubnetId"] for n in kwargs.get("nics", []) if "SubnetId" in n), "")
+        if subnet:
+            return str(self.get_subnet(subnet).availability_zone)
+        zone = kwargs.get("placement") or f"{self.region_name}a"
+        if zone not in world.current().pools.zones:
+            raise InvalidParameter(f"Invalid availability zone: [{zone}]")
+        return str(zone)
+
+
+def _merge_template(kwargs: dict[str, Any], template: dict[str, Any], image: images.LocalAmi | None) -> None:
+    """What a launch template says and moto overlooks. A request's own words win."""
+    interfaces = template.get("NetworkInterfaces") or []
+    if interfaces and not kwargs.get("nics"):
+        first = interfaces[0]
+        kwargs.setdefault("security_group_ids", [])
+        kwargs["security_group_ids"] = kwargs["security_group_ids"] or list(first.get("Groups") or [])
+        kwargs["subnet_id"] = kwargs.get("subnet_id") or first.get("SubnetId")
+        if kwargs.get("associate_public_ip") is None:
+            kwargs["associate_public_ip"] = first.get("AssociatePublicIpAddress")
+    if not kwargs.get("metadata_options"):
+        kwargs["metadata_options"] = template.get("MetadataOptions") or {}
+    if not kwargs.get("instance_initiated_shutdown_behavior"):
+        kwargs["instance_initiated_shutdown_behavior"] = template.get("InstanceInitiatedShutdownBehavior")
+    if template.get("EbsOptimized") and not kwargs.get("ebs_optimized"):
+        kwargs["ebs_optimized"] = True
+    if (template.get("Monitoring") or {}).get("Enabled"):
+        kwargs["monitoring_state"] = "enabled"
+    kwargs["block_device_mappings"] = _devices(
+        kwargs.get("block_device_mappings") or template.get("BlockDeviceMappings") or [], image
+    )
+
+
+def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list[dict[str, Any]]:
+    """What is asked for upon what the image brings. moto would attach a root volume of its own beside the template's,
+    and never delete either."""
+    root, gib = (image.root_device_name, image.root_gib) if image else ("/dev/sda1", images.USUAL_GIB)
+    found = {}
+    for mapping in [{"DeviceName": root}, *asked]:
+        if mapping.get("VirtualName"):  # instance store, which is no volume
+            continue
+        name = mapping.get("DeviceName") or root
+        default = {"VolumeSize": gib} if name == root else {}
+        given = {k: v for k, v in (mapping.get("Ebs") or {}).items() if v is not None}
+        found[name] = {**mapping, "DeviceName": name, "Ebs": {"DeleteOnTermination": True, **default, **given}}
+    return list(found.values())
+
+
+def _provision(instance: Any, devices: list[dict[str, Any]]) -> None:
+    """IOPS and throughput of its volumes, which moto's launches leave out."""
+    for device in devices:
+        attached = instance.block_device_mapping.get(device["DeviceName"])
+        if attached is not None:
+            volume = instance.ec2_backend.volumes[attached.volume_id]
+            volume.iops = device["Ebs"].get("Iops") or volume.iops
+            volume.throughput = device["Ebs"].get("Throughput") or volume.throughput
+
+
+def _profile(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:
+    """The template's instance profile, unless the request names one, which moto's response class associates."""
+    if kwargs.get("iam_instance_profile_name") or kwargs.get("iam_instance_profile_arn"):
+        return {}
+    profile = template.get("IamInstanceProfile") or {}
+    if profile.get("Arn"):
+        return {"iam_instance_profile_arn": profile["Arn"]}
+    return {"iam_instance_profile_name": profile["Name"]} if profile.get("Name") else {}

@@ -1,0 +1,71 @@
+"""Stands in for DescribeSpotPriceHistory: the prices that the market's pools have had.
+
+It does not know other products than Linux, nor availability zone ids as a filter.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from everspot_local.aws.ec2.exceptions import InvalidParameter, UnsupportedHere
+from everspot_local.market.clock import stamp
+from everspot_local.world import World
+
+PRODUCT = "Linux/UNIX"
+PAGE = 1000
+
+
+def price_history(here: World, params: dict[str, Any]) -> dict[str, Any]:
+    """Changes between StartTime and EndTime, newest first, and of each pool the price that held at StartTime."""
+    filters = {f["Name"]: f.get("Values", []) for f in params.get("Filters") or []}
+    if unknown := set(filters) - {"availability-zone", "instance-type", "product-description"}:
+        raise UnsupportedHere(f"the filters {', '.join(sorted(unknown))} of DescribeSpotPriceHistory")
+    products = [*(params.get("ProductDescriptions") or []), *filters.get("product-description", [])]
+    if products and not any(p.startswith(PRODUCT) for p in products):
+        return {"SpotPriceHistory": [], "NextToken": ""}
+    zones = [*filters.get("availability-zone", [])]
+    if params.get("AvailabilityZone"):
+        zones.append(params["AvailabilityZone"])
+    types = [*(params.get("InstanceTypes") or []), *filters.get("instance-type", [])]
+    start, end = _moment(params.get("StartTime")), _moment(params.get("EndTime"))
+    points = _points(here, types, zones, start, end)
+    offset, size = _page(params)
+    more = offset + size < len(points)
+    return {"SpotPriceHistory": points[offset : offset + size], "NextToken": str(offset + size) if more else ""}
+
+
+def _points(
+    here: World, types: list[str], zones: list[str], start: datetime | None, end: datetime | None
+) -> list[dict[str, Any]]:
+    for kind in types:
+        for zone in zones or here.pools.zones:
+            here.pools.get(kind, zone)  # a price is known of every pool that is asked for
+    last = min(end, here.clock.now()) if end else here.clock.now()
+    found = []
+    for pool in here.pools:
+        if (types and pool.instance_type not in types) or (zones and pool.zone not in zones):
+            continue
+        seen = [(at, usd) for at, usd in pool.prices if at <= last]
+        held = [p for p in seen if start is not None and p[0] <= start][-1:]
+        found += [(at, pool, usd) for at, usd in [*held, *(p for p in seen if start is None or p[0] > start)]]
+    found.sort(key=lambda p: (-p[0].timestamp(), p[1].name))
+    return [
+        {
+            "AvailabilityZone": pool.zone,
+            "InstanceType": pool.instance_type,
+            "ProductDescription": PRODUCT,
+            "SpotPrice": f"{usd:.6f}",
+            "Timestamp": stamp(at),
+        }
+        for at, pool, usd in found
+    ]
+
+
+def _page(params: dict[str, Any]) -> tuple[int, int]:
+    token = params.get("NextToken") or "0"
+    if not token.isdigit():
+        raise InvalidParameter(f"Invalid value '{token}' for NextToken")
+    return int(token), min(int(params.get("MaxResults") or PAGE), PAGE)
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    return value if value is None or value.tzinfo else value.replace(tzinfo=UTC)

@@ -1,0 +1,39 @@
+"""Holds launches and networks to the account's quotas. Spot instances count while they are pending or running."""
+
+from everspot_core.records import Market
+from moto.ec2.exceptions import EC2ClientError
+
+from everspot_local import world
+from everspot_local.market.quotas import VPCS
+
+
+def check_vcpus(instance_type: str, market: Market, count: int) -> None:
+    """Whether so many more instances of a type stay within their family's quota."""
+    here = world.current()
+    quota = here.quotas.of(instance_type, market)
+    if quota is None:
+        return
+    types = here.pools.catalogue.types
+    used = sum(
+        types[instance.instance_type].vcpus
+        for instance in here.lifecycle.living()
+        if here.quotas.of(instance.instance_type, instance.market) is quota
+    )
+    limit = here.quotas.value(quota)
+    if used + types[instance_type].vcpus * count <= limit:
+        return
+    if market is Market.SPOT:
+        raise EC2ClientError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+    raise EC2ClientError(
+        "VcpuLimitExceeded",
+        f"You have requested more vCPU capacity than your current vCPU limit of {limit:g} allows for the instance "
+        "bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request "
+        "to request an adjustment to this limit.",
+    )
+
+
+def check_vpcs(existing: int) -> None:
+    """Whether one more VPC stays within the region's quota."""
+    here = world.current()
+    if existing >= here.quotas.value(VPCS):
+        raise EC2ClientError("VpcLimitExceeded", "The maximum number of VPCs has been reached.")

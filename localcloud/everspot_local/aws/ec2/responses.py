@@ -1,0 +1,240 @@
+"""Stands in for EC2's answers: moto's, one at a time under the market's lock, with fleets and Spot prices of our own.
+
+It does not answer GetSpotPlacementScores, attribute-based selection, or Spot requests outside fleets.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from everspot_core.allocation import OnDemandStrategy, SpotStrategy
+from everspot_core.records import Market
+from moto.core.responses import TYPE_RESPONSE, ActionResult
+from moto.core.utils import camelcase_to_underscores
+from moto.ec2.responses import EC2Response
+
+from everspot_local import world
+from everspot_local.aws.ec2 import door, images, late, pages, throttle
+from everspot_local.aws.ec2.exceptions import MissingParameter, UnsupportedHere
+from everspot_local.aws.ec2.fleets import LocalFleet
+from everspot_local.aws.ec2.prices import price_history
+from everspot_local.market.clock import stamp
+
+
+class LocalEC2Response(EC2Response):
+    """EC2's actions."""
+
+    def call_action(self) -> TYPE_RESPONSE:
+        """One EC2 call at a time: the market's thread changes the same instances. First through the door."""
+        action = str(self._get_action())
+        name = camelcase_to_underscores(action)
+        method = getattr(self, name, None)
+        if method is not None:  # the handler lives for one request: what is set on it shadows its class
+            setattr(self, name, lambda: self._answer(action, name, method))
+        with world.current().lock:
+            status, headers, body = super().call_action()
+        return (throttle.STATUS if self._throttled else status), headers, body
+
+    _throttled = False
+
+    def _answer(self, action: str, name: str, method: Callable[[], Any]) -> Any:
+        try:
+            door.enter(self.ec2_backend, action, self.params)
+        except door.Throttled:
+            self._throttled = True
+            raise
+        return pages.page(name, self.params, method)
+
+    def describe_instances(self) -> ActionResult:
+        """DescribeInstances; of young instances nothing is known yet."""
+        late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
+        return super().describe_instances()  # type: ignore[no-any-return]
+
+    def describe_instance_status(self) -> ActionResult:
+        """DescribeInstanceStatus; of young instances nothing is known yet."""
+        late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
+        return super().describe_instance_status()  # type: ignore[no-any-return]
+
+    def register_image(self) -> ActionResult:
+        """RegisterImage, with what EC2 checks of an image at a launch."""
+        self.error_on_dryrun()
+        return ActionResult({"ImageId": images.register(self.ec2_backend, self.params).id})
+
+    def create_fleet(self) -> ActionResult:
+        """CreateFleet."""
+        self.error_on_dryrun()
+        fleet = self.ec2_backend.create_fleet(self.params)
+        result: dict[str, Any] = {"FleetId": fleet.id}
+        if fleet.type == "instant":
+            result.update(Instances=_launched(fleet), Errors=fleet.errors)
+        return ActionResult(result)
+
+    def modify_fleet(self) -> ActionResult:
+        """ModifyFleet."""
+        self.error_on_dryrun()
+        known = {"DryRun", "FleetId", "ExcessCapacityTerminationPolicy", "LaunchTemplateConfigs",
+                 "TargetCapacitySpecification", "Context"}  # fmt: skip
+        if unknown := sorted(set(self.params) - known):
+            raise UnsupportedHere(f"{', '.join(unknown)} of ModifyFleet")
+        fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
+        specification = self._get_param("TargetCapacitySpecification")
+        targets = fleet.targets.modified(specification) if specification else None
+        if configs := self._get_param("LaunchTemplateConfigs"):
+            fleet.use_configs(configs)
+        fleet.modify(targets, self._get_param("ExcessCapacityTerminationPolicy"))
+        fleet.context = self._get_param("Context") or fleet.context
+        return ActionResult({"Return": True})
+
+    def delete_fleets(self) -> ActionResult:
+        """DeleteFleets."""
+        self.error_on_dryrun()
+        terminate = self._get_bool_param("TerminateInstances")
+        if terminate is None:
+            raise MissingParameter("TerminateInstances")
+        done, failed = [], []
+        for fleet_id in self._get_param("FleetIds", []):
+            fleet = self.ec2_backend.fleets.get(fleet_id)
+            if fleet is None or fleet.deleted:
+                error = {"Code": "fleetIdDoesNotExist", "Message": f"The fleet ID '{fleet_id}' does not exist"}
+                failed.append({"FleetId": fleet_id, "Error": error})
+            elif fleet.type == "instant" and not terminate:
+                error = {"Code": "fleetNotInDeletableState", "Message": "Instant fleets are deleted with instances"}
+                failed.append({"FleetId": fleet_id, "Error": error})
+            else:
+                before = fleet.state
+                fleet.delete(terminate)
+                state = "deleted_terminating" if fleet.state == "deleted" else fleet.state
+                done.append({"FleetId": fleet_id, "PreviousFleetState": before, "CurrentFleetState": state})
+        return ActionResult({"SuccessfulFleetDeletions": done, "UnsuccessfulFleetDeletions": failed})
+
+    def describe_fleets(self) -> ActionResult:
+        """DescribeFleets. Instant fleets are told only when they are asked for by id."""
+        ids = self._get_param("FleetIds", [])
+        if ids:
+            fleets = [self.ec2_backend.local_fleet(i) for i in ids]
+        else:
+            fleets = [f for f in self.ec2_backend.fleets.values() if f.type != "instant"]
+        for name, values in self._filters_from_querystring().items():
+            read = {"fleet-state": lambda f: f.state, "type": lambda f: f.type}.get(name)
+            if read is None:
+                raise UnsupportedHere(f"the filter '{name}' of DescribeFleets")
+            fleets = [f for f in fleets if read(f) in values]
+        return ActionResult({"Fleets": [_fleet_document(f) for f in fleets]})
+
+    def describe_fleet_instances(self) -> ActionResult:
+        """DescribeFleetInstances."""
+        fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
+        if fleet.type == "instant":
+            raise UnsupportedHere("DescribeFleetInstances of instant fleets, as the real EC2; describe the fleet")
+        active = [
+            {
+                "InstanceId": m.instance.id,
+                "InstanceType": m.instance.instance_type,
+                "SpotInstanceRequestId": m.instance.spot_instance_request_id,
+                "InstanceHealth": "healthy",
+            }
+            for m in fleet.living()
+        ]
+        return ActionResult({"ActiveInstances": active, "FleetId": fleet.id})
+
+    def describe_fleet_history(self) -> ActionResult:
+        """DescribeFleetHistory."""
+        fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
+        start: datetime = self._get_param("StartTime")
+        if start is None:
+            raise MissingParameter("StartTime")
+        kind = self._get_param("EventType")
+        records = [
+            {
+                "Timestamp": stamp(at),
+                "EventType": event_type,
+                "EventInformation": {
+                    "InstanceId": detail.get("instance-id"),
+                    "EventSubType": detail.get("sub-type"),
+                    "EventDescription": detail.get("description"),
+                },
+            }
+            for at, event_type, detail in fleet.history
+            if stamp(at) >= stamp(start) and kind in (None, event_type)
+        ]
+        last = stamp(world.current().clock.now())
+        return ActionResult(
+            {"FleetId": fleet.id, "HistoryRecords": records, "StartTime": stamp(start), "LastEvaluatedTime": last}
+        )
+
+    def describe_spot_price_history(self) -> ActionResult:
+        """DescribeSpotPriceHistory."""
+        return ActionResult(price_history(world.current(), self.params))
+
+    def terminate_instances(self) -> ActionResult:
+        """TerminateInstances. Groups replace what they lost in their own time, not before the answer."""
+        self.error_on_dryrun()
+        ended = self.ec2_backend.terminate_instances(self._get_param("InstanceIds", []))
+        return ActionResult(
+            {
+                "TerminatingInstances": [
+                    {
+                        "InstanceId": instance.id,
+                        "CurrentState": {"Code": instance.state_code, "Name": instance.state},
+                        "PreviousState": previous,
+                    }
+                    for instance, previous in ended
+                ]
+            }
+        )
+
+    def request_spot_instances(self) -> ActionResult:
+        """Not offered: a legacy way, and no part of Everspot."""
+        raise UnsupportedHere("RequestSpotInstances; use CreateFleet")
+
+    def request_spot_fleet(self) -> ActionResult:
+        """Not offered: a legacy way, and no part of Everspot."""
+        raise UnsupportedHere("RequestSpotFleet; use CreateFleet")
+
+
+def _launched(fleet: LocalFleet) -> list[dict[str, Any]]:
+    return [
+        {
+            "InstanceIds": [m.instance.id],
+            "InstanceType": m.instance.instance_type,
+            "Lifecycle": m.instance.market.value,
+            "LaunchTemplateAndOverrides": fleet.override_document(m.override),
+        }
+        for m in fleet.members.values()
+    ]
+
+
+def _spelled(strategy: SpotStrategy | OnDemandStrategy) -> str:
+    """EC2 answers this one strategy in its older spelling, and the upstream provider compares with that."""
+    return "lowestPrice" if strategy.value == "lowest-price" else strategy.value
+
+
+def _fleet_document(fleet: LocalFleet) -> dict[str, Any]:
+    spot: dict[str, Any] = {
+        "AllocationStrategy": _spelled(fleet.spot_strategy),
+        "InstanceInterruptionBehavior": "terminate",
+    }
+    if fleet.spot_strategy.value == "lowest-price":
+        spot["InstancePoolsToUseCount"] = int(fleet.spot_options.get("InstancePoolsToUseCount") or 1)
+    fulfilled = fleet.fulfilled()
+    document = {
+        "FleetId": fleet.id,
+        "FleetState": fleet.state,
+        "ActivityStatus": "fulfilled" if fulfilled >= fleet.targets.total else "pending_fulfillment",
+        "CreateTime": stamp(fleet.created),
+        "ExcessCapacityTerminationPolicy": fleet.excess_policy if fleet.type == "maintain" else None,
+        "FulfilledCapacity": fulfilled,
+        "FulfilledOnDemandCapacity": fleet.fulfilled(Market.ON_DEMAND),
+        "LaunchTemplateConfigs": fleet.configs,
+        "TargetCapacitySpecification": fleet.targets.document(),
+        "TerminateInstancesWithExpiration": fleet.with_expiration,
+        "Type": fleet.type,
+        "ReplaceUnhealthyInstances": fleet.replace_unhealthy,
+        "SpotOptions": spot,
+        "OnDemandOptions": {"AllocationStrategy": _spelled(fleet.on_demand_strategy)},
+        "Tags": fleet.get_tags(),
+        "Context": fleet.context,
+    }
+    if fleet.type == "instant":
+        document.update(Instances=_launched(fleet), Errors=fleet.errors)
+    return document

@@ -1,0 +1,7 @@
+"""Where moto finds this EC2."""
+
+from everspot_local.aws.ec2.responses import LocalEC2Response
+
+url_bases = [r"https?://ec2\.(.+)\.amazonaws\.com(|\.cn)"]
+
+url_paths = {"{0}/": LocalEC2Response.dispatch}

@@ -1,0 +1,1 @@
+"""EventBridge: what EC2 tells there, and what it refuses."""

@@ -1,0 +1,53 @@
+"""Stands in for EventBridge's quotas and checks of rules and their targets.
+
+Lengths and characters of names are in EventBridge's own model: see `model_limits`. Like EventBridge, it takes a target
+that does not exist, and drops what is sent there.
+"""
+
+from typing import Any
+
+from moto.events.models import EventsBackend
+
+from everspot_local.aws.refusals import Refused
+from everspot_local.aws.strict import strict
+
+TARGETS = 5  # "Amazon EventBridge quotas": targets per rule
+PATTERN = 2048  # the same page: event pattern size
+TAGS = 50
+
+_put_rule = EventsBackend.put_rule
+_put_targets = EventsBackend.put_targets
+_tag_resource = EventsBackend.tag_resource
+
+
+def put_rule(self: EventsBackend, name: str, *words: Any, **more: Any) -> Any:
+    """moto's, with EventBridge's limits on the pattern and the tags."""
+    if strict():
+        if len(more.get("event_pattern") or "") > PATTERN:
+            raise Refused("LimitExceededException", f"EventPattern is larger than the quota of {PATTERN} characters.")
+        _check_tags(more.get("tags") or [])
+    return _put_rule(self, name, *words, **more)
+
+
+def put_targets(self: EventsBackend, name: str, event_bus_arn: str | None, targets: list[dict[str, Any]]) -> None:
+    """moto's, with the quota, and with the rule looked for first."""
+    rule = self._get_event_bus(self._normalize_event_bus_arn(event_bus_arn)).rules.get(name)
+    if strict() and rule is not None:
+        ids = {target["Id"] for target in [*rule.targets, *targets]}
+        if len(ids) > TARGETS:
+            raise Refused("LimitExceededException", "The requested resource exceeds the maximum number allowed.")
+    _put_targets(self, name, event_bus_arn, targets)
+
+
+def tag_resource(self: EventsBackend, arn: str, tags: dict[str, str]) -> None:
+    """moto's, with the limit on all tags together."""
+    if strict():
+        held = {tag["Key"]: tag["Value"] for tag in self.tagger.list_tags_for_resource(arn)["Tags"]}
+        _check_tags([{"Key": key, "Value": value} for key, value in {**held, **tags}.items()])
+    _tag_resource(self, arn, tags)
+
+
+def _check_tags(tags: list[dict[str, str]]) -> None:
+    """Keys beginning with `aws:` and more than 50 tags: "Tag your EventBridge resources"."""
+    if len(tags) > TAGS or any(tag["Key"].lower().startswith("aws:") for tag in tags):
+        raise Refused("ValidationException", f"At most {TAGS} tags, and no key that begins with aws:, are allowed.")

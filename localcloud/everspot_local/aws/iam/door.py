@@ -1,0 +1,131 @@
+"""Stands in for IAM at the door of every service: books each call, and refuses what a role's policies do not allow.
+
+It holds only roles' credentials to their policies, and only when told to (`--iam-enforce`); the account's owner, with
+the made-up key of `everspot-local env`, may do everything. Of signatures only the region is checked. moto tells
+which policies a role has; our own evaluation reads them.
+"""
+
+import json
+import logging
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+from moto.iam.access_control import AssumedRoleAccessKey, CreateAccessKeyFailure, PermissionResult
+from moto.iam.models import Policy
+from moto.s3.exceptions import BucketAccessDeniedError, S3AccessDeniedError
+from moto.s3.models import FakeBucket
+
+from everspot_local import world
+from everspot_local.aws.iam.policy_language import Call, UnknownCondition, Verdict, decide
+from everspot_local.aws.iam.resources import calls_of
+from everspot_local.aws.model_limits import check_request
+from everspot_local.aws.refusals import Refused
+from everspot_local.aws.signatures import check_region
+from everspot_local.market.clock import stamp
+from everspot_local.world import ACCOUNT, World
+
+log = logging.getLogger(__name__)
+FREE = {"sts:GetCallerIdentity"}
+CODES = {"ec2": "UnauthorizedOperation", "ssm": "AccessDeniedException", "events": "AccessDeniedException"}
+
+
+def enter_normal(self: Any, resource: str = "*") -> None:
+    """The door of every service but S3."""
+    _enter(self, None)
+
+
+def enter_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
+    """The door of S3."""
+    path = f"{bucket_name or '*'}/{key_name}" if key_name else (bucket_name or "*")
+    _enter(self, f"arn:aws:s3:::{path}")
+
+
+def bucket_permission(self: FakeBucket, action: str, resource: str) -> PermissionResult:
+    """Bucket policies, read rightly, with the loopback connection taken for a TLS one."""
+    if self.policy is None:
+        return PermissionResult.NEUTRAL
+    call = Call(action, resource, {"aws:securetransport": ("true",)})
+    verdict = decide([json.loads(self.policy)], call, principal="*")
+    return PermissionResult.DENIED if verdict is Verdict.DENY else PermissionResult.NEUTRAL
+
+
+def _enter(handler: Any, s3_resource: str | None) -> None:
+    here = world.current()
+    service = str(handler.service_name)
+    action = _action(handler)
+    if action is None:
+        return
+    if s3_resource is None:
+        check_region(handler, service, here)
+        check_request(handler, service, action)
+    key = _role_key(handler)
+    principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
+    try:
+        calls = calls_of(handler, service, action, s3_resource)
+    except ServiceException:  # it names something that does not exist, which the service itself will say
+        calls = [Call(f"{service}:{action}", "*")]
+    denied = _denied(key, calls) if key and here.options.iam_enforce else None
+    _book(here, principal, service, action, calls, denied)
+    if denied is not None:
+        raise _refusal(service, principal, denied)
+
+
+def _action(handler: Any) -> str | None:
+    action = handler._get_action()
+    return action[0] if isinstance(action, list) else action
+
+
+def _role_key(handler: Any) -> AssumedRoleAccessKey | None:
+    headers = handler.headers
+    if "X-Amz-Security-Token" not in headers:
+        return None
+    try:
+        return AssumedRoleAccessKey(
+            account_id=ACCOUNT, partition="aws", access_key_id=handler.get_access_key(), headers=headers
+        )
+    except CreateAccessKeyFailure:
+        return None
+
+
+def _denied(key: AssumedRoleAccessKey, calls: list[Call]) -> Call | None:
+    documents = [_document(policy) for policy in key.collect_policies()]
+    for call in calls:
+        try:
+            if call.action not in FREE and decide(documents, call) is not Verdict.ALLOW:
+                return call
+        except UnknownCondition:
+            log.exception("%s is refused", call.action)
+            return call
+    return None
+
+
+def _document(policy: Any) -> dict[str, Any]:
+    if isinstance(policy, Policy):
+        text = next(version.document for version in policy.versions if version.is_default)
+    else:
+        text = policy if isinstance(policy, str) else policy["policy_document"]
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _book(here: World, principal: str, service: str, action: str, calls: list[Call], denied: Call | None) -> None:
+    here.calls.write(
+        {
+            "at": stamp(here.clock.now()),
+            "principal": principal,
+            "service": service,
+            "action": action,
+            "checked": [{"action": c.action, "resource": c.resource} for c in calls],
+            "allowed": denied is None,
+        }
+    )
+
+
+def _refusal(service: str, principal: str, denied: Call) -> Exception:
+    if service == "s3":
+        bucket = denied.resource.rpartition(":")[2].partition("/")[0]
+        return BucketAccessDeniedError(bucket=bucket) if bucket != "*" else S3AccessDeniedError()
+    return Refused(
+        CODES.get(service, "AccessDenied"),
+        f"User: {principal} is not authorized to perform: {denied.action} on resource: {denied.resource}",
+        403,
+    )

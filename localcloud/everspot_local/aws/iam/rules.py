@@ -1,0 +1,161 @@
+"""Stands in for IAM's quotas and delays: sizes of policies, boundaries that must exist, profiles EC2 hears of late.
+
+Lengths and characters of names and tags are in IAM's own model: see `model_limits`. The quotas are the default ones of
+"IAM and AWS STS quotas" in the IAM user guide, which also says that white space does not count.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.responses import instances as moto_instance_responses
+from moto.iam.exceptions import EntityAlreadyExists, InvalidInput, LimitExceededException, NoSuchEntity
+from moto.iam.models import IAMBackend, InstanceProfile, Role, iam_backends
+
+from everspot_local import world
+from everspot_local.aws.strict import strict
+from everspot_local.world import ACCOUNT
+
+INLINE, MANAGED, TRUST, ATTACHED = 10_240, 6_144, 2_048, 10
+VISIBLE_AFTER = timedelta(seconds=10)
+"""From the last change of an instance profile until EC2 knows of it. AWS names no time: changes are not always
+immediately visible ("Troubleshoot IAM"); the upstream provider allows two minutes (`ec2/ec2_instance.go`)."""
+
+_create_role = IAMBackend.create_role
+_put_boundary = IAMBackend.put_role_permissions_boundary
+_put_role_policy = IAMBackend.put_role_policy
+_update_trust = IAMBackend.update_assume_role_policy
+_create_policy = IAMBackend.create_policy
+_create_policy_version = IAMBackend.create_policy_version
+_attach = IAMBackend.attach_role_policy
+_create_profile = IAMBackend.create_instance_profile
+_add_role = IAMBackend.add_role_to_instance_profile
+_verify_tags = IAMBackend._tag_verification
+_filter_profiles = moto_instance_responses.filter_iam_instance_profiles
+
+
+def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: str, *words: Any, **more: Any) -> Role:
+    """moto's, with IAM's quota of a trust policy, and only with a boundary that exists."""
+    if strict():
+        _fits(assume_role_policy_document, TRUST, f"Cannot exceed quota for ACLSizePerRole: {TRUST}")
+        _boundary(self, more.get("permissions_boundary") or (words[1] if len(words) > 1 else None))
+        if any(role.name.lower() == role_name.lower() for role in self.roles.values()):
+            raise EntityAlreadyExists(f"Role with name {role_name} already exists.")
+    return _create_role(self, role_name, assume_role_policy_document, *words, **more)
+
+
+def update_assume_role_policy(self: IAMBackend, role_name: str, assume_role_policy: str) -> None:
+    """moto's, with the quota."""
+    if strict():
+        _fits(assume_role_policy, TRUST, f"Cannot exceed quota for ACLSizePerRole: {TRUST}")
+    _update_trust(self, role_name, assume_role_policy)
+
+
+def put_role_permissions_boundary(self: IAMBackend, role_name: str, permissions_boundary: str) -> None:
+    """moto's, only with a boundary that exists."""
+    if strict():
+        _boundary(self, permissions_boundary)
+    _put_boundary(self, role_name, permissions_boundary)
+
+
+def put_role_policy(self: IAMBackend, role_name: str, policy_name: str, policy_json: str) -> None:
+    """moto's, with the quota of all inline policies of a role together."""
+    if strict():
+        others = [text for name, text in self.get_role(role_name).policies.items() if name != policy_name]
+        _fits(
+            "".join([*others, policy_json]),
+            INLINE,
+            f"Maximum policy size of {INLINE} bytes exceeded for role {role_name}",
+        )
+    _put_role_policy(self, role_name, policy_name, policy_json)
+
+
+def create_policy(self: IAMBackend, description: str, path: str, policy_document: str, *words: Any, **more: Any) -> Any:
+    """moto's, with the quota of a managed policy."""
+    if strict():
+        _fits(policy_document, MANAGED, f"Cannot exceed quota for PolicySize: {MANAGED}")
+    return _create_policy(self, description, path, policy_document, *words, **more)
+
+
+def create_policy_version(self: IAMBackend, policy_arn: str, policy_document: str, set_as_default: bool) -> Any:
+    """moto's, with the quota."""
+    if strict():
+        _fits(policy_document, MANAGED, f"Cannot exceed quota for PolicySize: {MANAGED}")
+    return _create_policy_version(self, policy_arn, policy_document, set_as_default)
+
+
+def attach_role_policy(self: IAMBackend, policy_arn: str, role_name: str) -> None:
+    """moto's, with the quota of policies of a role."""
+    held = self.get_role(role_name).managed_policies
+    if strict() and policy_arn not in held and len(held) >= ATTACHED:
+        raise LimitExceededException(f"Cannot exceed quota for PoliciesPerRole: {ATTACHED}")
+    _attach(self, policy_arn, role_name)
+
+
+def tag_verification(self: IAMBackend, tags: list[dict[str, str]]) -> dict[str, dict[str, str]]:
+    """moto's, without the keys that AWS keeps for itself ("Tags for IAM resources")."""
+    if strict() and any(tag["Key"].lower().startswith("aws:") for tag in tags):
+        raise InvalidInput("aws: prefixed tag key names are not allowed for external use.")
+    return _verify_tags(self, tags)
+
+
+def create_instance_profile(self: IAMBackend, name: str, *words: Any, **more: Any) -> InstanceProfile:
+    """moto's; EC2 hears of it later."""
+    profile = _create_profile(self, name, *words, **more)
+    _changed(profile)
+    return profile
+
+
+def add_role_to_instance_profile(self: IAMBackend, profile_name: str, role_name: str) -> None:
+    """moto's; EC2 hears of it later."""
+    _add_role(self, profile_name, role_name)
+    _changed(self.get_instance_profile(profile_name))
+
+
+def check_profile(name: str | None, arn: str | None) -> None:
+    """Refuse a profile that EC2 does not know, or not yet.
+
+    Raises:
+        EC2ClientError: InvalidParameterValue, as RunInstances says it.
+    """
+    if not (name or arn) or not strict():
+        return
+    profiles: Iterable[Any] = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
+    found = next((p for p in profiles if p.name == name or p.arn == arn), None)
+    if found is None or world.current().clock.now() < _usable_from(found):
+        field, value = ("name", name) if name else ("arn", arn)
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid. "
+            f"Invalid IAM Instance Profile {field}",
+        )
+
+
+def filter_profiles(account: str, partition: str, iam_instance_profile_arn: Any, iam_instance_profile_name: Any) -> Any:
+    """moto's look for the profile of a request, with EC2's answer where there is none."""
+    check_profile(iam_instance_profile_name, iam_instance_profile_arn)
+    return _filter_profiles(
+        account,
+        partition=partition,
+        iam_instance_profile_arn=iam_instance_profile_arn,
+        iam_instance_profile_name=iam_instance_profile_name,
+    )
+
+
+def _changed(profile: Any) -> None:
+    profile.everspot_usable_from = world.current().clock.now() + VISIBLE_AFTER
+
+
+def _usable_from(profile: Any) -> datetime:
+    return profile.everspot_usable_from  # type: ignore[no-any-return]
+
+
+def _fits(text: str, limit: int, said: str) -> None:
+    if len("".join(text.split())) > limit:
+        raise LimitExceededException(said)
+
+
+def _boundary(backend: IAMBackend, arn: str | None) -> None:
+    if arn and arn not in {policy.arn for policy in backend.managed_policies.values()}:
+        raise NoSuchEntity(f"Scope ARN: {arn} does not exist or is not attachable.")

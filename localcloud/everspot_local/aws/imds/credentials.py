@@ -1,0 +1,68 @@
+"""Stands in for STS behind an instance profile: role credentials that moto knows, renewed before they expire.
+
+It does not check the role's trust policy.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from moto.iam.models import iam_backends
+from moto.sts.models import sts_backends
+
+from everspot_local.market.clock import stamp
+from everspot_local.world import ACCOUNT, World
+
+if TYPE_CHECKING:
+    from everspot_local.aws.ec2.instances import LocalInstance
+
+LIFE = timedelta(hours=6)  # real time, as the programs that use them wait in real time
+RENEW_BEFORE = timedelta(hours=1)
+
+
+class RoleCredentials:
+    """Credentials of instances' roles, one set at a time for each instance."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._given: dict[str, tuple[datetime, dict[str, Any]]] = {}
+
+    def role_name(self, instance: "LocalInstance") -> str | None:
+        """Name of the role in the instance's profile, or None if it has no profile or that no role."""
+        arn = instance.profile_arn
+        if arn is None:
+            return None
+        profile = next((p for p in iam_backends[ACCOUNT]["aws"].get_instance_profiles() if p.arn == arn), None)
+        return None if profile is None or not profile.roles else str(profile.roles[0].name)
+
+    def of(self, instance: "LocalInstance", life: timedelta = LIFE) -> dict[str, Any] | None:
+        """The document of `iam/security-credentials/ROLE`, or None without a role."""
+        name = self.role_name(instance)
+        if name is None:
+            return None
+        now = datetime.now(UTC)
+        expires, document = self._given.get(instance.id, (now, {}))
+        if not document or expires - now < RENEW_BEFORE:
+            expires = now + life
+            document = self._assume(instance, name, now, expires)
+            self._given[instance.id] = (expires, document)
+        return document
+
+    def _assume(self, instance: "LocalInstance", name: str, now: datetime, expires: datetime) -> dict[str, Any]:
+        role = iam_backends[ACCOUNT]["aws"].get_role(name)
+        assumed = sts_backends[ACCOUNT]["aws"].assume_role(
+            region_name=self._world.region,
+            role_session_name=instance.id,
+            role_arn=role.arn,
+            policy="",
+            duration=int((expires - now).total_seconds()),
+            external_id="",
+        )
+        return {
+            "Code": "Success",
+            "LastUpdated": stamp(now),
+            "Type": "AWS-HMAC",
+            "AccessKeyId": assumed.access_key_id,
+            "SecretAccessKey": assumed.secret_access_key,
+            "Token": assumed.session_token,
+            "Expiration": stamp(expires),
+        }

@@ -1,0 +1,31 @@
+"""Corrects what moto's S3 answers otherwise than AWS, where the upstream provider would stumble over it."""
+
+from typing import Any
+
+import xmltodict
+from moto.s3.models import FakeDeleteMarker
+from moto.s3.responses import S3Response
+
+from everspot_local.aws.s3 import rules as s3_rules
+from everspot_local.aws.strict import strict
+
+_bucket_response_put = S3Response._bucket_response_put
+
+
+def bucket_response_put(handler: S3Response, request: Any, bucket_name: str, querystring: dict[str, Any]) -> Any:
+    """CreateBucket sets the tags that it is given; moto drops them."""
+    tags: dict[str, str] = {}
+    if handler.body and not querystring:
+        asked = xmltodict.parse(handler.body, force_list={"Tag": True}).get("CreateBucketConfiguration") or {}
+        tags = {tag["Key"]: tag["Value"] or "" for tag in (asked.get("Tags") or {}).get("Tag", [])}
+        if strict():
+            s3_rules.check_tags(tags, s3_rules.BUCKET_TAGS)
+    answer = _bucket_response_put(handler, request, bucket_name, querystring)
+    if tags:
+        handler.backend.put_bucket_tagging(bucket_name, tags)
+    return answer
+
+
+def dispose(self: FakeDeleteMarker, garbage: bool = False) -> None:
+    """Let go of what a delete marker holds, which is nothing. moto lacks this, and so cannot empty a bucket whose
+    versioning was suspended, as a destroy does on its way."""

@@ -1,0 +1,115 @@
+"""Stands in for S3's front end: whose request it is, and whether it was signed for the region of the bucket.
+
+It knows no anonymous access to public buckets: no bucket here is public.
+"""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
+
+from moto.core.responses import TYPE_RESPONSE
+from moto.s3.models import FakeBucket, PublicAccessBlock, s3_backends
+from moto.s3.responses import S3Response
+
+from everspot_local.aws.s3 import rules as s3_rules
+from everspot_local.aws.s3.rules import S3Refused
+from everspot_local.aws.signatures import signed_region
+from everspot_local.aws.strict import strict
+from everspot_local.world import ACCOUNT
+
+_bucket_response = S3Response._bucket_response
+_key_response = S3Response._key_response
+
+
+def bucket_response(handler: S3Response, request: Any, full_url: str) -> Any:
+    """moto's, behind the door."""
+    asked = parse_qs(urlsplit(full_url).query, keep_blank_values=True)
+    creating = request.method == "PUT" and not asked
+    # Creating a bucket that exists elsewhere, and asking where it is, do not depend on the signature's region.
+    refused = _refused(handler, request, full_url, anywhere=creating or "location" in asked)
+    if refused is not None:
+        return refused
+    known = _bucket(handler)
+    try:
+        if strict() and request.method == "PUT":
+            _check_bucket_write(handler, request, asked, known)
+        answer = _bucket_response(handler, request, full_url)
+    except S3Refused as error:
+        return _answer(request, error.status, error.code, error.message, known.region_name if known else "")
+    if known is None and creating and (made := _bucket(handler)) is not None and strict():
+        # As every new bucket since April 2023: nothing public, no access control lists.
+        made.public_access_block = PublicAccessBlock(True, True, True, True)
+        made.ownership_rule = made.ownership_rule or "BucketOwnerEnforced"
+    return answer
+
+
+def key_response(handler: S3Response, request: Any, full_url: str) -> TYPE_RESPONSE:
+    """moto's, behind the door."""
+    refused = _refused(handler, request, full_url, anywhere=False)
+    if refused is not None:
+        return refused
+    bucket = _bucket(handler)
+    try:
+        if bucket is not None and strict():
+            _check_key_write(request, full_url, bucket)
+    except S3Refused as error:
+        return _answer(request, error.status, error.code, error.message, bucket.region_name)
+    return _key_response(handler, request, full_url)
+
+
+def _check_bucket_write(handler: S3Response, request: Any, asked: dict[str, Any], bucket: FakeBucket | None) -> None:
+    if bucket is None:
+        if not asked:
+            s3_rules.check_name(handler.bucket_name)
+        return
+    if "policy" in asked:
+        s3_rules.check_policy(bucket, handler.body.decode("utf-8", "replace"))
+    elif "tagging" in asked:
+        s3_rules.check_tags({k: v or "" for k, v in handler._bucket_tagging_from_body().items()}, s3_rules.BUCKET_TAGS)
+    elif "acl" in asked:
+        s3_rules.check_acl(bucket, request.headers.get("x-amz-acl"))
+
+
+def _check_key_write(request: Any, full_url: str, bucket: FakeBucket) -> None:
+    query = parse_qs(urlsplit(full_url).query, keep_blank_values=True)
+    puts = request.method == "PUT" and not query.keys() - {"x-id"}
+    if puts or (request.method == "POST" and "uploads" in query):
+        s3_rules.check_key(bucket, request.headers)
+        s3_rules.check_acl(bucket, request.headers.get("x-amz-acl"))
+        tags = parse_qs(request.headers.get("x-amz-tagging") or "", keep_blank_values=True)
+        s3_rules.check_tags({key: values[0] for key, values in tags.items()}, s3_rules.OBJECT_TAGS)
+
+
+def _bucket(handler: S3Response) -> FakeBucket | None:
+    return s3_backends[ACCOUNT]["aws"].buckets.get(handler.bucket_name)
+
+
+def _refused(handler: S3Response, request: Any, full_url: str, *, anywhere: bool) -> TYPE_RESPONSE | None:
+    bucket = _bucket(handler)
+    if bucket is None or not strict():
+        return None
+    region = signed_region(request.headers, full_url)
+    if region is None:
+        if not _signed_otherwise(request, full_url):
+            return _answer(request, 403, "AccessDenied", "Access Denied", bucket.region_name)
+        return None
+    if region == bucket.region_name or anywhere:
+        return None
+    code, what = "AuthorizationHeaderMalformed", "authorization header"
+    if "Authorization" not in request.headers:
+        code, what = "AuthorizationQueryParametersError", "X-Amz-Credential parameter"
+    said = f"The {what} is malformed; the region '{region}' is wrong; expecting '{bucket.region_name}'"
+    return _answer(request, 400, code, said, bucket.region_name, f"<Region>{bucket.region_name}</Region>")
+
+
+def _signed_otherwise(request: Any, full_url: str) -> bool:
+    return "Authorization" in request.headers or "Signature=" in full_url
+
+
+def _answer(request: Any, status: int, code: str, said: str, region: str, more: str = "") -> TYPE_RESPONSE:
+    """S3 names the bucket's region whatever else it answers; to HEAD it says nothing but headers."""
+    headers = {"Content-Type": "application/xml", **({"x-amz-bucket-region": region} if region else {})}
+    if request.method == "HEAD":
+        return status, headers, ""
+    body = f"<Code>{code}</Code><Message>{escape(said)}</Message>{more}<RequestId>local</RequestId>"
+    return status, headers, f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{body}</Error>'

@@ -1,0 +1,58 @@
+"""Stands in for the Service Quotas API: the account's values. It takes no requests for more."""
+
+import json
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.servicequotas.responses import ServiceQuotasResponse
+
+from everspot_local import world
+from everspot_local.market.quotas import Quota
+from everspot_local.world import ACCOUNT
+
+PAGE = 100
+NAMES = {"ec2": "Amazon Elastic Compute Cloud (Amazon EC2)", "vpc": "Amazon Virtual Private Cloud (Amazon VPC)"}
+
+
+class NoSuchQuota(JsonRESTError):
+    """A service or quota that does not exist here."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "NoSuchResourceException", "The request failed because the specified quota does not exist or is unknown."
+        )
+
+
+def list_service_quotas(self: ServiceQuotasResponse) -> str:
+    """ListServiceQuotas, a page at a time."""
+    asked = json.loads(self.body)
+    if (service := str(asked.get("ServiceCode"))) not in NAMES:
+        raise NoSuchQuota
+    found = [_document(self, quota) for quota in world.current().quotas.all(service)]
+    start = int(asked.get("NextToken") or 0)
+    size = min(int(asked.get("MaxResults") or PAGE), PAGE)
+    more = {"NextToken": str(start + size)} if start + size < len(found) else {}
+    return json.dumps({"Quotas": found[start : start + size], **more})
+
+
+def get_service_quota(self: ServiceQuotasResponse) -> str:
+    """GetServiceQuota."""
+    asked = json.loads(self.body)
+    for quota in world.current().quotas.all(str(asked.get("ServiceCode"))):
+        if quota.code == asked.get("QuotaCode"):
+            return json.dumps({"Quota": _document(self, quota)})
+    raise NoSuchQuota
+
+
+def _document(handler: ServiceQuotasResponse, quota: Quota) -> dict[str, Any]:
+    return {
+        "ServiceCode": quota.service,
+        "ServiceName": NAMES[quota.service],
+        "QuotaArn": f"arn:aws:servicequotas:{handler.region}:{ACCOUNT}:{quota.service}/{quota.code}",
+        "QuotaCode": quota.code,
+        "QuotaName": quota.name,
+        "Value": world.current().quotas.value(quota),
+        "Unit": "None",
+        "Adjustable": True,
+        "GlobalQuota": False,
+    }

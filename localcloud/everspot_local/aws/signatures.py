@@ -1,0 +1,46 @@
+"""Stands in for the part of Signature Version 4 that keeps regions apart: a request signed for one region is refused in
+another. The signature itself is not checked.
+
+The local endpoint is the endpoint of the local cloud's region for every service but the global ones, and for S3, whose
+buckets each say where they are.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from everspot_local.aws.refusals import Refused
+from everspot_local.aws.strict import strict
+from everspot_local.world import World
+
+# One endpoint for all regions, or a few that serve all: STS has regional ones too, and takes either here; price lists
+# are to be had in us-east-1, eu-central-1 and ap-south-1 only.
+GLOBAL = {"iam", "sts", "pricing"}
+_SCOPE = re.compile(r"Credential=[^/,\s]+/\d{8}/([^/]+)/([^/]+)/aws4_request")
+_QUERY_SCOPE = re.compile(r"[^/]+/\d{8}/([^/]+)/[^/]+/aws4_request")
+
+
+def signed_region(headers: Mapping[str, str], url: str = "") -> str | None:
+    """The region of a request's credential scope, in its header or in a presigned URL; None if it is not signed."""
+    found = _SCOPE.search(headers.get("Authorization") or "")
+    if found is None and "X-Amz-Credential" in url:
+        found = _QUERY_SCOPE.search(parse_qs(urlsplit(url).query).get("X-Amz-Credential", [""])[0])
+    return found[1] if found else None
+
+
+def check_region(handler: Any, service: str, here: World) -> None:
+    """Refuse a request to a regional service that is signed for another region than its endpoint's.
+
+    EC2 answers AuthFailure, services that speak JSON InvalidSignatureException, the others SignatureDoesNotMatch: each
+    service's common errors, and "Elements of an AWS API request signature" in the IAM user guide.
+    """
+    region = signed_region(handler.headers)
+    if service in GLOBAL or region in (None, here.region) or not strict():
+        return
+    said = f"Credential should be scoped to a valid region, not '{region}'."
+    if service == "ec2":
+        raise Refused("AuthFailure", said, 401)
+    if "json" in handler.headers.get("Content-Type", ""):
+        raise Refused("InvalidSignatureException", said, 400)
+    raise Refused("SignatureDoesNotMatch", said, 403)

@@ -1,0 +1,105 @@
+"""Corrects two answers of moto's SQS, which make the upstream provider wait for ever or plan changes that are none, and
+refuses what SQS refuses of a queue's name, tags and attributes.
+
+Names of deleted queues are kept in market time, like all of the cloud's own delays.
+"""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+from moto.sqs.exceptions import SQSException
+from moto.sqs.models import Queue, SQSBackend
+
+from everspot_local import world
+from everspot_local.aws.strict import strict
+
+NAME_KEPT = timedelta(seconds=60)  # CreateQueue: QueueDeletedRecently
+TAGS, TAG_KEY, TAG_VALUE = 50, 128, 256  # "Amazon SQS queue tags"
+POLICY_BYTES = 8192  # "Amazon SQS policy quotas"
+RANGES = {  # SetQueueAttributes and CreateQueue in the API reference
+    "DelaySeconds": (0, 900),
+    "MaximumMessageSize": (1024, 1_048_576),
+    "MessageRetentionPeriod": (60, 1_209_600),
+    "ReceiveMessageWaitTimeSeconds": (0, 20),
+    "VisibilityTimeout": (0, 43_200),
+    "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+}
+_TAG_TEXT = re.compile(r"[\w .:/=+\-@]*")
+
+_set_attributes = Queue._set_attributes
+_attributes = Queue.attributes
+_create_queue = SQSBackend.create_queue
+_delete_queue = SQSBackend.delete_queue
+_tag_queue = SQSBackend.tag_queue
+
+
+class QueueRefused(SQSException):
+    """SQS refuses it, by its own code."""
+
+
+def set_attributes(queue: Queue, attributes: dict[str, Any], now: float | None = None) -> None:
+    """SetQueueAttributes leaves alone what it does not name; moto forgets the policy whenever another is set."""
+    if strict():
+        _check_attributes(attributes)
+    policy = getattr(queue, "policy", None)
+    _set_attributes(queue, attributes, now)
+    if "Policy" not in attributes:
+        queue.policy = policy
+
+
+def attributes(queue: Queue) -> dict[str, Any]:
+    """SQS answers compact JSON, and the provider compares it as text."""
+    found: dict[str, Any] = _attributes.fget(queue)  # type: ignore[attr-defined]
+    if found.get("RedrivePolicy"):
+        found["RedrivePolicy"] = json.dumps(json.loads(found["RedrivePolicy"]), separators=(",", ":"))
+    return found
+
+
+def create_queue(self: SQSBackend, name: str, tags: dict[str, str] | None = None, **more: Any) -> Queue:
+    """moto's, unless the name was a queue's until a moment ago."""
+    if strict():
+        gone = _deleted(self).get(name)
+        if gone is not None and world.current().clock.now() < gone + NAME_KEPT:
+            raise QueueRefused(
+                "AWS.SimpleQueueService.QueueDeletedRecently",
+                "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
+            )
+        _check_tags(tags or {})
+    return _create_queue(self, name, tags, **more)
+
+
+def delete_queue(self: SQSBackend, queue_name: str) -> None:
+    """moto's; the name stays taken for a minute."""
+    _delete_queue(self, queue_name)
+    _deleted(self)[queue_name] = world.current().clock.now()
+
+
+def tag_queue(self: SQSBackend, queue_name: str, tags: dict[str, str]) -> None:
+    """moto's, with SQS's limits on all tags together."""
+    if strict():
+        _check_tags({**(self.get_queue(queue_name).tags or {}), **tags})
+    _tag_queue(self, queue_name, tags)
+
+
+def _deleted(backend: SQSBackend) -> dict[str, Any]:
+    return backend.__dict__.setdefault("everspot_deleted", {})  # type: ignore[no-any-return]
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        low, high = RANGES.get(name, (None, None))
+        if low is not None and high is not None and not (str(value).isdigit() and low <= int(value) <= high):
+            raise QueueRefused("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+        if name == "Policy" and value and len(str(value).encode()) > POLICY_BYTES:
+            raise QueueRefused("InvalidAttributeValue", "Invalid value for the parameter Policy.")
+
+
+def _check_tags(tags: dict[str, str]) -> None:
+    for key, value in tags.items():
+        fits = 1 <= len(key) <= TAG_KEY and len(value) <= TAG_VALUE
+        if not fits or not _TAG_TEXT.fullmatch(key + value) or key.lower().startswith("aws:"):
+            raise QueueRefused("InvalidParameterValue", f"Tag key or value is invalid: {key[:TAG_KEY]}")
+    if len(tags) > TAGS:
+        raise QueueRefused("InvalidParameterValue", f"Too many tags: {len(tags)}, at most {TAGS} are allowed.")

@@ -1,0 +1,164 @@
+"""Stands in for the fortunes of a Spot market: what a script, a trace or a person may do to it.
+
+It does not know other actions than those named here, and refuses a misspelt field by name.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from everspot_core.documents import parse_duration
+from everspot_core.records import Market
+
+from everspot_local.market.pools import MarketPool
+from everspot_local.world import World
+
+if TYPE_CHECKING:
+    from everspot_local.aws.ec2.instances import LocalInstance
+
+
+class Actions:
+    """Carries out actions given as documents. Called with the world's lock held."""
+
+    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota")
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def do(self, document: dict[str, Any]) -> dict[str, Any]:
+        """One action; the answer names what it touched.
+
+        Raises:
+            ValueError: for an action, field or value that is unknown.
+            KeyError: for an instance that is not running.
+        """
+        fields = dict(document)
+        name = fields.pop("action", None)
+        known: dict[str, Callable[..., dict[str, Any]]] = {each: getattr(self, each) for each in self.NAMES}
+        if name not in known:
+            raise ValueError(f"unknown action {name!r}; there are {', '.join(self.NAMES)}")
+        try:
+            return known[name](**fields)
+        except TypeError as error:
+            raise ValueError(f"action {name}: {str(error).partition('() ')[2]}") from None
+
+    def interrupt(self, instance: str, notice: bool = True, rebalance: Any = None, lead: Any = None) -> dict[str, Any]:
+        """Take an instance away: a Spot one after the usual notice, any one at once with `notice` false.
+
+        `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: recommend
+        to leave, and give notice so much later. `lead`: another length of the notice.
+        """
+        found = self._pick(instance)
+        if not notice:
+            self._world.lifecycle.take(found)
+        elif rebalance is None:
+            self._world.lifecycle.notice(found, _span(lead))
+        else:
+            if found.market is not Market.SPOT:
+                raise ValueError(f"{found.id} is on-demand: only Spot instances get interruption notices")
+            self._world.lifecycle.rebalance(found)
+            delay = _span(rebalance) or timedelta()
+            self._world.timeline.after(delay, lambda: self._notice_if_alive(found, _span(lead)))
+        return {"instance": found.id}
+
+    def rebalance(self, instance: str) -> dict[str, Any]:
+        """Recommend to leave a Spot instance, without taking it."""
+        found = self._pick(instance)
+        if found.market is not Market.SPOT:
+            raise ValueError(f"{found.id} is on-demand: only Spot instances get rebalance recommendations")
+        self._world.lifecycle.rebalance(found)
+        return {"instance": found.id}
+
+    def drought(self, pool: str, duration: Any = None, market: str = "spot", **more: Any) -> dict[str, Any]:
+        """Pools give nothing for a while (`for`), or until `recover`; their Spot instances get notice."""
+        duration = more.pop("for", duration)
+        if more:
+            raise TypeError(f"drought() got unexpected fields {', '.join(more)}")
+        side, span = Market(market), _span(duration)
+        until = self._world.clock.now() + (span or timedelta(days=3650))
+        pools = self._world.pools.matching(pool)
+        struck = []
+        for each in pools:
+            each.dry_until[side] = until
+            if side is Market.SPOT:
+                struck += self._notice_all(each)
+            if span is not None:
+                self._world.timeline.at(until, lambda each=each: self._end_drought(each, side, until))
+        return {"pools": [p.name for p in pools], "instances": struck}
+
+    def recover(self, pool: str, market: str = "spot") -> dict[str, Any]:
+        """End a drought."""
+        pools = self._world.pools.matching(pool)
+        for each in pools:
+            each.dry_until.pop(Market(market), None)
+        return {"pools": [p.name for p in pools]}
+
+    def price(self, pool: str, usd: float | None = None, factor: float | None = None) -> dict[str, Any]:
+        """A new Spot price, or the present one times a factor."""
+        if (usd is None) == (factor is None):
+            raise ValueError("action price: give usd or factor")
+        pools = [p for p in self._world.pools.matching(pool) if p.spot_usd is not None]
+        for each in pools:
+            new = float(usd) if usd is not None else each.spot_usd * float(factor or 1)  # type: ignore[operator]
+            if new <= 0:
+                raise ValueError("action price: a price must be above 0")
+            self._world.pools.set_price(each, new, self._world.clock.now())
+        return {"pools": [p.name for p in pools]}
+
+    def depth(self, pool: str, instances: int, market: str = "spot") -> dict[str, Any]:
+        """How many instances a pool holds; when it holds fewer than run, the newest Spot ones get notice."""
+        side = Market(market)
+        if instances < 0:
+            raise ValueError("action depth: instances must be at least 0")
+        pools = self._world.pools.matching(pool)
+        struck = []
+        for each in pools:
+            each.depth[side] = int(instances)
+            if side is Market.SPOT:
+                running = self._spot_of(each)
+                struck += self._notice_each(running[int(instances) :])
+        return {"pools": [p.name for p in pools], "instances": struck}
+
+    def quota(self, code: str, value: float) -> dict[str, Any]:
+        """Another value of a quota, by its code: vCPUs of a family, or VPCs. What runs stays."""
+        self._world.quotas.set(code, float(value))
+        return {"quota": code, "value": float(value)}
+
+    def _end_drought(self, pool: MarketPool, side: Market, until: Any) -> None:
+        if pool.dry_until.get(side) == until:
+            del pool.dry_until[side]
+
+    def _notice_all(self, pool: MarketPool) -> list[str]:
+        return self._notice_each(self._spot_of(pool))
+
+    def _notice_each(self, instances: Iterable["LocalInstance"]) -> list[str]:
+        struck = []
+        for instance in instances:
+            self._world.lifecycle.notice(instance)
+            struck.append(instance.id)
+        return struck
+
+    def _notice_if_alive(self, instance: "LocalInstance", lead: timedelta | None) -> None:
+        if instance.alive:
+            self._world.lifecycle.notice(instance, lead)
+
+    def _spot_of(self, pool: MarketPool) -> list["LocalInstance"]:
+        living = self._world.lifecycle.living()
+        return [i for i in living if i.market is Market.SPOT and i.pool is pool]
+
+    def _pick(self, name: str) -> "LocalInstance":
+        if name.startswith("i-"):
+            return self._world.lifecycle.find(name)
+        spot = [i for i in self._world.lifecycle.living() if i.market is Market.SPOT and i.action_at is None]
+        if name not in ("oldest", "newest"):
+            spot = [i for i in spot if name in (i.pool.name, i.instance_type, i.availability_zone)]
+        if not spot:
+            raise KeyError(f"no Spot instance without notice fits {name!r}")
+        return spot[-1] if name == "newest" else spot[0]
+
+
+def _span(value: Any) -> timedelta | None:
+    if value is None or isinstance(value, timedelta):
+        return value
+    parsed = parse_duration(value)
+    return parsed if isinstance(parsed, timedelta) else timedelta(seconds=float(parsed))

@@ -1,0 +1,133 @@
+"""Stands in for the course of a market: a script of actions at given moments, or a trace of how deep pools were.
+
+A script is YAML or JSON: a list of actions with `at`, the market time since the start, or an object with
+`actions` and, optionally, `types`, instance types with prices that the catalogue lacks. A trace is JSON with
+`metadata.gap_seconds`, `data` (how many instances the pool gives, one figure a gap) and optionally `prices`;
+or an object of such traces by pool name.
+"""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+from everspot_core.catalogue import InstanceType
+from everspot_core.documents import parse_duration
+
+from everspot_local.controls.actions import Actions
+
+if TYPE_CHECKING:
+    from everspot_local.cloud import LocalCloud
+
+REPEATED = "every"
+
+
+class BadScript(ValueError):
+    """A script or trace that cannot be played."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An action at a market time since the start; repeated if `every` is given."""
+
+    at: timedelta
+    action: dict[str, Any]
+    every: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Script:
+    """All steps, and the instance types that a script declares."""
+
+    steps: list[Step] = field(default_factory=list)
+    types: list[InstanceType] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, script: str | Path | None, trace: str | Path | None, region: str) -> Self:
+        """From files; None adds nothing.
+
+        Raises:
+            BadScript: naming the file and what is wrong in it.
+        """
+        steps: list[Step] = []
+        types: list[InstanceType] = []
+        if script is not None:
+            document = _read(Path(script))
+            if isinstance(document, dict):
+                if unknown := sorted(set(document) - {"actions", "types"}):
+                    raise BadScript(f"{script}: unknown keys {', '.join(unknown)}")
+                types = [InstanceType.model_validate(t) for t in document.get("types", [])]
+                document = document.get("actions", [])
+            steps += [_step(script, number, entry) for number, entry in enumerate(document, 1)]
+        if trace is not None:
+            steps += _trace(Path(trace), region)
+        return cls(steps, types)
+
+    def play(self, cloud: "LocalCloud") -> None:
+        """Put every step on the cloud's timeline, counted from now."""
+        world = cloud.world
+        if self.types:
+            world.use_catalogue(world.pools.catalogue.with_types(self.types))
+        start = world.clock.now()
+        for step in self.steps:
+            world.timeline.at(start + step.at, _Play(cloud, step))
+
+
+class _Play:
+    """One step falling due; what cannot be done then (no such instance) is logged by the timeline."""
+
+    def __init__(self, cloud: "LocalCloud", step: Step) -> None:
+        self._cloud = cloud
+        self._step = step
+
+    def __call__(self) -> None:
+        if self._step.every is not None:
+            self._cloud.world.timeline.after(self._step.every, self)
+        self._cloud.actions.do(self._step.action)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadScript(f"{path}: {error}") from None
+
+
+def _step(source: str | Path, number: int, entry: Any) -> Step:
+    if not isinstance(entry, dict) or entry.get("action") not in Actions.NAMES or "at" not in entry:
+        raise BadScript(f"{source}, step {number}: needs `at` and `action`, one of {', '.join(Actions.NAMES)}")
+    fields = dict(entry)
+    at, every = _span(fields.pop("at")), fields.pop(REPEATED, None)
+    return Step(at=at, action=fields, every=None if every is None else _span(every))
+
+
+def _trace(path: Path, region: str) -> list[Step]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadScript(f"{path}: {error}") from None
+    traces = {"*": document} if "data" in document else document
+    steps: list[Step] = []
+    for pool, trace in traces.items():
+        gap = timedelta(seconds=float(trace["metadata"]["gap_seconds"]))
+        steps += _changes(gap, [{"action": "depth", "pool": pool, "instances": int(n)} for n in trace["data"]])
+        steps += _changes(gap, [{"action": "price", "pool": pool, "usd": float(p)} for p in trace.get("prices", [])])
+    if not steps:
+        raise BadScript(f"{path}: an empty trace of {region}")
+    return steps
+
+
+def _changes(gap: timedelta, actions: list[dict[str, Any]]) -> list[Step]:
+    """Only where the figure differs from the one before."""
+    return [
+        Step(at=gap * number, action=action)
+        for number, action in enumerate(actions)
+        if number == 0 or action != actions[number - 1]
+    ]
+
+
+def _span(value: Any) -> timedelta:
+    parsed = parse_duration(value)
+    return parsed if isinstance(parsed, timedelta) else timedelta(seconds=float(parsed))

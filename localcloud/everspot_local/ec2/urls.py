@@ -1,7 +1,0 @@
-"""Where moto finds this EC2."""
-
-from everspot_local.ec2.responses import LocalEC2Response
-
-url_bases = [r"https?://ec2\.(.+)\.amazonaws\.com(|\.cn)"]
-
-url_paths = {"{0}/": LocalEC2Response.dispatch}

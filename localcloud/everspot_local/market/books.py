@@ -1,0 +1,66 @@
+"""Stands in for the market's own books: who launched, who ended, what it cost, one JSON object a line.
+
+It does not compute a bill; whoever wants one reads these lines and nothing else.
+"""
+
+import json
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from everspot_local.market.clock import stamp
+
+
+class Journal:
+    """A file that only grows, one JSON object a line, each written out at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._file = path.open("w", encoding="utf-8")
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append one line. Nothing is written after `close`."""
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                self._file.flush()
+
+    def read(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        with self._lock:
+            return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+
+    def restart(self) -> None:
+        """Begin anew with an empty file."""
+        with self._lock:
+            self._file.seek(0)
+            self._file.truncate()
+
+    def close(self) -> None:
+        """Write nothing more."""
+        with self._lock:
+            self._file.close()
+
+
+class MarketLog(Journal):
+    """market.jsonl: launches, ends and prices, at whole seconds of market time.
+
+    A bill follows from it alone: an instance costs, from `launch` to `end`, its own `usd_per_hour` when it is
+    on-demand, and the price of its pool of each moment when it is Spot.
+    """
+
+    def launch(self, instance: str, kind: str, zone: str, market: str, usd: float | None, at: datetime) -> None:
+        """An instance began to cost. `usd`: its price per hour if it is on-demand, else None."""
+        line = {"event": "launch", "at": stamp(at), "id": instance, "type": kind, "zone": zone, "market": market}
+        self.write(line if usd is None else {**line, "usd_per_hour": usd})
+
+    def end(self, instance: str, interrupted: bool, at: datetime) -> None:
+        """An instance ceased to cost. `interrupted`: the market took it, as opposed to its user or itself."""
+        self.write({"event": "end", "at": stamp(at), "id": instance, "interrupted": interrupted})
+
+    def price(self, kind: str, zone: str, usd: float, at: datetime) -> None:
+        """From now on a Spot hour of this pool costs `usd`."""
+        self.write({"event": "price", "at": stamp(at), "type": kind, "zone": zone, "usd": usd})

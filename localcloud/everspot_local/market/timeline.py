@@ -1,0 +1,77 @@
+"""Stands in for everything on the cloud that happens by itself later: one thread carries out what falls due.
+
+It does not carry out two things at once, and it keeps nothing across a restart.
+"""
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from everspot_local.market.clock import MarketClock
+
+log = logging.getLogger(__name__)
+
+
+class Timeline:
+    """Calls that are due at moments of market time, carried out in order while the world's lock is held.
+
+    The thread sleeps until the next one is due, so an idle market costs no processor time.
+    """
+
+    def __init__(self, clock: MarketClock, lock: threading.RLock) -> None:
+        self._clock = clock
+        self._lock = lock
+        self._due: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._wake = threading.Condition()
+        self._stopped = False
+        self._generation = 0
+        self._thread = threading.Thread(target=self._run, name="everspot-market", daemon=True)
+
+    def start(self) -> None:
+        """Begin to carry out what falls due."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Carry out nothing more, and wait for what is being carried out."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def clear(self) -> None:
+        """Forget all that is due."""
+        with self._wake:
+            self._due.clear()
+            self._generation += 1
+
+    def at(self, moment: datetime, call: Callable[[], None]) -> None:
+        """Have something done at a moment of market time, or at once if it has passed."""
+        with self._wake:
+            heapq.heappush(self._due, (moment, next(self._order), call))
+            self._wake.notify()
+
+    def after(self, delay: timedelta, call: Callable[[], None]) -> None:
+        """Have something done after a span of market time."""
+        self.at(self._clock.now() + delay, call)
+
+    def _run(self) -> None:
+        while (call := self._next()) is not None:
+            try:
+                with self._lock:
+                    call()
+            except Exception:
+                log.exception("the market could not carry out %s", call)
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._wake:
+            while not self._stopped:
+                wait = self._clock.real_until(self._due[0][0]) if self._due else None
+                if wait == 0:
+                    return heapq.heappop(self._due)[2]
+                self._wake.wait(wait)
+        return None

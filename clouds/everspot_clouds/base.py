@@ -1,16 +1,69 @@
-"""What is asked of a cloud, and the plain values in which every cloud answers. It decides nothing."""
+"""What is asked of a cloud, and the plain values in which every cloud answers. It decides nothing.
 
-from collections.abc import Iterable
+Of the standard library alone, as the metadata readers are: an instance that boots has to know what it is, and whether
+it is about to be taken, before anything heavier is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.notify import Notifications
-from everspot_core.records import Market, PricePoint, Role
-from everspot_store import Store
+if TYPE_CHECKING:
+    from everspot_core.clock import Clock
+    from everspot_core.manifest import Manifest
+    from everspot_core.market import Market
+    from everspot_core.notify import Notifications
+    from everspot_core.records import PricePoint, Role
+    from everspot_store import Store
+
+
+class MetadataError(Exception):
+    """The metadata service answered, but not with what an instance of Everspot needs."""
+
+
+class MetadataUnavailable(MetadataError):
+    """The metadata service did not answer, or with an error of its own, for as often as was tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What differs between the instances of a cluster. `zone` is a zone's name, such as us-east-1a."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+
+
+class Metadata(Protocol):
+    """One cloud's metadata service, seen from an instance. Every method raises `MetadataUnavailable` while it is not
+    to be had, and `MetadataError` if it answers what cannot be understood."""
+
+    @property
+    def where(self) -> str:
+        """Where the manifest lies, in the cloud's own words."""
+        ...
+
+    def manifest(self) -> str:
+        """The manifest that the infrastructure handed to this instance, as a text. Raises `MetadataError` if there is
+        none."""
+        ...
+
+    def identity(self) -> Identity:
+        """Who this instance is."""
+        ...
+
+    def interruption(self) -> datetime | None:
+        """When this instance will be taken away, market time; None while nothing is said."""
+        ...
+
+    def rebalance(self) -> datetime | None:
+        """When it was recommended to be ready for that, market time; None while it is not."""
+        ...
 
 
 class Phase(StrEnum):
@@ -88,7 +141,7 @@ class Cloud(Protocol):
         """Send a notification where the settings say. Called by a thread of its own."""
         ...
 
-    def trouble(self, error: Exception) -> "Trouble":
+    def trouble(self, error: Exception) -> Trouble:
         """What kind of failure this is."""
         ...
 
@@ -99,6 +152,10 @@ class Cloud(Protocol):
 
 class Provider(Protocol):
     """All that there is of one cloud. Its module imports nothing that is not everywhere; its methods do."""
+
+    def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> Metadata:
+        """The metadata service of the instance that asks. `getenv`: its environment."""
+        ...
 
     def scheduling(self, manifest: Manifest, store: Store) -> Cloud:
         """The cloud for a cluster's scheduler: it listens to the manifest's queue if that names one."""

@@ -1,8 +1,9 @@
 """Clusters without a cloud: agents started by hand on a shared folder. Nobody knows more of them than they say."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from everspot_core.clock import Clock
@@ -11,7 +12,7 @@ from everspot_core.notify import Notifications
 from everspot_core.records import InstanceRecord, InstanceState, PricePoint
 from everspot_store import Store
 
-from everspot_clouds.base import CloudInstance, Message, Phase, Trouble
+from everspot_clouds.base import CloudInstance, Identity, Message, MetadataError, Phase, Trouble
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +65,51 @@ def _describe(record: InstanceRecord) -> CloudInstance:
     )
 
 
+class FolderMetadata:
+    """No cloud: the manifest is a file and the identity was given on the command line.
+
+    Notices come through the store only.
+    """
+
+    def __init__(self, manifest_file: Path, identity: Identity) -> None:
+        self._manifest_file = manifest_file
+        self._identity = identity
+
+    @property
+    def where(self) -> str:
+        """The file's path."""
+        return str(self._manifest_file)
+
+    def manifest(self) -> str:
+        """What is in the file."""
+        try:
+            return self._manifest_file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise MetadataError(f"the manifest cannot be read: {error}") from error
+
+    def identity(self) -> Identity:
+        """As given."""
+        return self._identity
+
+    def interruption(self) -> datetime | None:
+        """Never: a folder gives no notice."""
+        return None
+
+    def rebalance(self) -> datetime | None:
+        """Never."""
+        return None
+
+
 class FolderProvider:
     """See `everspot_clouds.base.Provider`."""
+
+    def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> FolderMetadata:
+        """See `Provider`.
+
+        Raises:
+            MetadataError: always: who starts an agent by hand has to say what it is.
+        """
+        raise MetadataError("a folder has no metadata service: start the agent with --manifest")
 
     def scheduling(self, manifest: Manifest, store: Store) -> FolderCloud:
         """See `Provider`."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.market import Market as Market
 
 
 class JobState(StrEnum):
@@ -168,13 +169,6 @@ class Assignment(Document):
     deadline: Utc | None = None
     doomed: bool = Field(default=False, description="The instance will be taken away: nothing new is put on it.")
     changed_at: Utc
-
-
-class Market(StrEnum):
-    """How an instance is paid."""
-
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
 
 
 class Role(StrEnum):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Limits, Manifest
@@ -15,7 +16,6 @@ from everspot_train.agent.actions import JobKey
 from everspot_train.agent.agent import POLL_BUSY
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
-from everspot_train.agent.metadata import Identity
 from everspot_train.agent.session import Session
 from everspot_train.agent.threads import Schedule
 from everspot_train.agent.watch import Contact

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from agent_kit import FAST
+from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Manifest
@@ -16,7 +17,6 @@ from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.hardware import Hardware
-from everspot_train.agent.metadata import Identity
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import Session, renewal_of
 from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, Status, StopRequest

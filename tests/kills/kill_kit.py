@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_kit import TOY
-from everspot_clouds.folder import FolderCloud
+from everspot_clouds.base import Identity
+from everspot_clouds.folder import FolderCloud, FolderMetadata
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Limits, Manifest
 from everspot_core.records import EventKind, JobRecord, JobState, Market
@@ -40,7 +41,6 @@ from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
-from everspot_train.agent.metadata import FolderMetadata, Identity
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.watch import Watch

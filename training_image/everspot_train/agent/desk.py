@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
@@ -26,7 +27,6 @@ from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import CACHE
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
-from everspot_train.agent.metadata import Identity
 from everspot_train.agent.process import Launcher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared
 from everspot_train.agent.session import Session

@@ -5,6 +5,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
 from everspot_core.records import InstanceRecord, InstanceState, Notice
@@ -12,7 +13,6 @@ from everspot_store import Store, StoreError
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.hardware import Hardware
-from everspot_train.agent.metadata import Identity
 from everspot_train.agent.watch import Contact
 
 MIN_SPACING = timedelta(seconds=5)

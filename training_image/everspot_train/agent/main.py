@@ -12,6 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
+from everspot_clouds.base import Identity, Metadata, MetadataError, MetadataUnavailable
+from everspot_clouds.registry import UnknownCloud, provider
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
 from everspot_core.records import Market, Role
@@ -22,13 +24,15 @@ from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
 from everspot_train.agent.heartbeat import Heartbeat
-from everspot_train.agent.imds import ImdsClient, ImdsMetadata, endpoint_from
-from everspot_train.agent.metadata import FolderMetadata, Identity, Metadata, MetadataError, MetadataUnavailable
+from everspot_train.agent.metadata import manifest_of
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
 
+CLOUD_VARIABLE = "EVERSPOT_CLOUD"
+"""Whose metadata service there is: who boots has no manifest yet that could say it."""
+DEFAULT_CLOUD = "aws"
 HOME_VARIABLE = "EVERSPOT_HOME"
 DEFAULT_HOME = "/var/lib/everspot"
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
@@ -139,7 +143,7 @@ def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:
     """The metadata service may be late at boot, so it is asked for a minute and more."""
     for left in range(BOOT_ATTEMPTS - 1, -1, -1):
         try:
-            return metadata.manifest(), metadata.identity()
+            return manifest_of(metadata), metadata.identity()
         except MetadataUnavailable as error:
             if not left:
                 raise BootError(f"the metadata service does not answer: {error}") from error
@@ -176,7 +180,10 @@ def _power_off() -> None:
 
 def _metadata(options: argparse.Namespace, clock: Clock) -> Metadata:
     if options.manifest is None:
-        return ImdsMetadata(ImdsClient(endpoint_from(os.environ.get), clock), clock)
+        try:
+            return provider(os.environ.get(CLOUD_VARIABLE) or DEFAULT_CLOUD).metadata(clock, os.environ.get)
+        except (UnknownCloud, MetadataError) as error:
+            raise BootError(f"{CLOUD_VARIABLE}: {error}") from error
     if options.instance_id is None:
         raise BootError("--manifest needs --instance-id: there is no metadata service to ask")
     identity = Identity(
@@ -185,6 +192,8 @@ def _metadata(options: argparse.Namespace, clock: Clock) -> Metadata:
         zone=options.zone,
         market=Market(options.market),
     )
+    from everspot_clouds.folder import FolderMetadata
+
     return FolderMetadata(options.manifest, identity)
 
 

@@ -5,18 +5,18 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
+from everspot_clouds.base import Metadata, MetadataError
 from everspot_core.clock import Clock
 from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
 from everspot_store import Store, StoreError
 
-from everspot_train.agent.metadata import Metadata, MetadataError
+from everspot_train.agent.metadata import SOURCE, interruption_of, rebalance_of
 
 _log = logging.getLogger(__name__)
 
 SOURCES_VARIABLE = "EVERSPOT_NOTICE_SOURCES"
-IMDS = "imds"
 QUEUE = "queue"
-ALL_SOURCES = frozenset((IMDS, QUEUE))
+ALL_SOURCES = frozenset((SOURCE, QUEUE))
 
 
 class Contact:
@@ -108,14 +108,14 @@ class Watch:
 
     def poll_notices(self) -> None:
         """Ask the metadata service for notices."""
-        if IMDS not in self._sources:
+        if SOURCE not in self._sources:
             return
         try:
-            interruption = self._metadata.interruption()
+            interruption = interruption_of(self._metadata, self._clock)
             if interruption is not None and self._interruption is None:  # whatever becomes of the other question
                 _log.warning("this instance will be taken away at %s", interruption.action_at)
                 self._interruption = interruption
-            rebalance = self._metadata.rebalance()
+            rebalance = rebalance_of(self._metadata, self._clock)
         except MetadataError as error:
             self.metadata_contact.failed(error)
             return

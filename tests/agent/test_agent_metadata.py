@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from agent_kit import MetadataServer, metadata_pages
+from everspot_clouds.aws.metadata import ATTEMPTS, TOKEN_TTL, ImdsClient, ImdsMetadata, endpoint_from
+from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
+from everspot_clouds.folder import FolderMetadata
 from everspot_core.manifest import Cloud, Manifest
 from everspot_core.records import Market, NoticeKind
 from everspot_store import ManualClock, Store
-from everspot_train.agent.hardware import measure, nominal, parse_gpus
-from everspot_train.agent.imds import ATTEMPTS, TOKEN_TTL, ImdsClient, ImdsMetadata, endpoint_from
-from everspot_train.agent.metadata import FolderMetadata, Identity, MetadataError, MetadataUnavailable
+from everspot_train.agent.metadata import interruption_of, manifest_of, rebalance_of
 from everspot_train.agent.watch import Watch, sources_from
 
 MANIFEST = Manifest(cluster="c", cloud=Cloud.AWS, control_url="s3://control", data_url="s3://data")
@@ -79,8 +80,8 @@ def test_a_service_that_is_not_there_is_unavailable(server: MetadataServer, cloc
 
 
 def test_identity_manifest_and_notices_are_read(client: ImdsClient, server: MetadataServer, clock: ManualClock) -> None:
-    metadata = ImdsMetadata(client, clock)
-    assert metadata.manifest() == MANIFEST
+    metadata = ImdsMetadata(client)
+    assert manifest_of(metadata) == MANIFEST
     expected = Identity(instance_id="i-0abc", instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
     assert metadata.identity() == expected
     assert metadata.interruption() is None
@@ -88,7 +89,7 @@ def test_identity_manifest_and_notices_are_read(client: ImdsClient, server: Meta
     at = datetime(2026, 1, 1, 8, 22, tzinfo=UTC)
     server.announce_interruption(at)
     server.recommend_rebalance(at)
-    notice, advice = metadata.interruption(), metadata.rebalance()
+    notice, advice = interruption_of(metadata, clock), rebalance_of(metadata, clock)
     assert notice is not None
     assert (notice.kind, notice.action_at, notice.source) == (NoticeKind.INTERRUPTION, at, "imds")
     assert advice is not None
@@ -101,16 +102,16 @@ def test_a_notice_that_is_not_understood_is_no_notice_but_an_error(
 ) -> None:
     server.pages["latest/meta-data/spot/instance-action"] = text
     with pytest.raises(MetadataError, match="instance-action"):
-        ImdsMetadata(client, clock).interruption()
+        ImdsMetadata(client).interruption()
 
 
 def test_user_data_that_is_no_manifest_is_told_in_words(
     client: ImdsClient, server: MetadataServer, clock: ManualClock
 ) -> None:
-    metadata = ImdsMetadata(client, clock)
+    metadata = ImdsMetadata(client)
     server.pages["latest/user-data"] = "#!/bin/sh"
     with pytest.raises(MetadataError, match="user data holds no manifest"):
-        metadata.manifest()
+        manifest_of(metadata)
     del server.pages["latest/user-data"]
     with pytest.raises(MetadataError, match="not launched by an Everspot cluster"):
         metadata.manifest()
@@ -128,7 +129,7 @@ def test_a_folder_gives_its_manifest_and_never_a_notice(tmp_path: Path) -> None:
     path.write_bytes(MANIFEST.to_json())
     identity = Identity(instance_id="a", instance_type="b", zone="c", market=Market.ON_DEMAND)
     metadata = FolderMetadata(path, identity)
-    assert (metadata.manifest(), metadata.identity()) == (MANIFEST, identity)
+    assert (manifest_of(metadata), metadata.identity()) == (MANIFEST, identity)
     assert metadata.interruption() is None
     with pytest.raises(MetadataError, match="cannot be read"):
         FolderMetadata(tmp_path / "none", identity).manifest()
@@ -142,28 +143,11 @@ def test_notice_sources_are_named_or_refused() -> None:
         sources_from("sqs")
 
 
-def test_gpus_are_named_as_the_catalogue_names_them() -> None:
-    listing = "Tesla T4, 15360\nNVIDIA A10G, 23028\nNVIDIA A100-SXM4-80GB, 81920\nNVIDIA A100-SXM4-40GB, 40960\n"
-    assert parse_gpus(listing) == [("T4", 16.0), ("A10G", 24.0), ("A100-80GB", 80.0), ("A100", 40.0)]
-    assert parse_gpus("No devices were found\n") == []
-
-
-@pytest.mark.parametrize(("measured", "sold"), [(15.4, 16), (7.63, 8), (61.8, 64), (60.0, 61), (3.75, 4), (17, 17)])
-def test_memory_is_stated_as_it_is_sold(measured: float, sold: float) -> None:
-    assert nominal(measured) == sold
-
-
-def test_this_machine_can_be_measured() -> None:
-    found = measure()
-    assert found.vcpus >= 1
-    assert found.memory_gib > 0.4
-
-
 def test_an_interruption_is_heard_though_the_rebalance_recommendation_is_garbage(
     client: ImdsClient, server: MetadataServer, clock: ManualClock, tmp_path: Path
 ) -> None:
     url = f"file://{tmp_path}"
-    watch = Watch(Store.open(url, url, clock=clock), ImdsMetadata(client, clock), "i-0abc", clock)
+    watch = Watch(Store.open(url, url, clock=clock), ImdsMetadata(client), "i-0abc", clock)
     server.pages["latest/meta-data/events/recommendations/rebalance"] = "{"
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     server.announce_interruption(at)

@@ -1,4 +1,7 @@
-"""The EC2 instance metadata service, version 2: a session token, then GETs that carry it."""
+"""The EC2 instance metadata service, version 2: a session token, then GETs that carry it.
+
+Of the standard library alone: see `everspot_clouds.base`.
+"""
 
 import http.client
 import json
@@ -10,10 +13,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
-from everspot_core.records import Market, Notice, NoticeKind
+from everspot_core.market import Market
 
-from everspot_train.agent.metadata import Identity, MetadataError, MetadataUnavailable, parse_manifest
+from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 
 ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 DEFAULT_ENDPOINT = "http://169.254.169.254"
@@ -96,18 +98,19 @@ class ImdsClient:
 
 
 class ImdsMetadata:
-    """Amazon EC2: the instance metadata service, version 2."""
+    """See `everspot_clouds.base.Metadata`."""
 
-    def __init__(self, client: ImdsClient, clock: Clock) -> None:
+    where = "user data"
+
+    def __init__(self, client: ImdsClient) -> None:
         self._client = client
-        self._clock = clock
 
-    def manifest(self) -> Manifest:
-        """The manifest in the instance's user data."""
+    def manifest(self) -> str:
+        """The instance's user data."""
         text = self._client.get("latest/user-data")
         if text is None:
             raise MetadataError("this instance has no user data: it was not launched by an Everspot cluster")
-        return parse_manifest(text, "user data")
+        return text
 
     def identity(self) -> Identity:
         """Id, type, zone and market, as EC2 states them."""
@@ -118,18 +121,13 @@ class ImdsMetadata:
             market=Market.SPOT if self._required("instance-life-cycle") == "spot" else Market.ON_DEMAND,
         )
 
-    def interruption(self) -> Notice | None:
+    def interruption(self) -> datetime | None:
         """`spot/instance-action`, which is absent until about two minutes before the end."""
-        moment = self._moment("spot/instance-action", "time")
-        return None if moment is None else self._notice(NoticeKind.INTERRUPTION, moment)
+        return self._moment("spot/instance-action", "time")
 
-    def rebalance(self) -> Notice | None:
-        """`events/recommendations/rebalance`. `action_at` is the moment of the recommendation itself."""
-        moment = self._moment("events/recommendations/rebalance", "noticeTime")
-        return None if moment is None else self._notice(NoticeKind.REBALANCE, moment)
-
-    def _notice(self, kind: NoticeKind, moment: datetime) -> Notice:
-        return Notice(kind=kind, source="imds", seen_at=self._clock.now(), action_at=moment)
+    def rebalance(self) -> datetime | None:
+        """`events/recommendations/rebalance`: the moment of the recommendation itself."""
+        return self._moment("events/recommendations/rebalance", "noticeTime")
 
     def _required(self, path: str) -> str:
         value = self._client.get(f"{PREFIX}/{path}")

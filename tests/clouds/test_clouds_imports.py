@@ -1,0 +1,32 @@
+"""What a part of a cloud brings along when it is imported: the agent boots with the metadata reader alone."""
+
+import subprocess
+import sys
+
+import pytest
+
+READER = """
+import sys
+before = set(sys.modules)
+from everspot_clouds.registry import provider
+class Clock: pass
+provider("aws").metadata(Clock(), {}.get)
+for name in sorted({name.partition(".")[0] for name in set(sys.modules) - before}):
+    print(name)
+"""
+PLANTED = READER.replace("class Clock", "import everspot_clouds.aws.cloud\nclass Clock")
+
+
+def loaded(program: str) -> set[str]:
+    """The packages that a fresh interpreter has loaded besides the standard library and the product's own."""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {name for name in found.stdout.split() if not name.startswith("everspot_")} - sys.stdlib_module_names
+
+
+def test_reading_the_metadata_loads_the_standard_library_and_nothing_else() -> None:
+    assert loaded(READER) == set()
+
+
+@pytest.mark.parametrize("heavy", ["boto3", "pydantic"])
+def test_a_heavy_import_is_found(heavy: str) -> None:
+    assert heavy in loaded(PLANTED)

@@ -12,7 +12,7 @@ from everspot_core.schedule import (
     Assign,
     Clear,
     Complete,
-    Doom,
+    Cordon,
     DropDrills,
     Expire,
     Finish,
@@ -86,8 +86,8 @@ class Actor:
                 return self._restore(action, seen)
             case Stop():
                 return self._stop(action, seen)
-            case Doom():
-                return self._doom(action, seen)
+            case Cordon():
+                return self._cordon(action, seen)
             case Leave():
                 return self._leave(action, seen)
             case Expire():
@@ -161,7 +161,7 @@ class Actor:
         self._drop_drills(action.job_id, action.drills, seen)
         return Outcome.DONE
 
-    def _doom(self, action: Doom, seen: Observation) -> Outcome:
+    def _cordon(self, action: Cordon, seen: Observation) -> Outcome:
         now = self._store.clock.now()
         found = seen.assignments.get(action.instance_id)
         old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)

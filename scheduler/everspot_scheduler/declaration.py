@@ -14,7 +14,7 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.manifest import Limits, Manifest, Standing
 from everspot_core.records import Market, Role
 from everspot_core.schedule import InstanceView
-from everspot_core.schedule.leaving import weight
+from everspot_core.schedule.provisioning.leaving import weight
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.pace import Pace
@@ -133,7 +133,7 @@ def _is_agent(instance: InstanceView) -> bool:
 
 def _stays(instance: InstanceView) -> bool:
     """Nothing is known for which its fleet would replace it."""
-    return not (instance.leaving or instance.doomed or instance.notified or instance.recommended_away)
+    return not (instance.leaving or instance.ending or instance.notified or instance.recommended_away)
 
 
 def _market(instance: InstanceView) -> Market:

@@ -102,7 +102,7 @@ class Facts:
         described = self.described.get(instance_id)
         return instance_id in self.over or (described is not None and described.phase is Phase.ENDED)
 
-    def doomed(self, instance_id: str) -> bool:
+    def ending(self, instance_id: str) -> bool:
         """Whether the cloud says that the instance is about to be taken, or is being ended."""
         described = self.described.get(instance_id)
         return instance_id in self.warned or (described is not None and described.phase is Phase.ENDING)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from everspot_core.attempts import attempts
 from everspot_core.records import JobRecord, Market, Reason
-from everspot_core.schedule.failover import PREEMPTIONS
+from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_store import Store, Versioned
 
 REMEMBERED = 64

@@ -235,7 +235,7 @@ def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger, renewi
         assignment=seen.assignments[name].value if name in seen.assignments else None,
         stale=name in seen.stale_instances and name not in renewing,
         gone=facts.gone(name) or last_word or forgotten,
-        doomed=facts.doomed(name),
+        ending=facts.ending(name),
         shaky=name in facts.shaky,
         deadline=facts.warned.get(name),
         launched_at=launch.launched_at if launch is not None else None,

@@ -13,7 +13,7 @@ from everspot_core.candidates import candidates
 from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
-from everspot_core.schedule.feasible import verdict
+from everspot_core.schedule.provisioning.feasibility import feasibility
 
 ROOT = Path(__file__).parents[2]
 DEMO = sorted((ROOT / "localcloud/everspot_local/demo/jobs").glob("*.yaml"))
@@ -179,7 +179,7 @@ def test_no_job_of_the_documents_would_be_refused():
     now = datetime.now(UTC)
     for job in dated:
         submission = JobSubmission(job_id="j", spec=job, submitted_at=now, deadline_at=now + job.deadline)
-        assert verdict(submission, candidates(job.resources, builtin())).feasible is not False, job.name
+        assert feasibility(submission, candidates(job.resources, builtin())).feasible is not False, job.name
 
 
 def test_a_submission_reads_nothing_but_the_clusters_manifest_and_prices(world, spec_file):

@@ -19,7 +19,7 @@ from everspot_core.records import (
     Role,
 )
 from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Outlook, Why, plan, say
-from everspot_core.schedule.backfill import Timeline
+from everspot_core.schedule.placement.exclusive import Timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -361,7 +361,7 @@ def test_no_job_starts_later_for_the_jobs_behind_it(data):
     )
     ahead = [data.draw(waiting_jobs(f"j{n}", 60 - n)) for n in range(data.draw(st.integers(1, 5)))]
     behind = [data.draw(waiting_jobs(f"k{n}", 30 - n)) for n in range(data.draw(st.integers(1, 4)))]
-    with patch("everspot_core.schedule.exclusive.DEPTH", data.draw(st.sampled_from([0, 1, 2, 64]))):
+    with patch("everspot_core.schedule.placement.exclusive.DEPTH", data.draw(st.sampled_from([0, 1, 2, 64]))):
         alone = Cluster(kinds, markets, running).run(ahead)
         together = Cluster(kinds, markets, running).run([*ahead, *behind])
     for view in ahead:

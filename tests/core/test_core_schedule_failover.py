@@ -18,7 +18,16 @@ from everspot_core.schedule import (
     Why,
     plan,
 )
-from everspot_core.schedule.failover import DAY, HEADROOM, MIXED, MOVES_A_DAY, STAY, arrival, failed_over, smaller
+from everspot_core.schedule.market.failover import (
+    DAY,
+    HEADROOM,
+    MIXED,
+    MOVES_A_DAY,
+    STAY,
+    arrival,
+    failed_over,
+    smaller,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,8 +54,8 @@ def pool(*ago: float, market: Market = Market.SPOT, kind: InstanceType = TYPE) -
 
 
 def prefers(view: JobView, *pools: PoolView, since: float | None = None) -> tuple[Market, Why]:
-    verdict = failed_over(view, pools, NOW, None if since is None else NOW - since * HOUR)
-    return verdict.prefer, verdict.why
+    preference = failed_over(view, pools, NOW, None if since is None else NOW - since * HOUR)
+    return preference.market, preference.why
 
 
 OVER = (Market.ON_DEMAND, Why.FAILED_OVER)
@@ -148,7 +157,7 @@ def moves(there: Callable[[int, bool], bool], ticks: int, strikes: Container[int
         watched = (PoolView(instance_type=TYPE, zone="z", market=Market.SPOT, usd_per_hour=1, behaviour=behaviour),)
         view = JobView(submission=job().submission, preempted_at=tuple(lost))
         if waits or held is Market.ON_DEMAND:
-            wanted = failed_over(view, watched, now, None if waits else since).prefer
+            wanted = failed_over(view, watched, now, None if waits else since).market
             got = Market.SPOT if wanted is Market.SPOT and up else Market.ON_DEMAND
             if got is not held:
                 held, since, found = got, now, [*found, now]

@@ -4,7 +4,22 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from elastic_kit import (
+from everspot_core.records import Assignment, Reason
+from everspot_core.schedule import (
+    Assign,
+    Finish,
+    Hold,
+    Launch,
+    Release,
+    Stay,
+    Stop,
+    Why,
+)
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER
+from everspot_core.schedule.provisioning.launches import LAUNCH_PATIENCE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from provision_kit import (
     AWAY,
     HOUR,
     LATEST,
@@ -29,21 +44,6 @@ from elastic_kit import (
     outlook,
     pool,
 )
-from everspot_core.records import Assignment, Reason
-from everspot_core.schedule import (
-    Assign,
-    Finish,
-    Hold,
-    Launch,
-    Release,
-    Stay,
-    Stop,
-    Why,
-)
-from everspot_core.schedule.launches import LAUNCH_PATIENCE
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def test_what_is_on_its_way_is_waited_for_and_not_launched_twice():
@@ -110,13 +110,13 @@ def test_a_move_to_what_never_gets_ready_is_given_up_and_begun_anew():
     assert [a.market for a in actions if isinstance(a, Launch)] == [SPOT]
 
 
-@pytest.mark.parametrize("fate", [{"gone": True}, {"doomed": True}, {"stale": True}, {"state": "DRAINING"}])
+@pytest.mark.parametrize("fate", [{"gone": True}, {"ending": True}, {"stale": True}, {"state": "DRAINING"}])
 def test_what_dies_before_it_is_ready_is_launched_anew(fate):
     view = job(due=20, work=WORK)
     dead = instance("n-1", ready="state" in fate, **fate)
     pools = [pool(), pool(ON_DEMAND)]
     rounds = [decide(view, [dead], pools)]
-    if "doomed" in fate:  # that is noted first
+    if "ending" in fate:  # that is noted first
         dead = replace(dead, assignment=Assignment(instance_id="n-1", doomed=True, changed_at=NOW))
         rounds.append(decide(view, [dead], pools))
     assert sum(isinstance(a, Launch) for actions in rounds for a in actions) >= 1
@@ -126,7 +126,7 @@ def test_what_dies_before_it_is_ready_is_launched_anew(fate):
 def test_what_the_cloud_is_about_to_take_is_left_to_it():
     """Spot that is interrupted in its first hour may cost nothing; what is ended does."""
     doomed = Assignment(instance_id="n-1", doomed=True, deadline=NOW + timedelta(minutes=2), changed_at=NOW)
-    soon = instance("n-1", doomed=True, deadline=NOW + timedelta(minutes=2), assignment=doomed)
+    soon = instance("n-1", ending=True, deadline=NOW + timedelta(minutes=2), assignment=doomed)
     view, pools = job(due=20, work=WORK), [pool(), pool(ON_DEMAND)]
     assert names(decide(view, [soon], pools), Release) == []
     assert names(decide(view, [soon], pools, now=NOW + timedelta(minutes=3)), Release) == ["n-1"]

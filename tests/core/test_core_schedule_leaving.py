@@ -59,7 +59,7 @@ TARGETS = [
     (1, [machine("a"), machine("b"), machine("c", busy="j")], ["a", "b"]),
     (1, [machine("a", busy="j"), machine("b", busy="k")], []),
     (1, [machine("a", leaving=True), machine("b")], []),
-    (1, [machine("a", doomed=True), machine("b")], []),
+    (1, [machine("a", ending=True), machine("b")], []),
     (1, [machine("a", stale=True), machine("b")], []),
     (1, [machine("a"), machine("b", generation="before")], ["b"]),
     (1, [machine("a"), machine("b", state=InstanceState.DRAINING)], ["b"]),

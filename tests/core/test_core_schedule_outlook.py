@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from elastic_kit import HOUR, NOW, job, outlook
 from everspot_core.records import JobRecord, JobState, Progress
-from everspot_core.schedule.outlook import outlook_of
+from everspot_core.schedule.jobs import outlook_of
+from provision_kit import HOUR, NOW, job, outlook
 
 LENGTH = timedelta(hours=8)
 

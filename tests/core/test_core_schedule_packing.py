@@ -157,7 +157,7 @@ def test_the_market_that_is_preferred_and_another_instance_than_the_last_one_com
 @pytest.mark.parametrize(
     "flaw",
     [
-        {"doomed": True},
+        {"ending": True},
         {"stale": True},
         {"assignment": Assignment(instance_id="i", job_id="r", epoch=1, order=Order.STOP, changed_at=NOW)},
     ],
@@ -202,7 +202,7 @@ def test_behind_as_many_promises_as_are_made_nothing_is_lent_that_the_next_one_c
     there = resident("r", "i", gpus=6, hours=3)
     jobs = [there, job("large", age=20, gpus=8), job("small", gpus=1, hours=1), job("lean", gpus=0, hours=1)]
     hosts = [host("i", "gpu8", there), host("c", "cpu")]
-    with patch("everspot_core.schedule.packing.DEPTH", 0):
+    with patch("everspot_core.schedule.placement.packing.DEPTH", 0):
         decided = decide(jobs, hosts)
     assert decided == {"large": Why.NO_FREE_INSTANCE, "small": Why.KEPT_FOR_GANG, "lean": "c"}
     assert decide(jobs, hosts)["small"] == "i"
@@ -303,7 +303,7 @@ def test_what_is_lent_never_puts_off_the_first_in_line(data):
         job(f"j{n}", age=60 - n, hours=data.draw(st.one_of(spans, st.none())), gpus=data.draw(st.integers(1, 4)))
         for n in range(data.draw(st.integers(1, 6)))
     ]
-    with patch("everspot_core.schedule.packing.DEPTH", data.draw(st.sampled_from([0, 1, 64]))):
+    with patch("everspot_core.schedule.placement.packing.DEPTH", data.draw(st.sampled_from([0, 1, 64]))):
         decided = decide([*there, first, *others], hosts)
     if isinstance(decided["first"], str) and decided["first"] != Why.NO_FREE_INSTANCE:
         return

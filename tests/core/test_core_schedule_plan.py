@@ -24,7 +24,7 @@ from everspot_core.schedule import (
     Clear,
     ClusterView,
     Complete,
-    Doom,
+    Cordon,
     Drill,
     DropDrills,
     Expire,
@@ -60,7 +60,7 @@ def record(name: str, state: JobState, epoch: int = 1, owner: str | None = None,
 def instance(
     iid: str, market: Market = Market.SPOT, *, assignment: Assignment | None = None, shape: tuple = (2, 4, 0), **kw
 ) -> InstanceView:
-    flags = {k: kw.pop(k) for k in ("stale", "gone", "doomed", "shaky", "deadline") if k in kw}
+    flags = {k: kw.pop(k) for k in ("stale", "gone", "ending", "shaky", "deadline") if k in kw}
     vcpus, memory, gpus = shape
     fields = {
         "instance_id": iid,
@@ -85,7 +85,7 @@ def given(iid: str, name: str | None, epoch: int = 1, **kw) -> Assignment:
 
 def running(name: str, iid: str, epoch: int = 1, market: Market = Market.SPOT, **kw) -> tuple[JobView, InstanceView]:
     order = {k: kw.pop(k) for k in ("order", "reason") if k in kw}
-    flags = {k: kw.pop(k) for k in ("gone", "doomed", "deadline") if k in kw}
+    flags = {k: kw.pop(k) for k in ("gone", "ending", "deadline") if k in kw}
     return (
         job(name, record=record(name, JobState.RUNNING, epoch, iid), **kw),
         instance(
@@ -167,7 +167,7 @@ def test_the_smallest_instance_that_is_large_enough_is_taken():
     [
         {"stale": True},
         {"gone": True},
-        {"doomed": True},
+        {"ending": True},
         {"state": InstanceState.DRAINING},
         {"state": InstanceState.GONE},
         {"role": Role.SCHEDULER},
@@ -288,13 +288,13 @@ def test_of_two_first_halves_only_one_is_completed():
 
 def test_a_notice_dooms_the_instance_and_what_runs_there_in_one_action():
     deadline = NOW + timedelta(seconds=120)
-    runner, holder = running("j", "i", doomed=True, deadline=deadline)
-    actions = decide([runner], [holder, instance("k", doomed=True)])
+    runner, holder = running("j", "i", ending=True, deadline=deadline)
+    actions = decide([runner], [holder, instance("k", ending=True)])
     assert actions == [
-        Doom(instance_id="i", deadline=deadline, why=Why.INTERRUPTION),
-        Doom(instance_id="k", why=Why.INTERRUPTION),
+        Cordon(instance_id="i", deadline=deadline, why=Why.INTERRUPTION),
+        Cordon(instance_id="k", why=Why.INTERRUPTION),
     ]
-    known = instance("i", assignment=given("i", None, doomed=True), doomed=True, deadline=deadline)
+    known = instance("i", assignment=given("i", None, doomed=True), ending=True, deadline=deadline)
     assert decide([], [known]) == []
 
 
@@ -387,7 +387,7 @@ def test_every_action_can_be_said_in_words():
             grave,
             instance("i"),
             instance("k", assignment=given("k", "gone", 1)),
-            instance("l", doomed=True),
+            instance("l", ending=True),
             instance("m", assignment=given("m", "e", 1)),
         ],
     )

@@ -28,7 +28,7 @@ from everspot_core.schedule import (
     plan,
     say,
 )
-from everspot_core.schedule.place import queue_order
+from everspot_core.schedule.placement.place import queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,7 +113,7 @@ def instance_views(draw: st.DrawFn, iid: str) -> InstanceView:
         assignment=assignment,
         stale=draw(flag),
         gone=draw(flag),
-        doomed=draw(flag),
+        ending=draw(flag),
         shaky=draw(flag),
     )
 
@@ -185,7 +185,7 @@ def test_an_unhealthy_cluster_comes_to_rest_when_its_repairs_are_carried_out(vie
     """Clearing what the plan wants cleared leaves nothing to clear: repairs do not chase each other."""
     cleared = {a.instance_id for a in plan(view, NOW) if isinstance(a, Clear)}
     instances = tuple(
-        InstanceView(instance_id=i.instance_id, record=i.record, stale=i.stale, gone=i.gone, doomed=i.doomed)
+        InstanceView(instance_id=i.instance_id, record=i.record, stale=i.stale, gone=i.gone, ending=i.ending)
         if i.instance_id in cleared
         else i
         for i in view.instances

@@ -17,8 +17,8 @@ from everspot_core.records import (
     Role,
 )
 from everspot_core.schedule import Assign, ClusterView, InstanceView, JobView, Outlook, plan
-from everspot_core.schedule.queue import AGED, STARVED, URGENT, Queue, queue_order, waiting_since
-from everspot_core.schedule.rates import Rates
+from everspot_core.schedule.jobs import waiting_since
+from everspot_core.schedule.placement.queue import AGED, STARVED, URGENT, Queue, Rates, queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import InstanceRecord, InstanceState, Market, Role
 from everspot_core.schedule import Assign, Behaviour, ClusterView, InstanceView, JobView, Outlook, PoolView, plan
-from everspot_core.schedule.capacity import COOL_OFF
-from everspot_core.schedule.ranking import (
+from everspot_core.schedule.market.ranking import (
     CHANGEOVER_HOURS,
+    COOL_OFF,
     PRIOR_HOURS,
     PRIOR_SPELLS,
     REFUSAL_HALF_LIFE,

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from everspot_core.schedule.lifetimes import DOWNS, EDGES, UPS, Lifetimes, Prior, learnt
-from everspot_core.schedule.renewal import NEVER, RETURNS, WAITS, Ways, ways
+from everspot_core.schedule.market.lifetimes import DOWNS, EDGES, UPS, Lifetimes, Prior, learnt
+from everspot_core.schedule.market.renewal import NEVER, RETURNS, WAITS, WayTable, ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +145,7 @@ def test_waiting_for_ever_never_pays_on_demand():
 )
 @settings(max_examples=60, deadline=None)
 def test_no_way_is_both_faster_and_cheaper_than_the_best(downs, ups, dear, changeover, pace):
-    table: Ways = ways(
+    table: WayTable = ways(
         learnt(DOWNS, downs, 0.0), learnt(UPS, ups, 0.0), spot=1.0, on_demand=dear, changeover=changeover
     )
     best = table.best(pace)

@@ -7,7 +7,7 @@ import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import Resources
 from everspot_core.schedule import Outlook
-from everspot_core.schedule.rightsize import Candidate, rightsize
+from everspot_core.schedule.market.rightsize import PricedType, rightsize
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,16 +23,16 @@ def work(hours: float, *, upper: float | None = None, changeover: float = 0, cha
     )
 
 
-def candidate(name: str, usd: float, speed: float | None, *, measured: bool = True, **shape) -> Candidate:
+def candidate(name: str, usd: float, speed: float | None, *, measured: bool = True, **shape) -> PricedType:
     kind = InstanceType(name=name, **{"vcpus": 8, "memory_gib": 32, **shape})
-    return Candidate(instance_type=kind, usd_per_hour=usd, speed=speed, measured=measured)
+    return PricedType(instance_type=kind, usd_per_hour=usd, speed=speed, measured=measured)
 
 
 FAST, CHEAP = candidate("fast", 4.00, 1.0), candidate("cheap", 1.40, 1 / 2.2)
 
 
 def names(sized) -> list[str]:
-    return [s.candidate.instance_type.name for s in sized if not s.excluded]
+    return [s.priced.instance_type.name for s in sized if not s.excluded]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_slower_type_is_taken_where_it_costs_less_and_the_deadline_allows_it
         [FAST, CHEAP], need=Resources(), work=work(1), time=None if time is None else timedelta(hours=time)
     )
     assert names(found) == expected
-    figures = {s.candidate.instance_type.name: (s.hours, s.usd) for s in found}
+    figures = {s.priced.instance_type.name: (s.hours, s.usd) for s in found}
     assert figures == {"fast": (1.0, 4.0), "cheap": (pytest.approx(2.2), pytest.approx(3.08))}
 
 
@@ -89,12 +89,12 @@ def test_where_nothing_fits_each_says_why():
         work=work(1),
         time=10 * HOUR,
     )
-    assert {s.candidate.instance_type.name: s.excluded for s in found} == {
+    assert {s.priced.instance_type.name: s.excluded for s in found} == {
         "small": ("gpus", "gpu", "gpu_memory_gib", "memory_gib"),
         "slow": ("memory_gib", "deadline"),
         "unknown": ("memory_gib", "speed"),
     }
-    assert [s.usd for s in found if s.candidate.speed is None] == [inf]
+    assert [s.usd for s in found if s.priced.speed is None] == [inf]
     assert rightsize([], need=Resources(), work=work(1), time=None) == []
 
 

@@ -8,7 +8,7 @@ from everspot_core.records import JobState, Market, Reason
 from everspot_core.schedule import (
     Assign,
     Clear,
-    Doom,
+    Cordon,
     Expire,
     Finish,
     Hold,
@@ -78,7 +78,7 @@ SMALL = {"name": "small", "vcpus": 4, "memory_gib": 16}
         ),
         ([[assign()], [Refuse(job_id="a", epoch=1, earliest=None, usd=None, **WHY)]], "has begun is not refused"),
         ([[assign()], [STOP], [Refuse(job_id="a", epoch=1, earliest=None, usd=None, **WHY)]], "is not refused"),
-        ([[Doom(instance_id="i-000001", **WHY)]], "nothing has happened"),
+        ([[Cordon(instance_id="i-000001", **WHY)]], "nothing has happened"),
         ([[Expire(**FIRST, **WHY)]], "nothing has happened"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_core.records import Market, Request
-from everspot_core.schedule.failover import PREEMPTIONS
+from everspot_core.schedule.market.failover import PREEMPTIONS
 from scheduler_kit import Cluster
 
 

@@ -114,9 +114,11 @@ def deadline(session: Session, file: Path, submission: JobSubmission) -> list[st
     """Warnings about the deadline; one that cannot be kept is refused."""
     if submission.deadline_at is None:
         return []
-    from everspot_core.schedule.feasible import verdict  # with the scheduler's arithmetic: only deadlines need it
+    from everspot_core.schedule.provisioning.feasibility import (
+        feasibility,  # with the scheduler's arithmetic: only deadlines need it
+    )
 
-    said = verdict(submission, possible(session, submission))
+    said = feasibility(submission, possible(session, submission))
     refuse_too_early(file, said)
     return deadline_warnings(said)
 

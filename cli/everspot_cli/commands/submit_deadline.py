@@ -12,12 +12,12 @@ from everspot_cli.session import Session
 from everspot_cli.tables import duration
 
 if TYPE_CHECKING:
-    from everspot_core.schedule.feasible import Verdict
+    from everspot_core.schedule.provisioning.feasibility import Feasibility
 
 _MINUTE = timedelta(minutes=1)
 
 
-def refuse_too_early(file: Path, said: "Verdict | None") -> None:
+def refuse_too_early(file: Path, said: "Feasibility | None") -> None:
     """Refuse a deadline that cannot be kept.
 
     Raises:
@@ -27,7 +27,7 @@ def refuse_too_early(file: Path, said: "Verdict | None") -> None:
         raise refusal(file, said)
 
 
-def refusal(file: Path, said: "Verdict") -> CliError:
+def refusal(file: Path, said: "Feasibility") -> CliError:
     """The error for a deadline that cannot be kept: why, the earliest that could be, and what that costs."""
     problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
     if said.earliest is not None:
@@ -39,17 +39,17 @@ def refusal(file: Path, said: "Verdict") -> CliError:
     )
 
 
-def _why(said: "Verdict") -> str:
+def _why(said: "Feasibility") -> str:
     if said.slack is None or said.least is None:
         return "what expected_duration says ends on no date that there is"
-    from everspot_core.schedule.outlook import CHANGEOVER_UPPER
+    from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 
     work, changeover = format_duration(said.least - CHANGEOVER_UPPER), format_duration(CHANGEOVER_UPPER)
     missing = duration(-said.slack.total_seconds())
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
 
 
-def deadline_warnings(said: "Verdict | None") -> list[str]:
+def deadline_warnings(said: "Feasibility | None") -> list[str]:
     """What the author should know although the job is taken."""
     if said is None or said.feasible is not None:
         return []
@@ -66,8 +66,8 @@ def warn(session: Session, said: Iterable[str]) -> None:
             session.errors.print(f"warning: {words}", style="yellow", markup=False, soft_wrap=True)
 
 
-def deadline_row(said: "Verdict | None") -> dict[str, Any] | None:
-    """The verdict as JSON."""
+def deadline_row(said: "Feasibility | None") -> dict[str, Any] | None:
+    """What can be said of the deadline, as JSON."""
     if said is None:
         return None
     return {
@@ -82,7 +82,7 @@ def deadline_row(said: "Verdict | None") -> dict[str, Any] | None:
     }
 
 
-def sentence(said: "Verdict") -> str:
+def sentence(said: "Feasibility") -> str:
     """For a deadline that can be kept: how much time there is to spare, and when there is none left."""
     spare = duration(said.slack.total_seconds()) if said.slack is not None else "—"
     by = _minute(said.begin_by) if said.begin_by is not None else "—"
@@ -92,7 +92,7 @@ def sentence(said: "Verdict") -> str:
     )
 
 
-def _cost(said: "Verdict") -> str:
+def _cost(said: "Feasibility") -> str:
     if said.usd is None or said.cheapest is None:
         return ""
     usd = f"{said.usd:.2f}" if said.usd >= 0.1 else f"{said.usd:.2g}"

@@ -9,7 +9,7 @@ from everspot_core.candidates import Candidate, candidates, misfits, nearest
 from everspot_core.catalogue import Catalogue, builtin, region_of
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.schedule.feasible import Verdict, verdict
+from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
 
 from everspot_cli.commands.submit_deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
 from everspot_cli.commands.submit_fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible
@@ -29,7 +29,7 @@ def dry_run(
     catalogue, here, alive, fleet = _cluster(session)
     only = fleet.types if fleet is not None and fleet.declared and not wait_for_capacity else None
     found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
-    said = verdict(submission, found)
+    said = feasibility(submission, found)
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     warnings = deadline_warnings(said)
     if session.json:
@@ -49,7 +49,7 @@ def dry_run(
     refuse_too_early(file, said)
 
 
-def _print_deadline(session: Session, said: Verdict | None) -> None:
+def _print_deadline(session: Session, said: Feasibility | None) -> None:
     if said is not None and said.feasible:
         session.console.print(sentence(said), markup=False, soft_wrap=True)
 

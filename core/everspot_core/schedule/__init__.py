@@ -9,7 +9,7 @@ from everspot_core.schedule.actions import (
     Assign,
     Clear,
     Complete,
-    Doom,
+    Cordon,
     DropDrills,
     Expire,
     Finish,
@@ -24,7 +24,7 @@ from everspot_core.schedule.actions import (
     Void,
     Why,
 )
-from everspot_core.schedule.behaviour import Behaviour
+from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.plan import plan
 from everspot_core.schedule.view import (
     ClusterView,
@@ -46,7 +46,7 @@ __all__ = [
     "Clear",
     "ClusterView",
     "Complete",
-    "Doom",
+    "Cordon",
     "Drill",
     "DropDrills",
     "Expire",

@@ -149,7 +149,7 @@ class Stop(_Act):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doom(_Act):
+class Cordon(_Act):
     """The cloud takes the instance: nothing new is put on it, and what runs there stops by `deadline`."""
 
     instance_id: str
@@ -246,7 +246,7 @@ Action = (
     | Void
     | Clear
     | Stop
-    | Doom
+    | Cordon
     | Expire
     | Finish
     | DropDrills

@@ -12,7 +12,7 @@ from everspot_core.schedule.actions import (
     Action,
     Clear,
     Complete,
-    Doom,
+    Cordon,
     DropDrills,
     Expire,
     Figures,
@@ -22,10 +22,10 @@ from everspot_core.schedule.actions import (
     Void,
     Why,
 )
-from everspot_core.schedule.elastic import stretch
-from everspot_core.schedule.leaving import leave
-from everspot_core.schedule.limits import end_of_waiting, spent_budget
-from everspot_core.schedule.place import place
+from everspot_core.schedule.jobs import end_of_waiting, spent_budget
+from everspot_core.schedule.placement.place import place
+from everspot_core.schedule.provisioning.leaving import leave
+from everspot_core.schedule.provisioning.provision import provision
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -35,11 +35,11 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
     At most one action changes each job and each instance. The order of `view.jobs` and `view.instances` is of no
     consequence.
     """
-    desk = _Desk(view, now)
+    desk = _Planning(view, now)
     desk.expire_dead_owners()
     desk.repair_assignments()
     desk.restore_assignments()
-    desk.doom_instances()
+    desk.cordon_instances()
     desk.stop_owners()
     desk.settle_drills()
     desk.end_waiting_jobs()
@@ -51,11 +51,11 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
         now=now,
     )
     if view.pools or any(i.launched_for is not None for i in view.instances):
-        placed = stretch(placed, view, now, desk.touched_jobs, desk.touched_instances)
+        placed = provision(placed, view, now, desk.touched_jobs, desk.touched_instances)
     return desk.actions + placed
 
 
-class _Desk:
+class _Planning:
     """One plan in the making: what was seen, in a fixed order, and what has been decided of it so far."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
@@ -145,19 +145,19 @@ class _Desk:
             restore = Restore(job_id=job.job_id, instance_id=owner.instance_id, epoch=record.epoch, why=Why.TAKEN_BACK)
             self._do(restore, job=job.job_id, instance=owner.instance_id)
 
-    def doom_instances(self) -> None:
+    def cordon_instances(self) -> None:
         """What the cloud is going to take is marked, and what runs there is told to stop, in one write."""
         for instance in self.instances.values():
             given = instance.assignment
-            if not instance.doomed or instance.gone or instance.instance_id in self.touched_instances:
+            if not instance.ending or instance.gone or instance.instance_id in self.touched_instances:
                 continue
             known = given is not None and given.doomed
             later = instance.deadline is not None and given is not None and given.deadline is None
             if known and not (later and not instance.idle):
                 continue
-            doom = Doom(instance_id=instance.instance_id, deadline=instance.deadline, why=Why.INTERRUPTION)
+            cordon = Cordon(instance_id=instance.instance_id, deadline=instance.deadline, why=Why.INTERRUPTION)
             job = given.job_id if given is not None else None
-            self._do(doom, job=job, instance=instance.instance_id)
+            self._do(cordon, job=job, instance=instance.instance_id)
 
     def stop_owners(self) -> None:
         """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back."""

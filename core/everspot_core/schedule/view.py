@@ -25,7 +25,7 @@ from everspot_core.records import (
     Order,
     Role,
 )
-from everspot_core.schedule.behaviour import Behaviour
+from everspot_core.schedule.market.behaviour import Behaviour
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -134,7 +134,7 @@ class InstanceView:
     """An instance: what it says of itself, what it was told, and what the cloud says of it.
 
     `stale`: its heartbeat has stood still for a lease's length. `gone`: the cloud, or its own last word, says that it
-    runs no more. `doomed`: the cloud will take it, at `deadline` if that is known. `shaky`: the cloud recommends to
+    runs no more. `ending`: the cloud will take it, at `deadline` if that is known. `shaky`: the cloud recommends to
     leave it, which may come to nothing. `launched_for`: the job for which a plan had it launched; None for an instance
     of the standing fleet. Until it has a record of its own, `pool` says what it is going to be. `residents`: jobs that
     share it, where instances are shared.
@@ -145,7 +145,7 @@ class InstanceView:
     assignment: Assignment | None = None
     stale: bool = False
     gone: bool = False
-    doomed: bool = False
+    ending: bool = False
     shaky: bool = False
     deadline: datetime | None = None
     launched_for: str | None = None
@@ -177,7 +177,7 @@ class InstanceView:
             self.record is not None
             and self.record.role is Role.AGENT
             and self.record.state in (InstanceState.READY, InstanceState.BUSY)
-            and not (self.stale or self.gone or self.doomed or self.notified)
+            and not (self.stale or self.gone or self.ending or self.notified)
             and not (self.assignment is not None and self.assignment.doomed)
             and not self.leaving
         )

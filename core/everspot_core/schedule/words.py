@@ -5,7 +5,7 @@ from everspot_core.schedule.actions import (
     Assign,
     Clear,
     Complete,
-    Doom,
+    Cordon,
     DropDrills,
     Expire,
     Finish,
@@ -108,7 +108,7 @@ def _deed(action: Action) -> str:
             return f"name {action.job_id} to {action.instance_id} again, epoch {action.epoch}"
         case Stop():
             return f"stop {action.job_id} on {action.instance_id}, epoch {action.epoch}"
-        case Doom():
+        case Cordon():
             return f"put nothing more on {action.instance_id}"
         case Expire():
             return f"take {action.job_id} from {action.instance_id}, epoch {action.epoch}"

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from everspot_core import lease
 from everspot_core.records import JobState, Reason
 from everspot_core.records import Market as Paid
-from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.hosts import room_of
+from everspot_core.schedule.market.behaviour import Behaviour
+from everspot_core.schedule.placement.hosts import room_of
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
 from everspot_core.simulate.market import BEGIN, Market
 from everspot_core.simulate.members import Attempt, Machine, Task, hours

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.records import JobState, Market
-from everspot_core.schedule.outlook import HOUR
+from everspot_core.schedule.jobs import HOUR
 from everspot_core.simulate.drive import Run
 from everspot_core.simulate.members import Machine, Task
 

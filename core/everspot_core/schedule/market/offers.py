@@ -7,18 +7,18 @@ from functools import cached_property
 from math import inf
 
 from everspot_core.records import Market
-from everspot_core.schedule.behaviour import Behaviour
-from everspot_core.schedule.course import Held, Need, Spot
-from everspot_core.schedule.failover import smaller
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.outlook import HOUR, outlook_of
-from everspot_core.schedule.ranking import REFUSAL_HALF_LIFE, Ranked, rank
-from everspot_core.schedule.rightsize import TOO_LATE, Candidate, rightsize
+from everspot_core.schedule.jobs import HOUR, outlook_of
+from everspot_core.schedule.market.behaviour import Behaviour
+from everspot_core.schedule.market.failover import smaller
+from everspot_core.schedule.market.policy import Held, Need, Spot
+from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, rank
+from everspot_core.schedule.market.rightsize import TOO_LATE, PricedType, rightsize
 from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolKey, PoolView
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prospects:
+class Offers:
     """The pools for one job: those that can hold it, `giving` being those of on-demand that would do so now.
 
     `fastest`: speed of the on-demand pool on which it would be done first; hours of work are told at that speed.
@@ -50,7 +50,7 @@ class Prospects:
         return _sized(self.job, self.giving, self.now)
 
 
-def prospects(job: JobView, pools: Sequence[PoolView], now: datetime) -> Prospects:
+def offers_for(job: JobView, pools: Sequence[PoolView], now: datetime) -> Offers:
     """What the job could have of these pools, which may be fewer than the view's: some may be handed out already."""
     asked = job.submission.spec.resources
     types = {p.instance_type.name: p.instance_type for p in pools}
@@ -62,7 +62,7 @@ def prospects(job: JobView, pools: Sequence[PoolView], now: datetime) -> Prospec
     on_demand = [p for p in on_demand if p.instance_type.name in able] or on_demand
     giving = tuple(p for p in on_demand if p.gives(job.nodes))
     fastest, dry = _resort(job, giving or on_demand, now)
-    return Prospects(
+    return Offers(
         job=job,
         now=now,
         spot_pools=tuple(p for p in pools if p.market is Market.SPOT and p.instance_type.name in taken),
@@ -90,28 +90,28 @@ def need_of(
     )
 
 
-def held_of(job: JobView, market: Market, instance_type: str, changing: timedelta, outlet: Prospects) -> Held:
+def held_of(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
     """What it holds, in the terms of its course."""
-    speed = _speed(job, instance_type) / outlet.fastest
+    speed = _speed(job, instance_type) / offers.fastest
     return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
 
 
-def spot_of(job: JobView, view: ClusterView, outlet: Prospects, now: datetime) -> Spot | None:
+def spot_of(job: JobView, view: ClusterView, offers: Offers, now: datetime) -> Spot | None:
     """Spot as this job can have it; None if no spot pool can hold it. It counts as up only below on-demand's price."""
-    if not outlet.spot_pools:
+    if not offers.spot_pools:
         return None
-    behaviour = together(view, outlet.spot_pools)
-    offers = [r.pool for r in outlet.spot] or outlet.spot_pools
-    usd = min(_work_usd(job, p) for p in offers)
-    on_demand_usd = min((_work_usd(job, p) for p in outlet.on_demand_pools), default=usd * 3)
-    up = bool(outlet.spot) and usd < on_demand_usd
+    behaviour = together(view, offers.spot_pools)
+    giving = [r.pool for r in offers.spot] or offers.spot_pools
+    usd = min(_work_usd(job, p) for p in giving)
+    on_demand_usd = min((_work_usd(job, p) for p in offers.on_demand_pools), default=usd * 3)
+    up = bool(offers.spot) and usd < on_demand_usd
     return Spot(
         up=up,
         age=behaviour.age(now) if behaviour.up == up else 0.0,
         ups=behaviour.ups,
         downs=behaviour.downs,
-        usd=usd * outlet.fastest,
-        on_demand_usd=on_demand_usd * outlet.fastest,
+        usd=usd * offers.fastest,
+        on_demand_usd=on_demand_usd * offers.fastest,
     )
 
 
@@ -148,27 +148,27 @@ def _sized(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[Pool
     work, deadline = outlook_of(job), job.submission.deadline_at
     if work is None or len(pools) < 2:
         return tuple(sorted(pools, key=lambda p: (_refused(p, now), not p.reserved, _work_usd(job, p), p.key)))
-    by_candidate = {p.key: _candidate(job, p) for p in pools}
+    by_pool = {p.key: _priced(job, p) for p in pools}
     sized = rightsize(
-        set(by_candidate.values()),
+        set(by_pool.values()),
         need=job.submission.spec.resources,
         work=work,
         time=deadline - now if deadline is not None else None,
         nodes=job.nodes,
     )
-    found = {s.candidate: s for s in sized}
+    found = {s.priced: s for s in sized}
 
     def order(pool: PoolView) -> tuple[float, float, bool, float, PoolKey]:
-        size = found[by_candidate[pool.key]]
+        size = found[by_pool[pool.key]]
         late = size.hours_upper if TOO_LATE in size.excluded else 0.0
         return late, _refused(pool, now), not pool.reserved, size.usd, pool.key
 
     return tuple(sorted(pools, key=order))
 
 
-def _candidate(job: JobView, pool: PoolView) -> Candidate:
+def _priced(job: JobView, pool: PoolView) -> PricedType:
     name = pool.instance_type.name
-    return Candidate(
+    return PricedType(
         instance_type=pool.instance_type,
         usd_per_hour=pool.usd_per_hour,
         speed=_speed(job, name),

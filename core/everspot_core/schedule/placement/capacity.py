@@ -9,14 +9,13 @@ from typing import Protocol
 from everspot_core.job import Resources
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason
 from everspot_core.schedule.fit import Shape
-from everspot_core.schedule.gangs import record_of
-from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView, pool_of
+from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.market.ranking import just_noticed
+from everspot_core.schedule.placement.gangs import record_of
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, pool_of
 
 DEPTH = 64
 """So many waiting jobs are promised a time in one plan. What the next one could use is not lent to any behind it."""
-COOL_OFF = timedelta(hours=1)
-"""For so long after a notice the instances of a pool count as about to go."""
 
 _UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
 _STEP_GIB = 0.125
@@ -115,11 +114,6 @@ def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> 
     return held.owner != instance.instance_id and held.last_reason not in _UNFIT
 
 
-def just_noticed(pool: PoolView, now: datetime) -> bool:
-    """Whether the pool took an instance away so lately that it would take the next one too."""
-    return pool.noticed_at is not None and now - pool.noticed_at < COOL_OFF
-
-
 def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
     """Hours until the instance is rid of what it was given: inf if unknown, a tick if it holds nothing any more."""
     given = instance.assignment
@@ -143,7 +137,7 @@ def kind_of(record: InstanceRecord) -> tuple[str, Shape]:
     return record.instance_type, replace(shape, memory_gib=shape.memory_gib // _STEP_GIB * _STEP_GIB)
 
 
-class Standing:
+class PoolMarks:
     """What counts against instances or for them beside their shape."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:

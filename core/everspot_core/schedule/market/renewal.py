@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from everspot_core.schedule.lifetimes import Floats, Lifetimes
+from everspot_core.schedule.market.lifetimes import Floats, Lifetimes
 
 NEVER = 1e6
 """Hours: longer than anything."""
@@ -35,7 +35,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ways:
+class WayTable:
     """All ways, (waits, returns) each: hours of progress in an hour, and dollars for an hour of progress."""
 
     pace: Floats
@@ -51,7 +51,7 @@ class Ways:
 
 
 @lru_cache(maxsize=1024)
-def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> Ways:
+def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> WayTable:
     """What comes of each way. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
     waited, outlasted = outage.capped(WAITS), outage.survival(WAITS)
     stayed, reached = up.capped(RETURNS), up.survival(RETURNS)
@@ -71,4 +71,4 @@ def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, cha
     progress = (1 - share) * idle_progress + share * (outage.mean + od_progress)
     hopeless = progress <= 0
     each = np.where(hopeless, np.inf, usd / np.where(hopeless, 1.0, progress))
-    return Ways(progress / (outage.mean + up.mean), each, on_demand)
+    return WayTable(progress / (outage.mean + up.mean), each, on_demand)

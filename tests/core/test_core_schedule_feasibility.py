@@ -1,16 +1,16 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from elastic_kit import NEED, NOW, ON_DEMAND, decide, job, pool
 from everspot_core.candidates import Candidate
 from everspot_core.catalogue import InstanceType, Price
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission, Resources
 from everspot_core.schedule import Refuse
-from everspot_core.schedule.feasible import verdict
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER
+from everspot_core.schedule.provisioning.feasibility import feasibility
 from hypothesis import given
 from hypothesis import strategies as st
+from provision_kit import NEED, NOW, ON_DEMAND, decide, job, pool
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -47,7 +47,7 @@ def submission(work=None, due=None, need=None) -> JobSubmission:
     ],
 )
 def test_a_deadline_can_be_kept_if_on_demand_would_keep_it_at_worst(work, due, feasible, slack, begin_by):
-    said = verdict(submission(work, due), [candidate()])
+    said = feasibility(submission(work, due), [candidate()])
     assert (said.feasible, said.past, said.slack) == (feasible, False, slack * HOUR)
     assert said.least == (work + 0.25) * HOUR
     assert said.earliest == T0 + (work + 0.25) * HOUR
@@ -56,8 +56,8 @@ def test_a_deadline_can_be_kept_if_on_demand_would_keep_it_at_worst(work, due, f
 
 def test_a_microsecond_decides():
     due = 2 * HOUR + CHANGEOVER_UPPER
-    assert verdict(submission(2, due), []).feasible is True
-    assert verdict(submission(2, due - timedelta.resolution), []).feasible is False
+    assert feasibility(submission(2, due), []).feasible is True
+    assert feasibility(submission(2, due - timedelta.resolution), []).feasible is False
 
 
 @pytest.mark.parametrize(
@@ -72,32 +72,32 @@ def test_a_microsecond_decides():
     ],
 )
 def test_the_earliest_deadline_costs_what_the_cheapest_candidate_that_holds_the_job_does(offers, cheapest, usd):
-    said = verdict(submission(2, 1, Resources(vcpus=8)), offers)
+    said = feasibility(submission(2, 1, Resources(vcpus=8)), offers)
     assert (said.feasible, said.earliest) == (False, T0 + 135 * MINUTE)
     assert (said.cheapest and said.cheapest.instance_type.name, said.usd) == (cheapest, usd and pytest.approx(usd))
 
 
 def test_without_an_expected_duration_it_is_not_known():
-    said = verdict(submission(None, 6), [candidate()])
+    said = feasibility(submission(None, 6), [candidate()])
     assert (said.feasible, said.past) == (None, False)
     assert (said.least, said.earliest, said.slack, said.begin_by, said.usd) == (None,) * 5
 
 
 @pytest.mark.parametrize("due", [timedelta(0), -1.0])
 def test_a_deadline_that_is_not_after_the_submission_is_past_whatever_is_known(due):
-    unknown, known = verdict(submission(None, due), []), verdict(submission(2, due), [candidate()])
+    unknown, known = feasibility(submission(None, due), []), feasibility(submission(2, due), [candidate()])
     assert (unknown.feasible, unknown.past, unknown.earliest) == (False, True, None)
     assert (known.feasible, known.past, known.earliest, known.usd) == (False, True, T0 + 135 * MINUTE, 9.0)
-    assert verdict(submission(-9, due), []).feasible is False
+    assert feasibility(submission(-9, due), []).feasible is False
 
 
 def test_there_is_nothing_to_say_without_a_deadline():
-    assert verdict(submission(2), [candidate()]) is None
+    assert feasibility(submission(2), [candidate()]) is None
 
 
 @pytest.mark.parametrize("days", [3_000_000, timedelta.max.days])
 def test_work_that_ends_on_no_date_is_in_time_for_none(days):
-    said = verdict(submission(timedelta(days=days), 6), [candidate()])
+    said = feasibility(submission(timedelta(days=days), 6), [candidate()])
     assert (said.feasible, said.earliest, said.usd) == (False, None, None)
 
 
@@ -106,10 +106,10 @@ seconds = st.integers(0, 200_000).map(lambda s: timedelta(seconds=s))
 
 @given(work=seconds, due=seconds, later=seconds)
 def test_more_time_never_makes_a_deadline_infeasible_and_the_earliest_is_one_that_can_be_kept(work, due, later):
-    said, more = verdict(submission(work, due), []), verdict(submission(work, due + later), [])
+    said, more = feasibility(submission(work, due), []), feasibility(submission(work, due + later), [])
     assert more.feasible or not said.feasible
     assert (more.earliest, more.slack) == (said.earliest, said.slack + later)
-    assert verdict(submission(work, said.least), []).feasible
+    assert feasibility(submission(work, said.least), []).feasible
     if said.feasible:
         assert said.begin_by + said.least == T0 + due
 
@@ -123,7 +123,7 @@ def test_submission_and_plan_are_of_one_mind(work, offset, usd):
     due = (work + CHANGEOVER_UPPER + offset) / HOUR
     view = job(due=due, expected_duration=work)
     refused = [a for a in decide(view, pools=[pool(ON_DEMAND, usd=usd)]) if isinstance(a, Refuse)]
-    said = verdict(view.submission, [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)])
+    said = feasibility(view.submission, [candidate(usd=usd, gpus=NEED.gpus, gpu_memory_gib=NEED.gpu_memory_gib)])
     if due > 0:
         assert bool(refused) is (not said.feasible)
     for action in refused:

@@ -11,10 +11,10 @@ from heapq import nsmallest
 from math import inf
 
 from everspot_core.records import Market
-from everspot_core.schedule.capacity import DEPTH, Ask, Standing, Want, done_after, hours_left, is_free
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.gangs import pick, record_of
-from everspot_core.schedule.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of
+from everspot_core.schedule.placement.capacity import DEPTH, Ask, PoolMarks, Want, done_after, hours_left, is_free
+from everspot_core.schedule.placement.gangs import pick, record_of
+from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -23,7 +23,7 @@ class Shared:
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
         self._jobs = {j.job_id: j for j in view.jobs}
-        self._view, self._standing = view, Standing(view, now)
+        self._view, self._marks = view, PoolMarks(view, now)
         records = {j.job_id: j.record for j in view.jobs}
         self._hosts: dict[str, Host] = {}
         self._kinds = Kinds()
@@ -117,7 +117,7 @@ class Shared:
     def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> Host:
         shape = Shape.of(record_of(instance))
         shape = self._shapes.setdefault(shape, shape)
-        host = Host(instance, shape, self._standing.shaky(instance), self._standing.reserved(instance), room_of(shape))
+        host = Host(instance, shape, self._marks.shaky(instance), self._marks.reserved(instance), room_of(shape))
         for name in residents:
             job = self._jobs.get(name)
             taken = room_of(job.submission.spec.resources) if job is not None else host.room

@@ -10,18 +10,16 @@ from datetime import datetime
 
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
-from everspot_core.schedule.capacity import Ask, Capacity, Want, is_free, kind_of
-from everspot_core.schedule.course import is_safe, last_moment
-from everspot_core.schedule.exclusive import Exclusive
-from everspot_core.schedule.failover import Verdict, failed_over
 from everspot_core.schedule.fit import Shape, fits, lacking
-from everspot_core.schedule.gangs import record_of
-from everspot_core.schedule.limits import end_of_waiting
-from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.packing import Shared
-from everspot_core.schedule.prospects import need_of
-from everspot_core.schedule.queue import Queue, critical, queue_order
-from everspot_core.schedule.rates import Rates
+from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
+from everspot_core.schedule.market.failover import Preference, failed_over
+from everspot_core.schedule.market.offers import need_of
+from everspot_core.schedule.market.policy import is_safe, last_moment
+from everspot_core.schedule.placement.capacity import Ask, Capacity, Want, is_free, kind_of
+from everspot_core.schedule.placement.exclusive import Exclusive
+from everspot_core.schedule.placement.gangs import record_of
+from everspot_core.schedule.placement.packing import Shared
+from everspot_core.schedule.placement.queue import Queue, Rates, queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 __all__ = ["place", "queue_order"]
@@ -32,13 +30,13 @@ def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterVi
 
     `jobs` are waiting ones; `instances` those of which nothing else has been decided.
     """
-    desk = _Desk(jobs, instances, view, now)
+    desk = _Placement(jobs, instances, view, now)
     for rank, job in enumerate(desk.queue):
         desk.decide(rank, job)
     return desk.actions
 
 
-class _Desk:
+class _Placement:
     """One round of choosing in the making."""
 
     def __init__(self, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
@@ -59,8 +57,8 @@ class _Desk:
         """What becomes of the job whose turn it is."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._taken:
             return
-        verdict = _preference(job, self.view, self.now)
-        ask = _ask(job, verdict.prefer)
+        preference = _preferred_market(job, self.view, self.now)
+        ask = _ask(job, preference.market)
         hold = self._not_now(job, ask.want)
         if hold is not None:
             self.actions.append(hold)
@@ -73,7 +71,7 @@ class _Desk:
         chosen = self._its_own(job) or self._capacity.seat(ask)
         if chosen:
             self.queue.charge(job, sum(self.rates.of(record_of(i)) for i in chosen))
-            self.actions.append(_assign(job, chosen, rank, verdict))
+            self.actions.append(_assign(job, chosen, rank, preference))
             return
         self.actions.append(self._no_room(ask))
         if job.job_id not in self._expecting:
@@ -120,14 +118,14 @@ class _Desk:
         return Hold(job_id=ask.job_id, why=Why.NO_FREE_INSTANCE, figures=figures)
 
 
-def _preference(job: JobView, view: ClusterView, now: datetime) -> Verdict:
+def _preferred_market(job: JobView, view: ClusterView, now: datetime) -> Preference:
     """The market that it prefers. There comes a moment after which losing a spot instance would be losing too much."""
     work, deadline = outlook_of(job), job.submission.deadline_at
     if work is not None and deadline is not None and not critical(job):
         need = need_of(work, deadline, view.tick, now)
         if need.left <= need.time and not is_safe(need):
             to = last_moment(need)
-            return Verdict(Market.ON_DEMAND, to.why, to.figures)
+            return Preference(Market.ON_DEMAND, to.why, to.figures)
     return failed_over(job, view.pools, now, None)
 
 
@@ -191,14 +189,14 @@ def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
     return {"types": len(shapes), "nearest": name, "lacks": ", ".join(lacking(need, shapes[name]))}
 
 
-def _assign(job: JobView, chosen: list[InstanceView], rank: int, verdict: Verdict) -> Assign:
+def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Preference) -> Assign:
     first, *others = chosen
     record = record_of(first)
     why, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
-    if record.market is verdict.prefer:
+    if record.market is preference.market:
         why = Why.PREFERRED_MARKET
-        if verdict.why in (Why.FAILED_OVER, Why.LAST_SAFE_MOMENT):
-            why, figures = verdict.why, verdict.figures
+        if preference.why in (Why.FAILED_OVER, Why.LAST_SAFE_MOMENT):
+            why, figures = preference.why, preference.figures
     return Assign(
         job_id=job.job_id,
         instance_id=first.instance_id,

@@ -5,19 +5,69 @@ moment at which it can start, and a job behind it gets what is free only if no p
 done in time by its upper bounds, or because there is enough without. A job whose end is unknown is never done in time.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 
 from everspot_core.records import Market
-from everspot_core.schedule.backfill import Timeline
-from everspot_core.schedule.capacity import DEPTH, Ask, Standing, Want, done_after, is_free, kind_of
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.gangs import pick, record_of
+from everspot_core.schedule.placement.capacity import DEPTH, Ask, PoolMarks, Want, done_after, is_free, kind_of
+from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.view import ClusterView, InstanceView
 
 _Bucket = tuple[Market, bool, bool]
 _Merit = tuple[bool, bool, bool, bool, Shape, Market, str]
+
+
+class Timeline:
+    """Free instances over time. Ends of what runs now count from when they are certain, promises take away."""
+
+    def __init__(self, free: int, ends: Iterable[float]) -> None:
+        known = sorted(e for e in ends if e < inf)
+        self._times, self._counts = [0.0], [free]
+        self._until: dict[int, float] = {}
+        for end in known:
+            if end > self._times[-1]:
+                self._times.append(end)
+                self._counts.append(self._counts[-1])
+            self._counts[-1] += 1
+
+    def enough_until(self, count: int) -> float:
+        """Until when `count` are free without a break from now on."""
+        if count not in self._until:
+            steps = zip(self._times, self._counts, strict=True)
+            self._until[count] = next((t for t, c in steps if c < count), inf)
+        return self._until[count]
+
+    def earliest(self, count: int, hours: float) -> float:
+        """The first moment from which `count` are free for so long without a break; never: inf."""
+        start: float | None = None
+        for time, free in zip(self._times, self._counts, strict=True):
+            if start is not None and time >= start + hours:
+                return start
+            if free < count:
+                start = None
+            elif start is None:
+                start = time
+        return inf if start is None else start
+
+    def take(self, count: int, start: float, hours: float) -> None:
+        """`count` are in use from `start` on for so long."""
+        self._until.clear()
+        first, last = self._at(start), self._at(start + hours)
+        for n in range(first, last):
+            self._counts[n] -= count
+
+    def _at(self, time: float) -> int:
+        """The position at which `time` begins a step of its own."""
+        if time == inf:
+            return len(self._times)
+        n = bisect_left(self._times, time)
+        if n == len(self._times) or self._times[n] != time:
+            self._times.insert(n, time)
+            self._counts.insert(n, self._counts[n - 1])
+        return n
 
 
 class _Group:
@@ -67,7 +117,7 @@ class Exclusive:
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
         self._view, self._records = view, {j.job_id: j.record for j in view.jobs}
-        self._standing = Standing(view, now)
+        self._marks = PoolMarks(view, now)
         self._groups: dict[tuple[str, Shape], _Group] = {}
         self._fitting: dict[Want, list[_Group]] = {}
         self._aside: list[Shape] = []
@@ -81,7 +131,7 @@ class Exclusive:
             if is_free(instance, self._records):
                 self._free.add(instance.instance_id)
                 market = record_of(instance).market
-                standing = self._standing.shaky(instance), self._standing.reserved(instance)
+                standing = self._marks.shaky(instance), self._marks.reserved(instance)
                 self._group(instance).add(instance, (market, *standing))
 
     def seat(self, ask: Ask) -> list[InstanceView]:

@@ -7,17 +7,17 @@ from math import inf
 
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures
-from everspot_core.schedule.behaviour import Behaviour
-from everspot_core.schedule.capacity import just_noticed
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.queue import critical
+from everspot_core.schedule.jobs import critical, outlook_of
+from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, PoolView
 
 PRIOR_SPELLS, PRIOR_HOURS = 2.0, 4.0
 """What is believed of a pool before it has been watched, as if two spells of four hours had been seen."""
 CHANGEOVER_HOURS = 0.2
 """Where the job's own changeover is not known."""
+COOL_OFF = timedelta(hours=1)
+"""For so long after a notice the instances of a pool count as about to go."""
 REFUSAL_HALF_LIFE = timedelta(minutes=30)
 """A fresh refusal doubles what a pool seems to cost; after this time it adds half as much, and so on."""
 WORST_SCORE = 0.5
@@ -71,6 +71,11 @@ def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
     present = behaviour.age(now) if behaviour.up else 0.0
     hours = PRIOR_SPELLS * PRIOR_HOURS + sum(behaviour.ups) + present
     return hours / (PRIOR_SPELLS + len(behaviour.ups))
+
+
+def just_noticed(pool: PoolView, now: datetime) -> bool:
+    """Whether the pool took an instance away so lately that it would take the next one too."""
+    return pool.noticed_at is not None and now - pool.noticed_at < COOL_OFF
 
 
 def _class(pool: PoolView) -> int:

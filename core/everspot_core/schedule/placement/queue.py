@@ -14,16 +14,19 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 
-from everspot_core.job import Priority
-from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.rates import Rates
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.records import InstanceRecord, Market
+from everspot_core.schedule.jobs import critical, outlook_of, waiting_since
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey
 
 STARVED = timedelta(days=7)
 AGED = timedelta(days=1)
 URGENT = timedelta(hours=1)
 FORESIGHT = 1.0
 """Hours that a team is charged in advance for an instance that it holds or is handed."""
+USD_PER_GPU, USD_PER_VCPU = 1.0, 0.05
+"""Where no price is known, so that shares are at least in proportion to what is used."""
+SPOT_DISCOUNT = 1 / 3
+"""Of the on-demand price, where a spot price is not known."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _Order = tuple[int, datetime, datetime, str]
@@ -35,25 +38,30 @@ def queue_order(job: JobView) -> _Order:
     return (0 if critical(job) else 1, deadline, job.submission.submitted_at, job.job_id)
 
 
-def critical(job: JobView) -> bool:
-    """Whether it goes before normal jobs."""
-    return job.submission.spec.priority is Priority.CRITICAL
-
-
-def waiting_since(job: JobView) -> datetime:
-    """When it began to wait: at its submission, or when it left its last instance."""
-    record = job.record
-    if record is None or record.last_owner is None:
-        return job.submission.submitted_at
-    return max(job.submission.submitted_at, record.changed_at)
-
-
 def slack(job: JobView, now: datetime) -> timedelta | None:
     """What may still be waited if everything takes as long as it can; None without a deadline or an outlook."""
     outlook, deadline = outlook_of(job), job.submission.deadline_at
     if outlook is None or deadline is None:
         return None
     return deadline - now - outlook.left_upper - outlook.changeover_upper
+
+
+class Rates:
+    """Hourly prices by pool; failing that by type; failing that by size."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._pools = {p.key: p.usd_per_hour for p in view.pools}
+        known = ((t.name, t.on_demand_usd_per_hour) for t in (*view.types, *(p.instance_type for p in view.pools)))
+        self._types = {name: usd for name, usd in known if usd is not None}
+
+    def of(self, record: InstanceRecord) -> float:
+        """US dollars an hour of this instance."""
+        usd = self._pools.get(PoolKey(record.instance_type, record.zone, record.market))
+        if usd is not None:
+            return usd
+        by_size = record.gpus * USD_PER_GPU + record.vcpus * USD_PER_VCPU
+        usd = self._types.get(record.instance_type, by_size)
+        return usd * SPOT_DISCOUNT if record.market is Market.SPOT else usd
 
 
 class Queue:

@@ -20,7 +20,7 @@ from math import ceil
 from everspot_core.manifest import Standing
 from everspot_core.records import FaultKind, InstanceRecord, InstanceState, JobState, Market, Reason, Role
 from everspot_core.schedule.actions import Leave, Why
-from everspot_core.schedule.capacity import is_free
+from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 SHARE = 4
@@ -36,11 +36,11 @@ JOBS_TO_CORDON = 2
 
 def leave(instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> list[Leave]:
     """Who leaves of `instances`, those of which nothing else has been decided, and why. At most one action each."""
-    desk = _Desk(sorted(instances, key=lambda i: i.instance_id), view, now)
+    desk = _Departures(sorted(instances, key=lambda i: i.instance_id), view, now)
     return [*desk.broken(), *desk.excess(), *desk.old()]
 
 
-class _Desk:
+class _Departures:
     """One round of letting go. `gone`: those that it has sent away so far."""
 
     def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
@@ -174,8 +174,8 @@ def _agent(instance: InstanceView) -> InstanceRecord | None:
 
 def _stays(instance: InstanceView) -> bool:
     """It is there for all jobs, and nothing has ended it or is about to."""
-    doomed = instance.doomed or (instance.assignment is not None and instance.assignment.doomed) or instance.notified
-    return instance.launched_for is None and not (instance.gone or doomed or instance.leaving)
+    going = instance.ending or (instance.assignment is not None and instance.assignment.doomed) or instance.notified
+    return instance.launched_for is None and not (instance.gone or going or instance.leaving)
 
 
 def _is_old(instance: InstanceView, generation: str) -> bool:

@@ -14,10 +14,9 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.behaviour import Behaviour
 from everspot_core.schedule.fit import Shape, fits
-from everspot_core.schedule.outlook import outlook_of
-from everspot_core.schedule.queue import critical
+from everspot_core.schedule.jobs import critical, outlook_of
+from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, Measured, PoolView
 
 PREEMPTIONS = 3
@@ -34,25 +33,25 @@ are halved; weights, gradients and the optimizer's state stay. Most networks sav
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Preference:
     """The market that a job prefers, and why."""
 
-    prefer: Market
+    market: Market
     why: Why
     figures: Figures = field(default_factory=dict)
 
 
-_SPOT = Verdict(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Market.SPOT.value})
+_SPOT = Preference(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Market.SPOT.value})
 
 
-def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: datetime | None) -> Verdict:
+def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: datetime | None) -> Preference:
     """The market for a job that is not steered by a deadline.
 
     `since`: when it began on the on-demand instance that it holds; None while it waits, or holds a spot instance. Only
     pools that it fits count. Where none has been looked at, a failover holds for a DAY.
     """
     if critical(job):
-        return Verdict(Market.ON_DEMAND, Why.CRITICAL, {"market": Market.ON_DEMAND.value})
+        return Preference(Market.ON_DEMAND, Why.CRITICAL, {"market": Market.ON_DEMAND.value})
     if not job.preempted_at and since is None:
         return _SPOT
     failover = _last_failover(job.preempted_at, now)
@@ -66,7 +65,7 @@ def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: d
         up = max((_longest_up(b, begun + stay, now) for b in seen), default=now - begun)
         if now < begun + stay or up < (stay if seen else blind):
             return _remain(failover, up, stay)
-    return Verdict(Market.SPOT, Why.BACK_TO_SPOT, {"up_hours": _hours(up), "needed_hours": _hours(stay)})
+    return Preference(Market.SPOT, Why.BACK_TO_SPOT, {"up_hours": _hours(up), "needed_hours": _hours(stay)})
 
 
 def _counts(pool: PoolView, job: JobView) -> bool:
@@ -75,11 +74,11 @@ def _counts(pool: PoolView, job: JobView) -> bool:
     return known and fits(need, Shape.of(pool.instance_type))
 
 
-def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Verdict:
+def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Preference:
     if failover is None:
         figures: Figures = {"up_hours": _hours(up), "needed_hours": _hours(stay)}
-        return Verdict(Market.ON_DEMAND, Why.STAY_ON_DEMAND, figures)
-    return Verdict(Market.ON_DEMAND, Why.FAILED_OVER, {"preemptions": PREEMPTIONS, "window_hours": _hours(WINDOW)})
+        return Preference(Market.ON_DEMAND, Why.STAY_ON_DEMAND, figures)
+    return Preference(Market.ON_DEMAND, Why.FAILED_OVER, {"preemptions": PREEMPTIONS, "window_hours": _hours(WINDOW)})
 
 
 def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> InstanceType | None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.records import InstanceState, Reason
 from everspot_core.schedule.actions import Release, Why
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 LAUNCH_PATIENCE = 2
@@ -62,7 +62,7 @@ class Launches:
         for job_id, launched in sorted(self._by_job.items()):
             for instance in launched:
                 needed = job_id in open_jobs or (job_id in alive and instance.instance_id in self._kept)
-                going = instance.doomed and instance.deadline is not None and self._now <= instance.deadline
+                going = instance.ending and instance.deadline is not None and self._now <= instance.deadline
                 if instance.idle and not needed and not going and instance.instance_id not in self.taken:
                     released.append(Release(instance_id=instance.instance_id, why=Why.NEEDED_NO_MORE))
         return released
@@ -90,7 +90,7 @@ class Launches:
 def _lost(instance: InstanceView) -> bool:
     """It will never take a job."""
     ending = instance.record is not None and instance.record.state in (InstanceState.DRAINING, InstanceState.GONE)
-    return instance.doomed or instance.stale or instance.notified or ending
+    return instance.ending or instance.stale or instance.notified or ending
 
 
 def _patience(job: JobView) -> timedelta:

@@ -10,32 +10,32 @@ from datetime import datetime, timedelta
 
 from everspot_core.records import Market, Reason
 from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Refuse, Stay, Stop, Why
-from everspot_core.schedule.course import Course, Mode, Need, Spot, course, is_safe
-from everspot_core.schedule.failover import PREEMPTIONS, failed_over
-from everspot_core.schedule.launches import Launches
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER, HOUR, outlook_of
-from everspot_core.schedule.prospects import (
-    Prospects,
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, critical, outlook_of, waiting_since
+from everspot_core.schedule.market.failover import PREEMPTIONS, failed_over
+from everspot_core.schedule.market.offers import (
+    Offers,
     held_of,
     need_of,
-    prospects,
+    offers_for,
     spot_of,
 )
-from everspot_core.schedule.queue import AGED, critical, queue_order, waiting_since
-from everspot_core.schedule.refusal import refusal
+from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe
+from everspot_core.schedule.placement.queue import AGED, queue_order
+from everspot_core.schedule.provisioning.feasibility import refusal
+from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
 
 _NO_TIME = timedelta(0)
 
 
-def stretch(
+def provision(
     placed: Iterable[Action], view: ClusterView, now: datetime, busy_jobs: set[str], busy_instances: set[str]
 ) -> list[Action]:
     """`placed`, where a job that would have to wait now follows its course; and what launched instances shall do.
 
     `busy_jobs`, `busy_instances`: of which something else has been decided in this plan.
     """
-    desk = _Desk(view, now, busy_instances)
+    desk = _Provisioning(view, now, busy_instances)
     jobs = {j.job_id: j for j in view.jobs}
     actions, waiting = list[Action](), dict[str, Hold]()
     for action in placed:
@@ -59,13 +59,13 @@ def stretch(
     return actions + desk.launches.release()
 
 
-class _Desk:
+class _Provisioning:
     """One round in the making."""
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
         self.launches = Launches(view, now, busy)
-        self._offers = list(view.pools)
+        self._pools = list(view.pools)
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
@@ -81,7 +81,7 @@ class _Desk:
         """For a job that has not begun and whose deadline nothing could have kept, be there a free instance or not."""
         if job.epoch > 0 or job.submission.deadline_at is None:
             return None
-        return refusal(job, prospects(job, self._offers, self.now), self.now)
+        return refusal(job, offers_for(job, self._pools, self.now), self.now)
 
     def not_before(self, job: JobView) -> datetime | None:
         """Until when it waits after an error."""
@@ -95,7 +95,7 @@ class _Desk:
         if (
             until is not None
             and until - self.now > changeover
-            and self._is_safe(job, prospects(job, self._offers, self.now))
+            and self._is_safe(job, offers_for(job, self._pools, self.now))
         ):
             self.launches.settle(job.job_id)
 
@@ -108,49 +108,47 @@ class _Desk:
         self.launches.settle(job.job_id)
         if owner is not None and owner.launched_for is None and _market(owner) is Market.ON_DEMAND:
             return [_stay(job, owner, _well(Market.ON_DEMAND))]
-        outlet = prospects(job, self._offers, self.now)
-        if not outlet.spot_pools and not outlet.on_demand_pools:
+        offers = offers_for(job, self._pools, self.now)
+        if not offers.spot_pools and not offers.on_demand_pools:
             self.launches.keep(coming)
             return [hold] if hold is not None else []
-        refused = refusal(job, outlet, self.now) if job.epoch == 0 and owner is None and not coming else None
+        refused = refusal(job, offers, self.now) if job.epoch == 0 and owner is None and not coming else None
         if refused is not None:
             return [refused]
         if owner is not None:
-            return self._running(job, owner, coming, outlet)
-        return self._waiting(job, coming, outlet)
+            return self._running(job, owner, coming, offers)
+        return self._waiting(job, coming, offers)
 
-    def _waiting(self, job: JobView, coming: list[InstanceView], outlet: Prospects) -> list[Action]:
+    def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """Nothing is held, or something is on its way."""
-        to = self._steer(job, coming[0] if coming else None, outlet, moving=False)
-        if coming and to.mode is _mode(coming[0]):
+        to = self._steer(job, coming[0] if coming else None, offers, moving=False)
+        if coming and to.market is _market(coming[0]):
             self.launches.keep(coming)
             return [Hold(job_id=job.job_id, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})]
-        if to.mode is Mode.WAIT:
+        if to.market is None:
             return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
-        launch = self._launch(job, to, outlet)
+        launch = self._launch(job, to, offers)
         if launch is not None:
             return [launch]
-        risk = self._risk(job, outlet)
-        if to.mode is Mode.ON_DEMAND and not coming:  # run dry: what there is is better than nothing
-            launch = self._launch(job, replace(risk, mode=Mode.SPOT), outlet)
+        risk = self._risk(job, offers)
+        if to.market is Market.ON_DEMAND and not coming:  # run dry: what there is is better than nothing
+            launch = self._launch(job, replace(risk, market=Market.SPOT), offers)
             if launch is not None:
                 return [launch]
         self.launches.keep(coming)
         return [Hold(job_id=job.job_id, why=risk.why, figures=risk.figures)]
 
-    def _running(
-        self, job: JobView, owner: InstanceView, coming: list[InstanceView], outlet: Prospects
-    ) -> list[Action]:
+    def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """It trains, and may be better off elsewhere."""
         if coming and self._still_wanted(job, owner, coming):
             self.launches.keep(coming)
             return self._move(job, owner, coming)
-        to = self._steer(job, owner, outlet, moving=True)
-        if to.mode is not Mode.WAIT and to.mode is not _mode(owner):
-            launch = self._launch(job, to, outlet)
+        to = self._steer(job, owner, offers, moving=True)
+        if to.market is not None and to.market is not _market(owner):
+            launch = self._launch(job, to, offers)
             if launch is not None:
                 return [launch]
-            to = self._risk(job, outlet)
+            to = self._risk(job, offers)
         return [_stay(job, owner, to)]
 
     def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
@@ -159,18 +157,18 @@ class _Desk:
         To spot only while that is safe. To on-demand as long as there is not a whole changeover more to spare than it
         takes to stay, so that a small change of the outlook does not turn it round again.
         """
-        if _mode(coming[0]) is _mode(owner):
+        if _market(coming[0]) is _market(owner):
             return False
-        outlet = prospects(job, self._offers, self.now)
-        if _mode(coming[0]) is Mode.SPOT:
-            return self._is_safe(job, outlet)
+        offers = offers_for(job, self._pools, self.now)
+        if _market(coming[0]) is Market.SPOT:
+            return self._is_safe(job, offers)
         work = outlook_of(job)
         early = work.changeover_upper if work is not None else _NO_TIME
-        return self._steer(job, owner, outlet, moving=True, early=early).mode is Mode.ON_DEMAND
+        return self._steer(job, owner, offers, moving=True, early=early).market is Market.ON_DEMAND
 
     def _move(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> list[Action]:
         if len(coming) < job.nodes or not all(i.healthy for i in coming):
-            why = Course(mode=_mode(coming[0]), why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
+            why = MarketChoice(market=_market(coming[0]), why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
             return [_stay(job, owner, why)]
         market = _market(coming[0]).value
         return [
@@ -188,71 +186,71 @@ class _Desk:
         self,
         job: JobView,
         on: InstanceView | None,
-        outlet: Prospects,
+        offers: Offers,
         *,
         moving: bool,
         early: timedelta = _NO_TIME,
-    ) -> Course:
+    ) -> MarketChoice:
         """The job's course, by its deadline if it has one. `early`: as if the deadline were so much earlier."""
         if critical(job):
-            return Course(mode=Mode.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
         deadline, work = job.submission.deadline_at, outlook_of(job)
-        spot = spot_of(job, self.view, outlet, self.now)
+        spot = spot_of(job, self.view, offers, self.now)
         if deadline is None:
-            return self._undated(job, on, outlet, spot)
+            return self._undated(job, on, offers, spot)
         if work is None:
             up = spot is not None and spot.up
-            there = _mode(on) if on is not None else Mode.SPOT if up else Mode.ON_DEMAND
-            return Course(mode=there, why=Why.UNKNOWN_LENGTH)
+            there = _market(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
+            return MarketChoice(market=there, why=Why.UNKNOWN_LENGTH)
         held = None
         if on is not None:
             changing = work.changing if moving else self._changing(on, work)
-            held = held_of(job, _market(on), _type(on), changing, outlet)
-        return course(self._need(job, work, deadline - early, outlet), held, spot)
+            held = held_of(job, _market(on), _type(on), changing, offers)
+        return choose_market(self._need(job, work, deadline - early, offers), held, spot)
 
-    def _undated(self, job: JobView, on: InstanceView | None, outlet: Prospects, spot: Spot | None) -> Course:
+    def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
         """The course of a job without a deadline: by how often it was preempted, and never to spot that is dear."""
         since = on.launched_at if on is not None and _market(on) is Market.ON_DEMAND else None
-        verdict = failed_over(job, self._offers, self.now, since)
-        if verdict.prefer is Market.ON_DEMAND:
-            return Course(mode=Mode.ON_DEMAND, why=verdict.why, figures=verdict.figures)
+        preference = failed_over(job, self._pools, self.now, since)
+        if preference.market is Market.ON_DEMAND:
+            return MarketChoice(market=Market.ON_DEMAND, why=preference.why, figures=preference.figures)
         if spot is not None and (spot.up or (on is not None and _market(on) is Market.SPOT)):
-            return Course(mode=Mode.SPOT, why=verdict.why, figures=verdict.figures)
+            return MarketChoice(market=Market.SPOT, why=preference.why, figures=preference.figures)
         if on is not None:
             return _well(_market(on))
         if spot is None:
-            return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_SPOT)
         figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
-        if outlet.spot:
-            return Course(mode=Mode.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
+        if offers.spot:
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
         waited = self.now - waiting_since(job)
         if waited >= AGED:
-            return Course(mode=Mode.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
         figures = {"hours": waited / HOUR, "limit_hours": AGED / HOUR}
-        return Course(mode=Mode.WAIT, why=Why.NO_SPOT_YET, figures=figures)
+        return MarketChoice(market=None, why=Why.NO_SPOT_YET, figures=figures)
 
-    def _need(self, job: JobView, work: Outlook, deadline: datetime, outlet: Prospects) -> Need:
-        return need_of(work, deadline, self.view.tick, self.now, fastest=outlet.fastest, dry=outlet.dry)
+    def _need(self, job: JobView, work: Outlook, deadline: datetime, offers: Offers) -> Need:
+        return need_of(work, deadline, self.view.tick, self.now, fastest=offers.fastest, dry=offers.dry)
 
-    def _is_safe(self, job: JobView, outlet: Prospects) -> bool:
+    def _is_safe(self, job: JobView, offers: Offers) -> bool:
         deadline, work = job.submission.deadline_at, outlook_of(job)
-        return deadline is None or work is None or is_safe(self._need(job, work, deadline, outlet))
+        return deadline is None or work is None or is_safe(self._need(job, work, deadline, offers))
 
     def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
         """What may remain until the instance that is on its way works: not before the next decision, at the least."""
         begun = instance.launched_at or self.now
         return max(self.view.tick, work.changeover_upper - (self.now - begun))
 
-    def _launch(self, job: JobView, to: Course, outlet: Prospects) -> Launch | None:
+    def _launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Instances of the pool that suits best; None if none has enough."""
-        choice = [r.pool for r in outlet.spot] if to.mode is Mode.SPOT else list(outlet.on_demand)
+        choice = [r.pool for r in offers.spot] if to.market is Market.SPOT else list(offers.on_demand)
         if not choice:
             return None
         pool = next((p for p in choice if p.key not in self.launches.failed), choice[0])
         if pool.available is not None:
-            at = next(n for n, p in enumerate(self._offers) if p.key == pool.key)
-            self._offers[at] = replace(pool, available=pool.available - job.nodes)
-        less = pool.instance_type.name == outlet.smaller
+            at = next(n for n, p in enumerate(self._pools) if p.key == pool.key)
+            self._pools[at] = replace(pool, available=pool.available - job.nodes)
+        less = pool.instance_type.name == offers.smaller
         return Launch(
             job_id=job.job_id,
             instance_type=pool.instance_type.name,
@@ -263,15 +261,15 @@ class _Desk:
             figures={"preemptions": PREEMPTIONS} if less else to.figures,
         )
 
-    def _risk(self, job: JobView, outlet: Prospects) -> Course:
+    def _risk(self, job: JobView, offers: Offers) -> MarketChoice:
         """What is to be said where on-demand is needed and not to be had."""
         deadline, work = job.submission.deadline_at, outlook_of(job)
         if deadline is None or work is None:
-            tried = len(outlet.spot_pools) + len(outlet.on_demand_pools)
-            return Course(mode=Mode.ON_DEMAND, why=Why.NO_CAPACITY, figures={"tried": tried})
-        need = self._need(job, work, deadline, outlet)
+            tried = len(offers.spot_pools) + len(offers.on_demand_pools)
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_CAPACITY, figures={"tried": tried})
+        need = self._need(job, work, deadline, offers)
         figures: Figures = {"left_hours": need.left_upper, "time_hours": need.time}
-        return Course(mode=Mode.ON_DEMAND, why=Why.AT_RISK, figures=figures)
+        return MarketChoice(market=Market.ON_DEMAND, why=Why.AT_RISK, figures=figures)
 
     def _owner(self, job: JobView) -> InstanceView | None:
         record = job.record
@@ -290,15 +288,10 @@ def _type(instance: InstanceView) -> str:
     return kind.instance_type if kind is not None else ""
 
 
-def _mode(instance: InstanceView) -> Mode:
-    return Mode.SPOT if _market(instance) is Market.SPOT else Mode.ON_DEMAND
-
-
-def _stay(job: JobView, owner: InstanceView, to: Course) -> Stay:
+def _stay(job: JobView, owner: InstanceView, to: MarketChoice) -> Stay:
     return Stay(job_id=job.job_id, instance_id=owner.instance_id, why=to.why, figures=to.figures)
 
 
-def _well(market: Market) -> Course:
+def _well(market: Market) -> MarketChoice:
     """It stays where it is."""
-    mode = Mode.SPOT if market is Market.SPOT else Mode.ON_DEMAND
-    return Course(mode=mode, why=Why.RUNS_WELL, figures={"market": market.value})
+    return MarketChoice(market=market, why=Why.RUNS_WELL, figures={"market": market.value})

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.fit import Shape
-from everspot_core.schedule.gangs import record_of
+from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.view import InstanceView
 
 Room = tuple[float, float, float, float]

@@ -37,7 +37,7 @@ from everspot_core.schedule import (
     plan,
     say,
 )
-from everspot_core.schedule.failover import PREEMPTIONS, WINDOW
+from everspot_core.schedule.market.failover import PREEMPTIONS, WINDOW
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

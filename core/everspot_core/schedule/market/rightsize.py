@@ -15,7 +15,7 @@ SPEED_UNKNOWN, TOO_LATE = "speed", "deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class PricedType:
     """A type with its price and its speed.
 
     `speed`: work per hour, relative to that of which the job's outlook speaks; None: unknown. `measured`: it was seen
@@ -30,13 +30,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A candidate with its figures. `hours` and `usd` are expected, `hours_upper` is what must be reckoned with.
+    """A priced with its figures. `hours` and `usd` are expected, `hours_upper` is what must be reckoned with.
 
     Changeover included, over all nodes. `excluded`: what speaks against it, by name: resources that it lacks, `speed`
     where it is unknown (the figures are then inf), `deadline`. Empty: it can be taken.
     """
 
-    candidate: Candidate
+    priced: PricedType
     hours: float
     hours_upper: float
     usd: float
@@ -45,33 +45,31 @@ class Sized:
     @property
     def measured(self) -> bool:
         """Whether the figures rest on a measured speed."""
-        return self.candidate.measured
+        return self.priced.measured
 
 
 def rightsize(
-    candidates: Iterable[Candidate], *, need: Resources, work: Outlook, time: timedelta | None, nodes: int = 1
+    types: Iterable[PricedType], *, need: Resources, work: Outlook, time: timedelta | None, nodes: int = 1
 ) -> list[Sized]:
-    """Every candidate, the one to take first: the cheapest, of equals the fastest, then the measured, then by name.
+    """Every priced, the one to take first: the cheapest, of equals the fastest, then the measured, then by name.
 
     `time`: until the deadline; None: there is none. Those that are excluded come last, in the same order.
     """
-    sized = (_size(c, need, work, time, nodes) for c in candidates)
-    return sorted(
-        sized, key=lambda s: (bool(s.excluded), s.usd, s.hours, not s.measured, s.candidate.instance_type.name)
-    )
+    sized = (_size(c, need, work, time, nodes) for c in types)
+    return sorted(sized, key=lambda s: (bool(s.excluded), s.usd, s.hours, not s.measured, s.priced.instance_type.name))
 
 
-def _size(candidate: Candidate, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> Sized:
-    hours = _runtime(candidate, work.left, work.changeover)
-    upper = _runtime(candidate, work.left_upper, work.changeover_upper)
-    excluded = list(lacking(need, Shape.of(candidate.instance_type)))
+def _size(priced: PricedType, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> Sized:
+    hours = _runtime(priced, work.left, work.changeover)
+    upper = _runtime(priced, work.left_upper, work.changeover_upper)
+    excluded = list(lacking(need, Shape.of(priced.instance_type)))
     if hours == inf:
         excluded.append(SPEED_UNKNOWN)
     elif time is not None and timedelta(hours=upper) > time:
         excluded.append(TOO_LATE)
-    usd = candidate.usd_per_hour * hours * nodes
+    usd = priced.usd_per_hour * hours * nodes
     return Sized(
-        candidate=candidate,
+        priced=priced,
         hours=round(hours, 9),
         hours_upper=round(upper, 9),
         usd=round(usd, 9),
@@ -79,7 +77,7 @@ def _size(candidate: Candidate, need: Resources, work: Outlook, time: timedelta 
     )
 
 
-def _runtime(candidate: Candidate, work: timedelta, changeover: timedelta) -> float:
-    if not candidate.speed:
+def _runtime(priced: PricedType, work: timedelta, changeover: timedelta) -> float:
+    if not priced.speed:
         return inf
-    return work.total_seconds() / 3600 / candidate.speed + changeover.total_seconds() / 3600
+    return work.total_seconds() / 3600 / priced.speed + changeover.total_seconds() / 3600

@@ -7,13 +7,12 @@ and gone so far. So it is greedy where spot is steady, and cautious where it is 
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
 from math import inf, sqrt
 
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.lifetimes import DOWNS, UPS, learnt
-from everspot_core.schedule.renewal import Way, ways
+from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
+from everspot_core.schedule.market.renewal import Way, ways
 
 RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.2, 1.2, 0.35
 """Slack that is not planned with: so many changeovers and ticks, and a part of sqrt(time left x changeover)."""
@@ -23,14 +22,6 @@ DISBELIEF = 4
 """After so many spells in a row that were over before a changeover was, the next one must outlast it to be believed."""
 EPSILON = 1e-9
 """Hours that count as nothing: less is rounding."""
-
-
-class Mode(Enum):
-    """What to hold."""
-
-    WAIT = "wait"
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,37 +84,37 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class MarketChoice:
     """What to hold until the next decision. `final`: whatever comes, nothing else can follow."""
 
-    mode: Mode
+    market: Market | None
     why: Why
     figures: Figures = field(default_factory=dict)
     final: bool = False
 
 
-def course(need: Need, held: Held | None, spot: Spot | None) -> Course:
+def choose_market(need: Need, held: Held | None, spot: Spot | None) -> MarketChoice:
     """What the job should hold now. `held` None: nothing; `spot` None: no spot pool can hold it."""
     if held is not None and held.market is Market.SPOT:
         if _may_stay(need, held):
-            return Course(mode=Mode.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
+            return MarketChoice(market=Market.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
         return last_moment(need)
     safe = is_safe(need)
     if held is not None:
         if spot is None or not safe or not spot.up:
             for_good = not safe and need.left_upper <= need.left
             figures: Figures = {"market": Market.ON_DEMAND.value}
-            return Course(mode=Mode.ON_DEMAND, why=Why.RUNS_WELL, figures=figures, final=for_good)
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.RUNS_WELL, figures=figures, final=for_good)
         return _returning(need, spot, best_way(need, spot))
     if not safe:
         return last_moment(need)
     if spot is None:
-        return Course(mode=Mode.ON_DEMAND, why=Why.NO_SPOT)
+        return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_SPOT)
     if spot.up and _believable(need, spot):
-        return Course(mode=Mode.SPOT, why=Why.SPOT_AVAILABLE)
+        return MarketChoice(market=Market.SPOT, why=Why.SPOT_AVAILABLE)
     if spot.up:
         figures = {"up_hours": spot.age, "needed_hours": need.changeover}
-        return Course(mode=Mode.WAIT, why=Why.SHORT_SPELLS, figures=figures)
+        return MarketChoice(market=None, why=Why.SHORT_SPELLS, figures=figures)
     return _waiting(need, spot, best_way(need, spot))
 
 
@@ -143,8 +134,8 @@ def best_way(need: Need, spot: Spot) -> Way:
     """
     up = learnt(UPS, spot.ups, spot.age if spot.up else 0.0)
     outage = learnt(DOWNS, spot.downs, 0.0)
-    prospects = ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
-    return prospects.best(need.pace)
+    turns = ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
+    return turns.best(need.pace)
 
 
 def _may_stay(need: Need, held: Held) -> bool:
@@ -160,21 +151,21 @@ def _believable(need: Need, spot: Spot) -> bool:
     return not blinks or spot.age >= need.changeover
 
 
-def _waiting(need: Need, spot: Spot, way: Way) -> Course:
+def _waiting(need: Need, spot: Spot, way: Way) -> MarketChoice:
     if spot.age < way.wait:
-        return Course(mode=Mode.WAIT, why=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
+        return MarketChoice(market=None, why=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
     figures: Figures = {"slack_hours": need.slack, "down_hours": spot.age}
-    return Course(mode=Mode.ON_DEMAND, why=Why.ON_DEMAND_PAYS, figures=figures)
+    return MarketChoice(market=Market.ON_DEMAND, why=Why.ON_DEMAND_PAYS, figures=figures)
 
 
-def _returning(need: Need, spot: Spot, way: Way) -> Course:
+def _returning(need: Need, spot: Spot, way: Way) -> MarketChoice:
     figures: Figures = {"up_hours": spot.age, "needed_hours": way.back}
     if spot.age >= way.back and _believable(need, spot) and need.left > WORTH_RETURNING * need.changeover:
-        return Course(mode=Mode.SPOT, why=Why.BACK_TO_SPOT, figures=figures)
-    return Course(mode=Mode.ON_DEMAND, why=Why.STAY_ON_DEMAND, figures=figures)
+        return MarketChoice(market=Market.SPOT, why=Why.BACK_TO_SPOT, figures=figures)
+    return MarketChoice(market=Market.ON_DEMAND, why=Why.STAY_ON_DEMAND, figures=figures)
 
 
-def last_moment(need: Need) -> Course:
+def last_moment(need: Need) -> MarketChoice:
     """On-demand, for there is time for nothing else any more."""
     figures: Figures = {
         "left_hours": need.left_upper,
@@ -183,4 +174,4 @@ def last_moment(need: Need) -> Course:
     }
     # On-demand makes an hour of progress in an hour: slack that does not suffice now never will, if the work is known.
     for_good = need.left_upper <= need.left
-    return Course(mode=Mode.ON_DEMAND, why=Why.LAST_SAFE_MOMENT, figures=figures, final=for_good)
+    return MarketChoice(market=Market.ON_DEMAND, why=Why.LAST_SAFE_MOMENT, figures=figures, final=for_good)

@@ -10,11 +10,14 @@ from datetime import datetime, timedelta
 
 from everspot_core.candidates import Candidate, misfits
 from everspot_core.job import JobSubmission
-from everspot_core.schedule.outlook import CHANGEOVER_UPPER, HOUR
+from everspot_core.schedule.actions import Figures, Refuse, Why
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, outlook_of
+from everspot_core.schedule.market.offers import Offers
+from everspot_core.schedule.view import JobView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Feasibility:
     """What can be said of a deadline.
 
     `feasible`: None if nobody has said how long the job runs; the plan then never lets it wait for spot. `past`: the
@@ -36,7 +39,7 @@ class Verdict:
     usd: float | None = None
 
 
-def verdict(submission: JobSubmission, candidates: Iterable[Candidate]) -> Verdict | None:
+def feasibility(submission: JobSubmission, candidates: Iterable[Candidate]) -> Feasibility | None:
     """What can be said of the deadline of this job; None if it has none.
 
     `candidates`: what it might run on. All count as equally fast; those that cannot hold it are passed over.
@@ -46,15 +49,15 @@ def verdict(submission: JobSubmission, candidates: Iterable[Candidate]) -> Verdi
         return None
     past = deadline <= submitted
     if work is None:
-        return Verdict(deadline=deadline, feasible=False if past else None, past=past)
+        return Feasibility(deadline=deadline, feasible=False if past else None, past=past)
     try:
         earliest = submitted + work + CHANGEOVER_UPPER
     except OverflowError:  # no calendar goes so far
-        return Verdict(deadline=deadline, feasible=False, past=past)
+        return Feasibility(deadline=deadline, feasible=False, past=past)
     able = [c for c in candidates if not misfits(c.instance_type, submission.spec.resources)]
     hourly, cheapest = _cheapest(able)
     feasible, slack, least = earliest <= deadline and not past, deadline - earliest, earliest - submitted
-    return Verdict(
+    return Feasibility(
         deadline=deadline,
         feasible=feasible,
         past=past,
@@ -65,6 +68,26 @@ def verdict(submission: JobSubmission, candidates: Iterable[Candidate]) -> Verdi
         cheapest=cheapest,
         usd=hourly * (least / HOUR) if hourly is not None else None,
     )
+
+
+def refusal(job: JobView, offers: Offers, now: datetime) -> Refuse | None:
+    """For a deadline that could not have been kept even by going on-demand at submission; None for all others.
+
+    One that could be then is not given up later, be it that on-demand ran dry: the job runs, and is at risk. The
+    figures are upper bounds, on the fastest type: when it would be done if it began now, and for how much.
+    """
+    deadline, work = job.submission.deadline_at, outlook_of(job)
+    if deadline is None or work is None or not offers.on_demand_pools:
+        return None
+    speeds = {p.key: job.speeds.get(p.instance_type.name, 1.0) for p in offers.on_demand_pools}
+    fastest = max(speeds.values())
+    least = work.changeover_upper + work.left_upper / fastest
+    if job.submission.submitted_at + least <= deadline:
+        return None
+    price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)
+    earliest, usd = now + least, round(price * job.nodes * (least / HOUR), 2)
+    figures: Figures = {"earliest": earliest.isoformat(timespec="minutes"), "usd": usd}
+    return Refuse(job_id=job.job_id, epoch=job.epoch, earliest=earliest, usd=usd, why=Why.INFEASIBLE, figures=figures)
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[float, Candidate] | tuple[None, None]:

@@ -4,7 +4,23 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from elastic_kit import (
+from everspot_core.catalogue import InstanceType
+from everspot_core.records import Reason
+from everspot_core.schedule import (
+    Assign,
+    Behaviour,
+    Clear,
+    Hold,
+    Launch,
+    Measured,
+    Refuse,
+    Release,
+    Stay,
+    Why,
+)
+from everspot_core.schedule.market.policy import DISBELIEF
+from everspot_core.schedule.placement.queue import AGED
+from provision_kit import (
     HOUR,
     LATEST,
     NOW,
@@ -26,22 +42,6 @@ from elastic_kit import (
     outlook,
     pool,
 )
-from everspot_core.catalogue import InstanceType
-from everspot_core.records import Reason
-from everspot_core.schedule import (
-    Assign,
-    Behaviour,
-    Clear,
-    Hold,
-    Launch,
-    Measured,
-    Refuse,
-    Release,
-    Stay,
-    Why,
-)
-from everspot_core.schedule.course import DISBELIEF
-from everspot_core.schedule.queue import AGED
 
 BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DISBELIEF, downs=(1.0,) * DISBELIEF)
 

@@ -5,9 +5,18 @@ from dataclasses import dataclass, replace
 import pytest
 from everspot_core.records import Market
 from everspot_core.schedule import Stay, Why, say
-from everspot_core.schedule.course import DISBELIEF, Course, Held, Mode, Need, Spot, best_way, course, is_safe
-from everspot_core.schedule.lifetimes import learnt
-from everspot_core.schedule.renewal import ways
+from everspot_core.schedule.market.lifetimes import learnt
+from everspot_core.schedule.market.policy import (
+    DISBELIEF,
+    Held,
+    MarketChoice,
+    Need,
+    Spot,
+    best_way,
+    choose_market,
+    is_safe,
+)
+from everspot_core.schedule.market.renewal import ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,46 +54,46 @@ BLINKS = (0.1,) * DISBELIEF
 @pytest.mark.parametrize(
     ("what", "held", "market", "mode", "why"),
     [
-        (need(), None, HERE, Mode.SPOT, Why.SPOT_AVAILABLE),
-        (need(), None, AWAY, Mode.WAIT, Why.WAIT_FOR_SPOT),
-        (need(), None, None, Mode.ON_DEMAND, Why.NO_SPOT),
-        (TIGHT, None, GONE, Mode.ON_DEMAND, Why.ON_DEMAND_PAYS),
+        (need(), None, HERE, Market.SPOT, Why.SPOT_AVAILABLE),
+        (need(), None, AWAY, None, Why.WAIT_FOR_SPOT),
+        (need(), None, None, Market.ON_DEMAND, Why.NO_SPOT),
+        (TIGHT, None, GONE, Market.ON_DEMAND, Why.ON_DEMAND_PAYS),
         # Spot that blinks is believed once it has outlasted a changeover, as any one of the last few spells did.
-        (need(), None, spot(age=0.19, ups=BLINKS), Mode.WAIT, Why.SHORT_SPELLS),
-        (need(), None, spot(age=0.2, ups=BLINKS), Mode.SPOT, Why.SPOT_AVAILABLE),
-        (need(), None, spot(age=0.0, ups=BLINKS[1:]), Mode.SPOT, Why.SPOT_AVAILABLE),
-        (need(), None, spot(age=0.0, ups=(*BLINKS[1:], 0.2)), Mode.SPOT, Why.SPOT_AVAILABLE),
-        (need(), ON_SPOT, spot(age=0.1, ups=BLINKS), Mode.SPOT, Why.RUNS_WELL),
-        (need(changeover=0.0, tick=0.01), None, spot(age=0.0, ups=BLINKS), Mode.SPOT, Why.SPOT_AVAILABLE),
-        (SAFE, None, HERE, Mode.SPOT, Why.SPOT_AVAILABLE),
-        (LATE, None, HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
-        (LATE, None, AWAY, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
-        (need(time=-1.0), None, HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
-        (need(time=10.2), ON_SPOT, HERE, Mode.SPOT, Why.RUNS_WELL),
-        (need(time=10.2 - 1e-6), ON_SPOT, HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(), None, spot(age=0.19, ups=BLINKS), None, Why.SHORT_SPELLS),
+        (need(), None, spot(age=0.2, ups=BLINKS), Market.SPOT, Why.SPOT_AVAILABLE),
+        (need(), None, spot(age=0.0, ups=BLINKS[1:]), Market.SPOT, Why.SPOT_AVAILABLE),
+        (need(), None, spot(age=0.0, ups=(*BLINKS[1:], 0.2)), Market.SPOT, Why.SPOT_AVAILABLE),
+        (need(), ON_SPOT, spot(age=0.1, ups=BLINKS), Market.SPOT, Why.RUNS_WELL),
+        (need(changeover=0.0, tick=0.01), None, spot(age=0.0, ups=BLINKS), Market.SPOT, Why.SPOT_AVAILABLE),
+        (SAFE, None, HERE, Market.SPOT, Why.SPOT_AVAILABLE),
+        (LATE, None, HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (LATE, None, AWAY, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(time=-1.0), None, HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(time=10.2), ON_SPOT, HERE, Market.SPOT, Why.RUNS_WELL),
+        (need(time=10.2 - 1e-6), ON_SPOT, HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         # In its changeover it makes no progress until the next tick, or less.
-        (need(time=10.3), replace(ON_SPOT, changing=0.1), HERE, Mode.SPOT, Why.RUNS_WELL),
-        (need(time=10.3 - 1e-6), replace(ON_SPOT, changing=0.1), HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
-        (need(time=10.25), replace(ON_SPOT, changing=0.05), HERE, Mode.SPOT, Why.RUNS_WELL),
-        (need(time=10.25), replace(ON_SPOT, changing=0.06), HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(time=10.3), replace(ON_SPOT, changing=0.1), HERE, Market.SPOT, Why.RUNS_WELL),
+        (need(time=10.3 - 1e-6), replace(ON_SPOT, changing=0.1), HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(time=10.25), replace(ON_SPOT, changing=0.05), HERE, Market.SPOT, Why.RUNS_WELL),
+        (need(time=10.25), replace(ON_SPOT, changing=0.06), HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
         # On a slow type it makes less than on-demand would.
-        (need(time=10.25), replace(ON_SPOT, speed=0.5), HERE, Mode.SPOT, Why.RUNS_WELL),
-        (need(time=10.25), replace(ON_SPOT, speed=0.4), HERE, Mode.ON_DEMAND, Why.LAST_SAFE_MOMENT),
-        (need(), ON_DEMAND, STEADY, Mode.SPOT, Why.BACK_TO_SPOT),
-        (TIGHT, ON_DEMAND, SCARCE, Mode.ON_DEMAND, Why.STAY_ON_DEMAND),
-        (need(left=0.05), ON_DEMAND, STEADY, Mode.ON_DEMAND, Why.STAY_ON_DEMAND),
-        (need(), ON_DEMAND, AWAY, Mode.ON_DEMAND, Why.RUNS_WELL),
-        (need(), ON_DEMAND, None, Mode.ON_DEMAND, Why.RUNS_WELL),
-        (LATE, ON_DEMAND, STEADY, Mode.ON_DEMAND, Why.RUNS_WELL),
-        (SAFE, ON_DEMAND, STEADY, Mode.SPOT, None),
+        (need(time=10.25), replace(ON_SPOT, speed=0.5), HERE, Market.SPOT, Why.RUNS_WELL),
+        (need(time=10.25), replace(ON_SPOT, speed=0.4), HERE, Market.ON_DEMAND, Why.LAST_SAFE_MOMENT),
+        (need(), ON_DEMAND, STEADY, Market.SPOT, Why.BACK_TO_SPOT),
+        (TIGHT, ON_DEMAND, SCARCE, Market.ON_DEMAND, Why.STAY_ON_DEMAND),
+        (need(left=0.05), ON_DEMAND, STEADY, Market.ON_DEMAND, Why.STAY_ON_DEMAND),
+        (need(), ON_DEMAND, AWAY, Market.ON_DEMAND, Why.RUNS_WELL),
+        (need(), ON_DEMAND, None, Market.ON_DEMAND, Why.RUNS_WELL),
+        (LATE, ON_DEMAND, STEADY, Market.ON_DEMAND, Why.RUNS_WELL),
+        (SAFE, ON_DEMAND, STEADY, Market.SPOT, None),
     ],
 )
 def test_what_it_holds_and_why(what, held, market, mode, why):
-    to = course(what, held, market)
+    to = choose_market(what, held, market)
     if why is None:  # whether it pays to go back with so little to spare is not a matter of safety
         assert to.why in (Why.BACK_TO_SPOT, Why.STAY_ON_DEMAND)
     else:
-        assert (to.mode, to.why) == (mode, why)
+        assert (to.market, to.why) == (mode, why)
     words = say(Stay(job_id="j", instance_id="i", why=to.why, figures=to.figures))
     assert "{" not in words
     assert "}" not in words
@@ -107,23 +116,23 @@ def test_time_for_spot_is_time_until_the_next_decision_and_time_for_a_changeover
 def test_it_waits_up_to_the_threshold_of_the_best_way_and_no_longer():
     what = need(time=40.0, left=36.0)
     wait = best_way(what, AWAY).wait
-    for age, mode in ((wait - 1e-6, Mode.WAIT), (wait, Mode.ON_DEMAND), (wait + 1.0, Mode.ON_DEMAND)):
+    for age, mode in ((wait - 1e-6, None), (wait, Market.ON_DEMAND), (wait + 1.0, Market.ON_DEMAND)):
         if age >= 0:
-            assert course(what, None, replace(AWAY, age=age)).mode is mode
+            assert choose_market(what, None, replace(AWAY, age=age)).market is mode
 
 
 def test_it_goes_back_from_the_threshold_of_the_best_way_on():
     what = need(time=40.0, left=30.0)
     for age in (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0):
         here = replace(HERE, age=age)
-        assert (course(what, ON_DEMAND, here).mode is Mode.SPOT) == (age >= best_way(what, here).back)
+        assert (choose_market(what, ON_DEMAND, here).market is Market.SPOT) == (age >= best_way(what, here).back)
 
 
 def test_more_slack_never_turns_waiting_into_on_demand():
     """On the same spot, with all lengths of the outage."""
     for age in (0.0, 0.2, 1.0, 4.0):
         waits = [
-            course(need(time=10.4 + slack), None, replace(AWAY, age=age)).mode is Mode.WAIT
+            choose_market(need(time=10.4 + slack), None, replace(AWAY, age=age)).market is None
             for slack in (0.0, 0.5, 1.0, 2.0, 5.0, 20.0, 80.0)
         ]
         enough = waits.index(True) if True in waits else len(waits)
@@ -131,10 +140,10 @@ def test_more_slack_never_turns_waiting_into_on_demand():
 
 
 def test_it_is_final_only_where_the_work_is_known_and_nothing_else_can_follow():
-    assert course(LATE, None, HERE).final
-    assert course(LATE, ON_DEMAND, HERE).final
-    assert not course(replace(LATE, left=9.0), None, HERE).final
-    assert not course(SAFE, None, GONE).final
+    assert choose_market(LATE, None, HERE).final
+    assert choose_market(LATE, ON_DEMAND, HERE).final
+    assert not choose_market(replace(LATE, left=9.0), None, HERE).final
+    assert not choose_market(SAFE, None, GONE).final
 
 
 # An adversary
@@ -195,29 +204,29 @@ class Run:
         self.ups, self.downs = list[float](), list[float]()
         self.now = self.done = self.changing = self.bound = 0.0
         self.entries = self.losses = self.held_for = self.away = 0
-        self.mode, self.since = Mode.WAIT, 0.0
-        self.modes: list[Mode] = []
+        self.mode, self.since = None, 0.0
+        self.modes: list[Market | None] = []
 
     def finish(self) -> float:
         total = self.case.upper * self.case.part
         for _ in range(2000):
             self._market()
             self._choose()
-            left = (total - self.done) / (self.case.speed if self.mode is Mode.SPOT else 1.0)
-            if self.mode is not Mode.WAIT and self.changing + left <= self.case.tick + 1e-12:
+            left = (total - self.done) / (self.case.speed if self.mode is Market.SPOT else 1.0)
+            if self.mode is not None and self.changing + left <= self.case.tick + 1e-12:
                 return self.now + self.changing + left
             self._pass()
         raise AssertionError("it never finishes")
 
     def _market(self) -> None:
         """Spot goes after so many ticks on it, or while nobody is on it at the adversary's pleasure."""
-        if self.mode is Mode.SPOT and self.held_for >= self._of(self.taken_after):
-            self.mode, self.away = Mode.WAIT, self._of(self.away_for)
+        if self.mode is Market.SPOT and self.held_for >= self._of(self.taken_after):
+            self.mode, self.away = None, self._of(self.away_for)
             self.losses += 1
             self.ups, self.since = [*self.ups, self.now - self.since][-20:], self.now
-        elif self.mode is not Mode.SPOT and self.case.tempting:
+        elif self.mode is not Market.SPOT and self.case.tempting:
             self.away = int(not (is_safe(self._need()) and not is_safe(self._need(self.case.tick))))
-        elif self.mode is not Mode.SPOT and self.away > 0:
+        elif self.mode is not Market.SPOT and self.away > 0:
             self.away -= 1
             if self.away == 0:
                 self.downs, self.since = [*self.downs, self.now - self.since][-20:], self.now
@@ -228,9 +237,9 @@ class Run:
     def _choose(self) -> None:
         case, was, what = self.case, self.mode, self._need()
         held = None
-        if was is not Mode.WAIT:
-            market = Market.SPOT if was is Mode.SPOT else Market.ON_DEMAND
-            speed = case.speed if was is Mode.SPOT else 1.0
+        if was is not None:
+            market = Market.SPOT if was is Market.SPOT else Market.ON_DEMAND
+            speed = case.speed if was is Market.SPOT else 1.0
             held = Held(market=market, changing=self.bound if self.changing > 0 else 0.0, speed=speed)
         here = Spot(
             up=self.away == 0,
@@ -240,12 +249,12 @@ class Run:
             usd=1 / case.speed,
             on_demand_usd=3.0,
         )
-        self.mode = course(what, held, here).mode
-        assert self.mode is not Mode.SPOT or self.away == 0
-        assert not (was is Mode.ON_DEMAND and self.mode is Mode.WAIT)
+        self.mode = choose_market(what, held, here).market
+        assert self.mode is not Market.SPOT or self.away == 0
+        assert not (was is Market.ON_DEMAND and self.mode is None)
         self.modes.append(self.mode)
         self.held_for = self.held_for + 1 if self.mode is was else 1
-        if self.mode is not was and self.mode is not Mode.WAIT:
+        if self.mode is not was and self.mode is not None:
             self.bound = case.changeover_upper
             self.changing = self.bound * case.takes[self.entries % len(case.takes)]
             self.entries += 1
@@ -263,8 +272,8 @@ class Run:
 
     def _pass(self) -> None:
         tick = self.case.tick
-        if self.mode is not Mode.WAIT:
-            worked = max(0.0, tick - self.changing) * (self.case.speed if self.mode is Mode.SPOT else 1.0)
+        if self.mode is not None:
+            worked = max(0.0, tick - self.changing) * (self.case.speed if self.mode is Market.SPOT else 1.0)
             self.done += worked
             self.changing, self.bound = max(0.0, self.changing - tick), max(0.0, self.bound - tick)
         self.now += tick
@@ -307,14 +316,14 @@ def test_the_same_is_decided_twice_and_with_nothing_remembered(case, taken_after
 @settings(max_examples=150, deadline=None)
 def test_every_course_can_be_followed_and_put_into_words(time, left, more, changeover, tick, held, market):
     what = need(time, left, left + more, changeover, changeover * 1.5, tick)
-    to = course(what, held, market)
-    assert isinstance(to, Course)
-    assert to == course(what, held, market)
-    if to.mode is Mode.SPOT and (held is None or held.market is Market.ON_DEMAND):
+    to = choose_market(what, held, market)
+    assert isinstance(to, MarketChoice)
+    assert to == choose_market(what, held, market)
+    if to.market is Market.SPOT and (held is None or held.market is Market.ON_DEMAND):
         assert market is not None
         assert market.up
         assert is_safe(what)
-    if to.mode is Mode.WAIT:
+    if to.market is None:
         assert held is None
         assert is_safe(what)
     words = say(Stay(job_id="j", instance_id="i", why=to.why, figures=to.figures))

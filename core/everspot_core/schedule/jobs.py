@@ -1,0 +1,76 @@
+"""What follows from the view of one job alone: what is left of it, since when it waits, and whether it is to end."""
+
+from datetime import datetime, timedelta
+
+from everspot_core.job import Priority
+from everspot_core.records import JobState, Reason
+from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.view import JobView, Outlook
+
+HOUR = timedelta(hours=1)
+CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
+"""Launch, boot, download of the checkpoint and set-up, where nothing has been measured."""
+
+End = tuple[JobState, Reason, Why, Figures]
+
+
+def outlook_of(job: JobView) -> Outlook | None:
+    """What the driver has measured; failing that, what the author expects less the part of the steps that is done.
+
+    A job that is given to an instance makes no progress until it has said that it runs. None if nobody has said how
+    long it runs.
+    """
+    if job.outlook is not None:
+        return job.outlook
+    expected = job.submission.spec.expected_duration
+    if expected is None:
+        return None
+    progress = job.record.progress if job.record is not None else None
+    done = 0.0
+    if progress is not None and progress.total_steps:
+        done = min(1.0, progress.step / progress.total_steps)
+    left = expected * (1 - done)
+    begins = job.state is JobState.ASSIGNED
+    return Outlook(
+        left=left,
+        left_upper=left,
+        changeover=CHANGEOVER,
+        changeover_upper=CHANGEOVER_UPPER,
+        changing=CHANGEOVER_UPPER if begins else timedelta(0),
+    )
+
+
+def critical(job: JobView) -> bool:
+    """Whether it goes before normal jobs."""
+    return job.submission.spec.priority is Priority.CRITICAL
+
+
+def waiting_since(job: JobView) -> datetime:
+    """When it began to wait: at its submission, or when it left its last instance."""
+    record = job.record
+    if record is None or record.last_owner is None:
+        return job.submission.submitted_at
+    return max(job.submission.submitted_at, record.changed_at)
+
+
+def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+    """The first budget that the job has reached, with what was spent of it; None while all of them hold."""
+    budget, spent = job.submission.spec.budget, job.spent
+    if budget.dollars is not None and spent.dollars >= budget.dollars:
+        return Why.DOLLARS, {"spent": round(spent.dollars, 4), "budget": budget.dollars}
+    if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
+        return Why.GPU_HOURS, {"spent": round(spent.gpu_hours, 4), "budget": budget.gpu_hours}
+    waited = now - job.submission.submitted_at
+    if budget.wall_clock is not None and waited >= budget.wall_clock:
+        return Why.WALL_CLOCK, {"spent": waited.total_seconds(), "budget": budget.wall_clock.total_seconds()}
+    return None
+
+
+def end_of_waiting(job: JobView, now: datetime) -> End | None:
+    """Why a job that waits shall not run again, and the state in which it ends; None if it may run."""
+    if job.cancel:
+        return JobState.CANCELLED, Reason.CANCEL, Why.CANCEL, {}
+    budget = spent_budget(job, now)
+    if budget is not None:
+        return JobState.FAILED, Reason.BUDGET, *budget
+    return None

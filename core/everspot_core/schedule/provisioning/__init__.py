@@ -1,0 +1,1 @@
+"""Provisioning: capacity that is launched for jobs and released again, and standing instances that are let go."""

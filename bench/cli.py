@@ -18,6 +18,7 @@ from typing import Any
 
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.ledger import LaunchRecord
 from everspot_core.manifest import Cloud, Manifest
 from everspot_core.records import (
     Event,
@@ -25,7 +26,6 @@ from everspot_core.records import (
     InstanceRecord,
     InstanceState,
     JobRecord,
-    LaunchRecord,
     Market,
     Progress,
     Reason,

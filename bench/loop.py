@@ -21,8 +21,9 @@ from typing import Any
 from everspot_clouds.base import CloudInstance, Message, Trouble
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Cloud, Limits, Manifest
-from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, PricePoint, Reason, Role
+from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.backend import Entry, Versioned, WriteResult

@@ -7,7 +7,8 @@ from typing import Any
 from everspot_core.attempts import attempts
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
-from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, LaunchRecord, Progress
+from everspot_core.ledger import LaunchRecord
+from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
 from everspot_cli.reading import side_by_side
 from everspot_cli.session import Session

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from everspot_core.clock import Clock
+    from everspot_core.ledger import PricePoint
     from everspot_core.manifest import Manifest
     from everspot_core.market import Market
     from everspot_core.notify import Notifications
-    from everspot_core.records import PricePoint, Role
+    from everspot_core.records import Role
     from everspot_store import Store
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.clock import Clock
+from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
-from everspot_core.records import InstanceRecord, InstanceState, PricePoint
+from everspot_core.records import InstanceRecord, InstanceState
 from everspot_store import Store
 
 from everspot_clouds.base import CloudInstance, Identity, Message, MetadataError, Phase, Trouble

@@ -7,8 +7,9 @@ from fractions import Fraction
 
 from everspot_core.attempts import Attempt, attempts
 from everspot_core.catalogue import Catalogue
+from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.prices import HOUR, PriceBook, is_free, seconds_between
-from everspot_core.records import EndRecord, Event, LaunchRecord, Market, Role
+from everspot_core.records import Event, Market, Role
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from fractions import Fraction
 from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
 from everspot_core.budget import Spent, spent
 from everspot_core.catalogue import Catalogue
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import MINIMUM, PriceBook, Stretch, is_free, notes, seconds_between, total
-from everspot_core.records import EndRecord, Event, LaunchRecord, Market, PricePoint
+from everspot_core.records import Event, Market
 
 __all__ = [
     "LEFT_OUT",

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everspot_core.records import FaultKind, FaultRecord, LaunchRecord, Role
+from everspot_core.ledger import FaultKind, FaultRecord, LaunchRecord
+from everspot_core.records import Role
 
 WINDOW = timedelta(days=1)
 """So long, in market time, an instance counts among those that were launched, and its fault against image and pool."""

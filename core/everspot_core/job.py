@@ -4,20 +4,17 @@ import math
 import re
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated, Any
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     JsonValue,
-    StringConstraints,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc
+from everspot_core.field_types import Line, Name, Number, Whole, printable
 from everspot_core.recipes import parameter_faults
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -29,27 +26,6 @@ _MOST_DATASETS = 20
 _MOST_COMMANDS = 50
 _LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
 _LONGEST_TAG = (128, 256)  # what AWS takes as a tag's key and value
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool | str):
-        raise ValueError(f"has to be a number, not {str(value)[:40]!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("has to be a finite number")
-    return value
-
-
-def _printable(text: str) -> str:
-    """No control characters: no system takes a NUL in a path or a word, and no terminal should be sent an escape."""
-    if not all(char.isprintable() or char in "\t" for char in text):
-        raise ValueError("has characters that cannot be printed")
-    return text
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
-Whole = Annotated[int, BeforeValidator(_number)]
-Number = Annotated[float, BeforeValidator(_number)]
-Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_printable)]
 
 
 class Priority(StrEnum):
@@ -182,7 +158,7 @@ class JobSpec(Frozen):
             raise ValueError("entrypoint must name a script")
         if any("\0" in word for word in value):
             raise ValueError("a word with a NUL cannot be handed to a program")
-        script = PurePosixPath(_printable(value[0]))
+        script = PurePosixPath(printable(value[0]))
         if script.is_absolute() or ".." in script.parts:
             raise ValueError(f"{value[0]!r} does not lie in `code`: name the script relative to it")
         return value
@@ -236,7 +212,7 @@ class JobSpec(Frozen):
     def _tags(cls, value: dict[str, str]) -> dict[str, str]:
         for key, text in value.items():
             for what, word, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
-                if len(_printable(word)) > most or (what == "key" and not word.strip()):
+                if len(printable(word)) > most or (what == "key" and not word.strip()):
                     raise ValueError(f"a tag's {what} has {'1' if what == 'key' else '0'} to {most} characters")
         return value
 

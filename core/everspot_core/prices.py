@@ -14,7 +14,8 @@ from enum import StrEnum
 from fractions import Fraction
 
 from everspot_core.catalogue import Catalogue, region_of
-from everspot_core.records import LaunchRecord, Market, PricePoint
+from everspot_core.ledger import LaunchRecord, PricePoint
+from everspot_core.records import Market
 
 HOUR = 3600
 FREE_WITHIN = timedelta(hours=1)

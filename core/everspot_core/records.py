@@ -1,4 +1,4 @@
-"""The documents of a running cluster: job records with their lease, assignments, instances, checkpoints, events.
+"""The documents of a running cluster: job records with their lease, assignments, instances, events.
 
 Who writes which of them, and under which key, is told in docs/store.md.
 """
@@ -232,67 +232,6 @@ class InstanceRecord(Document):
     updated_at: Utc
 
 
-class FaultKind(StrEnum):
-    """What was wrong with an instance."""
-
-    NEVER_REPORTED = "never_reported"  # its agent did not report within the boot deadline
-    GPUS = "gpus"  # fewer GPUs are seen than its type has, or one of them fails
-    DISK = "disk"  # too little room for jobs
-    JOBS = "jobs"  # different jobs failed on it
-
-    @property
-    def cordons(self) -> bool:
-        """Whether an instance with it reports, and is told to leave."""
-        return self is not FaultKind.NEVER_REPORTED
-
-
-class FaultRecord(Document):
-    """An instance that was of no use, written once by a scheduler. Pools and images with several are doubted."""
-
-    instance_id: str
-    instance_type: str
-    zone: str
-    market: Market
-    kind: FaultKind
-    generation: str = ""
-    image: str = Field(default="", description="Of the machine, as the cloud names it.")
-    detail: str = ""
-    at: Utc
-
-
-class Part(Stored):
-    """One object of a checkpoint, in the data bucket."""
-
-    name: str
-    key: str
-    size: int
-    sha256: str
-
-
-class Checkpoint(Stored):
-    """A complete checkpoint. `step`: optimizer steps done; the next step to execute is `step` itself, from 0 on."""
-
-    step: int
-    epoch: int
-    created_at: Utc
-    parts: list[Part]
-    info: dict[str, JsonValue] = Field(default_factory=dict, description="torch version, threads, precision, …")
-
-
-class CheckpointHead(Document):
-    """The published checkpoints of a job, newest first, in one small object changed only by conditional writes.
-
-    `epoch`, and within it `incarnation`, is the fence: a new owner writes its own into the head before it reads, which
-    changes the ETag, and a writer whose own is lower than the head's has lost its right for good.
-    """
-
-    job_id: str
-    epoch: int
-    incarnation: int = 0
-    checkpoints: list[Checkpoint] = Field(default_factory=list)
-    emptied: bool = Field(default=False, description="There were checkpoints, which were removed after the job's end.")
-
-
 class EventKind(StrEnum):
     """What happened to a job. The keys of `Event.data` are given behind each kind."""
 
@@ -344,35 +283,3 @@ class RollRequest(Request):
     """The wish that busy instances, too, are replaced by ones of this generation, one share at a time."""
 
     generation: str
-
-
-class LaunchRecord(Document):
-    """The bill's first half, written once by a scheduler: an instance began to cost money."""
-
-    instance_id: str
-    instance_type: str
-    zone: str
-    market: Market
-    role: Role = Role.AGENT
-    image: str = Field(default="", description="Of the machine, as the cloud names it.")
-    launched_at: Utc
-
-
-class EndRecord(Document):
-    """The bill's other half: an instance stopped costing money."""
-
-    instance_id: str
-    ended_at: Utc
-    interrupted: bool = Field(description="Taken by the cloud, as opposed to stopped by us.")
-    source: str = Field(default="", description="What told us: event, describe.")
-
-
-class PricePoint(Document):
-    """From `at` on, an hour of this pool cost `usd_per_hour`, as the cloud stated it. Written once."""
-
-    instance_type: str
-    zone: str
-    market: Market
-    at: Utc
-    usd_per_hour: float
-    source: str

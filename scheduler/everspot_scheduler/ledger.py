@@ -12,10 +12,11 @@ from everspot_clouds.base import Cloud, CloudInstance, Phase
 from everspot_core.budget import spent as spent_by
 from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.job import JobSubmission
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import EndRecord, Event, EventKind, JobRecord, LaunchRecord, Market, PricePoint
+from everspot_core.records import Event, EventKind, JobRecord, Market
 from everspot_core.schedule import Spent
 from everspot_store import BadDocument, Store
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.clock import Clock
-from everspot_core.records import Checkpoint, CheckpointHead, Part
 from pydantic import JsonValue
 
 from everspot_store.backend import Guard, Versioned

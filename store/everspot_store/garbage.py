@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from everspot_core.records import CheckpointHead, JobRecord
+from everspot_core.checkpoint import CheckpointHead
+from everspot_core.records import JobRecord
 
 from everspot_store.backend import Entry
 from everspot_store.errors import Unreadable

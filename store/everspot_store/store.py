@@ -7,24 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everspot_core import lease as transitions
+from everspot_core.checkpoint import CheckpointHead
 from everspot_core.clock import Clock
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
+from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import PriceTable
-from everspot_core.records import (
-    Assignment,
-    CheckpointHead,
-    EndRecord,
-    Event,
-    FaultRecord,
-    InstanceRecord,
-    JobRecord,
-    LaunchRecord,
-    PricePoint,
-    Request,
-    RollRequest,
-)
+from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request, RollRequest
 
 from everspot_store import code, going_on
 from everspot_store.archive import Archive

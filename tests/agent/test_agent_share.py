@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from everspot_core.job import JobSpec
-from everspot_core.records import FaultKind, Reason
+from everspot_core.ledger import FaultKind
+from everspot_core.records import Reason
 from everspot_train.agent.endings import ending_of
 from everspot_train.agent.failures import ERROR_FILE, Failure, read_failure
 from everspot_train.agent.program import command_for, environment_for

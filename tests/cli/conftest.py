@@ -19,20 +19,9 @@ from everspot_cli.main import main
 from everspot_core import lease
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Cloud, FleetOffer, Manifest
-from everspot_core.records import (
-    EndRecord,
-    EventKind,
-    InstanceRecord,
-    InstanceState,
-    JobRecord,
-    LaunchRecord,
-    Market,
-    PricePoint,
-    Progress,
-    Reason,
-    Role,
-)
+from everspot_core.records import EventKind, InstanceRecord, InstanceState, JobRecord, Market, Progress, Reason, Role
 from everspot_store import ManualClock, SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)

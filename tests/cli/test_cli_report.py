@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from everspot_cli.report.colours import fill, warning
 from everspot_cli.report.terminal import money
-from everspot_core.records import LaunchRecord, Market, Reason
+from everspot_core.ledger import LaunchRecord
+from everspot_core.records import Market, Reason
 
 ROOT = Path(__file__).parents[2]
 AS_OF = "2026-03-01T15:00:00Z"

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from everspot_core.records import Assignment, FaultKind, FaultRecord, InstanceState, Market, Order, Reason
+from everspot_core.ledger import FaultKind, FaultRecord
+from everspot_core.records import Assignment, InstanceState, Market, Order, Reason
 from everspot_store import SchedulerBeat
 
 

@@ -5,7 +5,8 @@ from fractions import Fraction
 
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
-from everspot_core.records import EndRecord, Event, EventKind, LaunchRecord, Market, PricePoint, Role
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.records import Event, EventKind, Market, Role
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TYPE, ZONE = "m6i.large", "us-east-1a"

@@ -7,8 +7,9 @@ from types import ModuleType
 
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import exact
-from everspot_core.records import EndRecord, LaunchRecord, Market, PricePoint
+from everspot_core.records import Market
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

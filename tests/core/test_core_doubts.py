@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.doubts import WINDOW, doubts
-from everspot_core.records import FaultKind, FaultRecord, LaunchRecord, Market, Role
+from everspot_core.ledger import FaultKind, FaultRecord, LaunchRecord
+from everspot_core.records import Market, Role
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 POOL = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.SPOT}

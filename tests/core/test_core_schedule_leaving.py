@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 from everspot_core import lease
+from everspot_core.ledger import FaultKind, FaultRecord
 from everspot_core.manifest import Standing
 from everspot_core.records import (
     Assignment,
-    FaultKind,
-    FaultRecord,
     InstanceState,
     JobState,
     Market,

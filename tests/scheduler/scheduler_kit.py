@@ -7,19 +7,9 @@ from pathlib import Path
 
 from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Cloud, Limits, Manifest
-from everspot_core.records import (
-    Event,
-    EventKind,
-    InstanceRecord,
-    InstanceState,
-    Market,
-    Order,
-    PricePoint,
-    Progress,
-    Reason,
-    Role,
-)
+from everspot_core.records import Event, EventKind, InstanceRecord, InstanceState, Market, Order, Progress, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Lease, ManualClock, Store, SystemClock
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from everspot_clouds.base import CloudInstance, MessageKind, Phase
 from everspot_core import lease
+from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Standing
-from everspot_core.records import FaultKind, InstanceState, JobState, Market, Reason, RollRequest
+from everspot_core.records import InstanceState, JobState, Market, Reason, RollRequest
 from everspot_scheduler.declaration import TICKS_TO_SETTLE
 from everspot_scheduler.retire import AT_ONCE
 from everspot_store import Bucket, Store

@@ -3,7 +3,8 @@
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, MessageKind, Phase
-from everspot_core.records import Market, PricePoint, Role
+from everspot_core.ledger import PricePoint
+from everspot_core.records import Market, Role
 from everspot_scheduler.ledger import GRACE, settle_ledger
 from scheduler_kit import Cluster
 

@@ -11,7 +11,8 @@ from random import Random
 import pytest
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import EndRecord, EventKind, JobRecord, Reason
+from everspot_core.ledger import EndRecord
+from everspot_core.records import EventKind, JobRecord, Reason
 from everspot_store import ManualClock, NothingLeft, Store, StoreDenied, Unreadable
 from everspot_store.garbage import Collector, Garbage, Kind
 from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store

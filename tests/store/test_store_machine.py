@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from everspot_core import lease as transitions
+from everspot_core.checkpoint import CheckpointHead
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.records import CheckpointHead, JobRecord, JobState, Progress, Reason
+from everspot_core.records import JobRecord, JobState, Progress, Reason
 from everspot_store import Checkpoints, Fenced, JobExists, Lease, ManualClock, Store, StoreUnavailable
 from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
 from hypothesis import HealthCheck, settings

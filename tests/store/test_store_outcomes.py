@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core import lease as transitions
 from everspot_core.job import JobSubmission
-from everspot_core.records import JobState, Market, PricePoint, Progress, Reason, Request
+from everspot_core.ledger import PricePoint
+from everspot_core.records import JobState, Market, Progress, Reason, Request
 from everspot_store import BadDocument, JobExists, Lease, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
 

@@ -7,9 +7,9 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from everspot_core.clock import Clock
+from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
-from everspot_core.records import PricePoint
 
 from everspot_clouds.aws import errors, instances, prices
 from everspot_clouds.aws.messages import LONG_POLL, Listener

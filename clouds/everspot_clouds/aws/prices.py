@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_core.records import Market, PricePoint
+from everspot_core.ledger import PricePoint
+from everspot_core.records import Market
 
 SOURCE = "ec2:DescribeSpotPriceHistory"
 PRODUCT = "Linux/UNIX"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from everspot_core.records import FaultKind, JobState, Market, Reason
+from everspot_core.ledger import FaultKind
+from everspot_core.records import JobState, Market, Reason
 
 Figure = int | float | str
 Figures = dict[str, Figure]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSubmission
+from everspot_core.ledger import FaultRecord
 from everspot_core.manifest import Limits, Standing
 from everspot_core.records import (
     Assignment,
-    FaultRecord,
     InstanceRecord,
     InstanceState,
     JobRecord,

@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.job import Name, Priority, Resources
+from everspot_core.field_types import Name
+from everspot_core.job import Priority, Resources
 from everspot_core.records import Market
 from everspot_core.schedule.view import PoolKey
 from everspot_core.simulate.settings import Setting

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from everspot_core.records import FaultKind, Reason
+from everspot_core.ledger import FaultKind
+from everspot_core.records import Reason
 
 from everspot_train.agent.failures import Failure, words_of
 from everspot_train.rundir import Phase, Status

@@ -10,7 +10,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_core.records import FaultKind, Reason
+from everspot_core.ledger import FaultKind
+from everspot_core.records import Reason
 
 ERROR_FILE = "error.json"
 _LONGEST = 1 << 20  # bytes of an error file: a program may write anything into it

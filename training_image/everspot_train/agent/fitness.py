@@ -9,8 +9,8 @@ from pathlib import Path
 
 from everspot_core.catalogue import UnknownInstanceType, builtin
 from everspot_core.clock import Clock
+from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Manifest
-from everspot_core.records import FaultKind
 from everspot_store import remove_tree
 
 from everspot_train.agent.hardware import Hardware, measure

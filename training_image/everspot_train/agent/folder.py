@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.clock import Clock
-from everspot_core.records import Checkpoint, EventKind, Part
+from everspot_core.records import EventKind
 from everspot_store import Checkpoints, Fenced, StoreError
 from pydantic import JsonValue
 

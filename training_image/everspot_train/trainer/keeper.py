@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 
-from everspot_core.records import Checkpoint
+from everspot_core.checkpoint import Checkpoint
 from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from everspot_core.checkpoint import Checkpoint
 from everspot_core.clock import Clock
-from everspot_core.records import Checkpoint
 from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
 from pydantic import JsonValue
 

@@ -1,0 +1,68 @@
+"""The books of the instances: when each began and ceased to cost money, at which price, and which were of no use."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Utc
+from everspot_core.records import Market, Role
+
+
+class LaunchRecord(Document):
+    """The bill's first half, written once by a scheduler: an instance began to cost money."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    role: Role = Role.AGENT
+    image: str = Field(default="", description="Of the machine, as the cloud names it.")
+    launched_at: Utc
+
+
+class EndRecord(Document):
+    """The bill's other half: an instance stopped costing money."""
+
+    instance_id: str
+    ended_at: Utc
+    interrupted: bool = Field(description="Taken by the cloud, as opposed to stopped by us.")
+    source: str = Field(default="", description="What told us: event, describe.")
+
+
+class PricePoint(Document):
+    """From `at` on, an hour of this pool cost `usd_per_hour`, as the cloud stated it. Written once."""
+
+    instance_type: str
+    zone: str
+    market: Market
+    at: Utc
+    usd_per_hour: float
+    source: str
+
+
+class FaultKind(StrEnum):
+    """What was wrong with an instance."""
+
+    NEVER_REPORTED = "never_reported"  # its agent did not report within the boot deadline
+    GPUS = "gpus"  # fewer GPUs are seen than its type has, or one of them fails
+    DISK = "disk"  # too little room for jobs
+    JOBS = "jobs"  # different jobs failed on it
+
+    @property
+    def cordons(self) -> bool:
+        """Whether an instance with it reports, and is told to leave."""
+        return self is not FaultKind.NEVER_REPORTED
+
+
+class FaultRecord(Document):
+    """An instance that was of no use, written once by a scheduler. Pools and images with several are doubted."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    kind: FaultKind
+    generation: str = ""
+    image: str = Field(default="", description="Of the machine, as the cloud names it.")
+    detail: str = ""
+    at: Utc

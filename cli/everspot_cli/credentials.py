@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.nearby import with_local_cloud
 
 _ASK_AGAIN = timedelta(minutes=5)
 _WAYS = "log in (`aws sso login`, `aws configure`), set AWS_PROFILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -28,10 +29,12 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     try:
         found = botocore.session.Session(profile=profile).get_credentials()
         if found is None:
-            raise CliError(f"there are no AWS credentials for {url}", Exit.UNAVAILABLE, hint=_WAYS)
+            raise CliError(f"there are no AWS credentials for {url}", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS))
         found.get_frozen_credentials()  # what has expired is found now, not in the middle of a table
     except botocore.exceptions.BotoCoreError as error:
-        raise CliError(f"the AWS credentials for {url} cannot be had: {error}", Exit.UNAVAILABLE, hint=_WAYS) from None
+        raise CliError(
+            f"the AWS credentials for {url} cannot be had: {error}", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS)
+        ) from None
     return lambda: _as_obstore(found)
 
 

@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from everspot_cli.nearby import with_local_cloud
+
 if TYPE_CHECKING:
     from everspot_store import StoreError
 
@@ -48,12 +50,15 @@ def of_store(error: "StoreError", url: str) -> CliError:
     from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
     if isinstance(error, StoreMissing):
-        return CliError(f"the store {url} does not exist: {error}", Exit.UNAVAILABLE, hint="is this the right --store?")
+        hint = with_local_cloud("is this the right --store?")
+        return CliError(f"the store {url} does not exist: {error}", Exit.UNAVAILABLE, hint=hint)
     if isinstance(error, StoreDenied):
         return CliError(
             f"the store {url} refused the credentials: {error}",
             Exit.UNAVAILABLE,
-            hint="log in again, or ask for access to the control bucket; `everspot doctor` tells which check fails",
+            hint=with_local_cloud(
+                "log in again, or ask for access to the control bucket; `everspot doctor` tells which check fails"
+            ),
         )
     if isinstance(error, StoreUnavailable):
         return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint="try again in a minute")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from everspot_core.counting import counted
 from everspot_core.records import Event, EventKind, JobState
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -35,7 +36,7 @@ def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | No
     first = message or exception_of(lines) or (lines[-1] if lines else "the program ended without a word")
     head = Text(_short(first.strip().splitlines()[0] if first.strip() else first), style="bold red")
     shown = [line for line in lines[-LINES:] if line.strip() != first.strip()]
-    more = f"The last {len(shown)} lines; all of them: everspot logs {row['job_id']}" if shown else ""
+    more = f"The last {counted(len(shown), 'line')}; all of them: everspot logs {row['job_id']}" if shown else ""
     parts = [head, Text(_ending(row, told), style="dim"), *([Text("\n".join(map(_short, shown)))] if shown else [])]
     return Group(*parts, Text(f"{more}\n", style="dim"))
 

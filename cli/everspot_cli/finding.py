@@ -10,8 +10,9 @@ from everspot_cli.session import Session
 _SHOWN = 5
 
 
-def find_job(session: Session, given: str) -> JobSubmission:
-    """The job of this id; else the only one that begins with it; else the only one of those that has not ended.
+def find_job(session: Session, given: str, *, ended: bool = False) -> JobSubmission:
+    """The job of this id; else the only one that begins with it; else the only one of those that has not ended, or
+    with `ended` that has: which one it was is then said on standard error.
 
     Archived jobs are found as the others are.
 
@@ -19,7 +20,7 @@ def find_job(session: Session, given: str) -> JobSubmission:
         CliError: if there is none, or more than one.
     """
     exact = session.store.jobs.get(given) if given and "/" not in given else None
-    return exact.value if exact is not None else _submission(session, _meant(session, given))
+    return exact.value if exact is not None else _submission(session, _meant(session, given, ended))
 
 
 def record_of(session: Session, job_id: str) -> JobRecord | None:
@@ -33,23 +34,32 @@ def record_of(session: Session, job_id: str) -> JobRecord | None:
     return archived.record if archived is not None else None
 
 
-def _meant(session: Session, given: str) -> str:
+def _meant(session: Session, given: str, ended: bool) -> str:
     store = session.store
     jobs, archived = side_by_side(store.jobs.names, store.archive.keys)
     if given in archived:
         return given
     alike = sorted({job for job in (*jobs, *archived) if given and job.startswith(given)})
     if len(alike) > 1:
-        hot = [job for job in alike if job in set(jobs)]
-        records = store.records.read(hot)
-        living = [job for job in hot if job not in records or not records[job].value.state.final]
-        alike = living if len(living) == 1 else alike
+        records = store.records.read([job for job in alike if job in set(jobs)])
+        over = {job for job in alike if job in archived or (job in records and records[job].value.state.final)}
+        likely = [job for job in alike if (job in over) is ended]
+        if len(likely) == 1:
+            _say_chosen(session, given, likely[0], len(alike), ended)
+            return likely[0]
     if not alike:
         raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
     if len(alike) > 1:
         more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
         raise CliError(f"{given!r} is the beginning of several jobs: {', '.join(alike[:_SHOWN])}{more}", Exit.NOT_FOUND)
     return alike[0]
+
+
+def _say_chosen(session: Session, given: str, chosen: str, count: int, ended: bool) -> None:
+    if not session.json:
+        which = "that has ended" if ended else "that has not ended"
+        words = f"{given}: {chosen} is meant, the only one {which} of {count} jobs that begin so"
+        session.errors.print(words, style="dim", markup=False, soft_wrap=True)
 
 
 def _submission(session: Session, job: str) -> JobSubmission:

@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "prices",
         "Show the prices that the cluster reckons with, or read newer ones from AWS's own price lists.",
     ),
-    "gc": ("gc", "Show what nobody needs any more in the data bucket, in bytes, and remove it if asked to."),
+    "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is, and remove it if asked to."),
     "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock."),
     "use": ("clusters", "Choose the cluster that the commands talk to from now on, from whatever folder."),
     "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),

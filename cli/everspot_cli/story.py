@@ -5,6 +5,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from everspot_core.counting import size
 from everspot_core.records import Event, EventKind
 from rich.table import Table
 from rich.text import Text
@@ -80,7 +81,7 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, int | float) and (name == "seconds" or name.endswith("_seconds")):
         return f"{value:.1f} s" if value < 60 else duration(value)
     if name == "bytes" and isinstance(value, int):
-        return _size(value)
+        return size(value)
     if name.endswith("_at") and isinstance(value, str):
         try:
             return f"{datetime.fromisoformat(value):%H:%M:%S}"
@@ -93,11 +94,3 @@ def _value(name: str, value: Any) -> str:
     text = str(value).strip()
     line = text.splitlines()[0] if text else ""
     return f"{line[: _LONGEST - 1]}…" if len(line) > _LONGEST or line != text else line
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

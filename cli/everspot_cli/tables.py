@@ -78,6 +78,14 @@ def word(state: str) -> Text:
     return Text(state, style=STYLE.get(state, ""))
 
 
+def status(row: dict[str, Any]) -> Text:
+    """A job's state in its colour, and that its deadline has passed. A failed job is late for good, and says so."""
+    text = word(row["status"])
+    if row["deadline"] == "missed" and row["status"] != "FAILED":
+        text.append(", late", style="bold red")
+    return text
+
+
 def steps(row: dict[str, Any]) -> str:
     """Progress, such as `120/938 13%`."""
     if not row["total_steps"]:
@@ -96,9 +104,9 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (steps(row), *durations, str(row["interruptions"]))
         submitted = humane(row["submitted_at"], now)
-        wide.add_row(row["job_id"], row["priority"], submitted, word(row["status"]), _where(row, " "), *figures)
+        wide.add_row(row["job_id"], row["priority"], submitted, status(row), _where(row, " "), *figures)
         on = "".join(f"\n  {line}" for line in _where(row, "\n").splitlines()) if row["owner"] else ""
-        narrow.add_row(f"{row['job_id']}{on}", word(row["status"]), *figures)
+        narrow.add_row(f"{row['job_id']}{on}", status(row), *figures)
     return wide if fits(wide, width) else narrow
 
 

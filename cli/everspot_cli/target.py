@@ -9,6 +9,7 @@ from pathlib import Path
 
 from everspot_cli import userconfig
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.nearby import with_local_cloud
 
 STORE = "EVERSPOT_STORE"
 CLUSTER = "EVERSPOT_CLUSTER"
@@ -73,15 +74,19 @@ def noted(name: str, said: str) -> Target:
 def _stack_output(stack: str | None) -> str:
     pulumi = shutil.which("pulumi")
     if pulumi is None:
-        raise CliError("no cluster is chosen, and there is no pulumi to ask", Exit.UNAVAILABLE, hint=_WAYS)
+        raise CliError(
+            "no cluster is chosen, and there is no pulumi to ask", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS)
+        )
     command = [pulumi, "stack", "output", "controlUrl", "--non-interactive", *(["--stack", stack] if stack else [])]
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
             command, capture_output=True, text=True, check=False, timeout=PULUMI_LIMIT.total_seconds()
         )
     except subprocess.TimeoutExpired:
-        raise CliError(f"pulumi did not answer within {PULUMI_LIMIT}", Exit.UNAVAILABLE, hint=_WAYS) from None
+        raise CliError(
+            f"pulumi did not answer within {PULUMI_LIMIT}", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS)
+        ) from None
     if done.returncode or not done.stdout.strip():
         said = (done.stderr.strip().splitlines() or ["it has no output controlUrl"])[-1]
-        raise CliError(f"no cluster is chosen, and pulumi says: {said}", Exit.UNAVAILABLE, hint=_WAYS)
+        raise CliError(f"no cluster is chosen, and pulumi says: {said}", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS))
     return done.stdout.strip()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everspot_core.counting import counted
 from everspot_core.job import Wheel
 
 from everspot_cli.errors import CliError
@@ -80,7 +81,7 @@ def gathered(
         lock.write_text("\n".join(lines) + "\n")
         for arch in archs:
             folder = Path(scratch, arch)
-            told(f"fetching {len(lines)} packages for {arch}")
+            told(f"fetching {counted(len(lines), 'package')} for {arch}")
             _download(lock, folder, python, arch)
             for path in sorted(folder.iterdir()):
                 wheel = Wheel(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

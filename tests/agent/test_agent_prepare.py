@@ -99,7 +99,7 @@ def test_a_program_finds_its_datasets_its_packages_and_what_its_set_up_made(clus
     agent = cluster.start_agent("i-1")
     cluster.wait_state("job-1", JobState.SUCCEEDED)
     log = log_of(cluster)
-    for said in ("everspot: dataset flowers, 0.0 MiB in 1 files", "everspot: installing 1 packages", "read: red"):
+    for said in ("everspot: dataset flowers, 3 B in 1 file\n", "everspot: installing 1 package\n", "read: red"):
         assert said in log
     assert "everspot: setup: printf made > here.txt" in log
     assert "\nready\n" in log

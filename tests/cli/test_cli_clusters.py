@@ -1,6 +1,7 @@
 """Which cluster a command talks to: said by every command, chosen once, from whatever folder."""
 
 import json
+import os
 import stat
 import time
 from pathlib import Path
@@ -159,3 +160,37 @@ def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, 
     assert everspot("--store", "s3://profiled-control", "jobs").code == 4
     assert everspot("use", "it", "--store", "s3://profiled-control", "--profile", "team").code == 0
     assert everspot("jobs").cluster == "cluster profiled: s3://profiled-control (everspot use)\n"
+
+
+@pytest.fixture
+def folder(nobody, tmp_path, monkeypatch):
+    """A project's folder with one in it, in which somebody works, and no Pulumi to ask."""
+    (tmp_path / "project/inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project/inner")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("EVERSPOT_LOCAL_DIR", raising=False)
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize("arguments", [("jobs",), ("--store", "s3://somewhere", "jobs")], ids=["cluster", "keys"])
+def test_a_shell_that_does_not_know_the_local_cloud_of_its_folder_is_told_how(folder, arguments):
+    assert "local cloud" not in everspot(*arguments).err
+    state = folder / ".everspot/local/state.json"
+    state.parent.mkdir(parents=True)
+    assert "does not run, and its clusters are gone with it: everspot-local up; or " in everspot(*arguments).err
+    for text in ("{", "[]", json.dumps({"endpoint": "http://127.0.0.1:1", "pid": 2**22 + 1})):  # no process has that id
+        state.write_text(text)
+        assert "does not run" in everspot(*arguments).err
+    state.write_text(json.dumps({"endpoint": "http://127.0.0.1:1", "pid": os.getpid()}))
+    told = everspot(*arguments)
+    assert told.code == 4
+    hint = told.err.partition("hint: ")[2]
+    assert hint.startswith(f'a local cloud runs in {state.parent}; this shell talks to it after: eval "$(everspot-lo')
+    assert "local cloud" not in everspot(*arguments, env={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).err
+
+
+def test_a_local_cloud_that_is_kept_elsewhere_is_found_by_its_variable(folder, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "state.json").write_text(json.dumps({"endpoint": "http://127.0.0.1:1", "pid": os.getpid()}))
+    assert f"a local cloud runs in {kept};" in everspot("jobs", env={"EVERSPOT_LOCAL_DIR": str(kept)}).err

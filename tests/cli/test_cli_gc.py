@@ -5,13 +5,13 @@ import os
 KEY = "code/00ff.tar.gz"
 
 
-def test_garbage_is_shown_in_bytes_and_removed_only_if_asked_to(past):
+def test_garbage_is_shown_by_size_and_removed_only_if_asked_to(past):
     past.store.data.put(KEY, b"x" * 1234)
     assert past.run("gc").out.strip() == "Nothing to remove."  # it is too young: a submission may be under way
     path = past.root / "data" / KEY
     os.utime(path, (0, 0))
     answer = past.run("gc")
-    assert "code that no job names" in answer.out and "1,234" in answer.out
+    assert "code that no job names" in answer.out and "1.23 KB" in answer.out
     assert "Nothing was removed" in answer.out and path.exists()
     shown = past.run("--json", "gc", "--delete").json
     assert (shown["removed"], shown["bytes"]) == (True, 1234)

@@ -55,6 +55,9 @@ def test_what_the_price_lists_say_is_noted_and_used_by_all(cluster):
     cluster.store.write_price_table(table.model_copy(update={"prices": raised}))
     shown = cluster.run("prices", "--type", "g5.xlarge")
     assert "9.0000" in shown.out
+    everything = cluster.run("prices", env={"COLUMNS": "80"}).out
+    assert everything.count("pricing:GetProducts") == 1  # below the table, and not in each row
+    assert max(map(len, everything.splitlines()[:-2])) <= 80
     ledger = Ledger(cluster.store, cluster.store.manifest())
     ledger.load()
     assert ledger.catalogue.on_demand("g5.xlarge", REGION).usd_per_hour == 9.0
@@ -91,6 +94,15 @@ def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):
     cluster.store.write_price_table(table.model_copy(update={"as_of": table.as_of - timedelta(days=31)}))
     assert check()["verdict"] == "warn"
     assert check()["fix"] == "everspot prices refresh"
+
+
+def test_prices_of_several_sources_are_told_apart_and_types_without_one_named(world):
+    world.offer("m6i.large", "own.large", name="own.large", vcpus=2, memory_gib=4, on_demand_usd_per_hour=1.5)
+    both = world.run("prices", "--type", "own.large", "--type", "m6i.large", "--type", "zz.none").out
+    rows = {line.split()[0]: line for line in both.splitlines() if line}
+    assert rows["own.large"].endswith("(1)") and rows["m6i.large"].endswith("(2)") and rows["zz.none"].endswith("—")
+    assert "Prices (1): " in both and "Prices (2): skypilot-org/skypilot-catalog" in both
+    assert "declare onDemandUsdPerHour" in both
 
 
 def test_a_cluster_without_a_price_list_says_so(world):

@@ -127,3 +127,27 @@ def test_ids_types_and_zones_are_whole_at_80_columns(world):
     assert max(len(line) for line in out.splitlines()) <= 80
     out = world.run("instances", env={"COLUMNS": "80"}).out
     assert "i-base" in out and "m6i.large" in out and "us-east-1a on-demand" in out and "…" not in out
+
+
+@pytest.mark.parametrize("width", ["200", "80"])
+def test_a_job_that_missed_its_deadline_is_shown_as_late(world, width):
+    for job in ("punctual", "tardy", "failed"):
+        world.submit(job, deadline="10m", retries={"errors": 0})
+        world.assign(job, "i-base", 10)
+        world.start(job, 20)
+    world.finish("punctual", 500, 100, 0.9)
+    world.submit("waiting", 510, deadline="1m")  # the command's own clock is months ahead
+    world.finish("tardy", 700, 100, 0.9)
+    world.leave("failed", 710, Reason.ERROR)
+    shown = world.run("jobs", "--all", env={"COLUMNS": width}).out
+    rows = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+    assert "SUCCEEDED, late" in rows["tardy"]
+    assert "PENDING, late" in rows["waiting"]
+    assert ", late" not in rows["punctual"] + rows["failed"]
+
+
+def test_an_empty_queue_is_told_in_sentences_of_their_own(world):
+    assert world.run("jobs").out.splitlines() == [
+        "No jobs. Submit one: everspot submit FILE",
+        "Those that ended more than a day ago: everspot jobs --all",
+    ]

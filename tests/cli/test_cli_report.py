@@ -42,6 +42,15 @@ def test_the_report_has_what_is_promised_of_it(past):
     assert (report["steps_redone_after_notice"], report["steps_redone_total"]) == (0, 40)
 
 
+def test_of_several_accuracies_the_lowest_is_told_and_said_to_be(past):
+    def told(*which):
+        lines = past.run("report", *which, "--as-of", AS_OF).out.splitlines()
+        return next(" ".join(line.split()) for line in lines if line.startswith("accuracy"))
+
+    assert told() == "accuracy 89.00 %, the lowest of the jobs"
+    assert told("moved") == "accuracy 89.00 %"
+
+
 def test_the_report_of_a_known_past_is_known_to_the_last_figure(past):
     """A change here is a change of what users read: look at it, then write the file anew."""
     report = report_of(past)

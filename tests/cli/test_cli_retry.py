@@ -144,3 +144,30 @@ def test_an_ignore_file_that_cannot_be_meant_is_refused(world, spec_file, tmp_pa
     assert answer.code == 1
     assert words in answer.err
     assert world.store.jobs.scan() == {}
+
+
+def test_of_several_jobs_of_one_beginning_the_likely_one_is_meant_and_named(world):
+    fail(world, "night-a")
+    world.submit("night-b", 200)
+    answer = world.run("job", "night")
+    assert answer.code == 0
+    assert answer.err == "night: night-b is meant, the only one that has not ended of 2 jobs that begin so\n"
+    answer = world.run("retry", "night", "--name", "again")
+    assert answer.code == 0
+    assert answer.err == "night: night-a is meant, the only one that has ended of 2 jobs that begin so\n"
+    assert world.run("--json", "job", "night").err == ""
+    fail(world, "night-c")
+    answer = world.run("retry", "night")
+    assert answer.code == 3
+    assert "'night' is the beginning of several jobs: night-a, night-b, night-c" in answer.err
+
+
+def test_a_job_that_goes_on_is_not_retried(world):
+    world.submit("a")
+    for state in ("PENDING", "ASSIGNED"):
+        if state == "ASSIGNED":
+            world.assign("a", "i-base", 10)
+        answer = world.run("retry", "a")
+        assert answer.code == 1
+        assert f"a has not ended ({state}): only what failed or was cancelled is tried again" in answer.err
+        assert "everspot cancel a" in answer.err

@@ -111,6 +111,16 @@ def test_a_job_that_arrives_in_time_or_has_no_deadline_is_taken_without_a_word(w
         assert answer.json["warnings"] == []
 
 
+def test_more_threads_than_vcpus_are_warned_of(world, spec_file):
+    for vcpus, threads, warned in ((1, "2", True), (2, "2", False), (2, "many", False), (4, "64", True)):
+        path = str(spec_file(f"name: a\nrecipe: image-classification\nresources: {{vcpus: {vcpus}}}\n"))
+        for more in ((), ("--dry-run",)):
+            answer = world.run("submit", path, "--env", f"OMP_NUM_THREADS={threads}", *more)
+            assert answer.code == 0
+            said = f"warning: OMP_NUM_THREADS={threads} is more than the {vcpus} vCPU"
+            assert (said in answer.err) is warned
+
+
 def test_dry_run_tells_slack_and_the_last_safe_moment(world, spec_file):
     path = str(spec_file(LATE.replace("deadline: 4h", "deadline: 2099-01-02T12:00:00Z")))
     text = world.run("submit", path, "--dry-run").out

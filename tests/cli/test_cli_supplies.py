@@ -133,7 +133,23 @@ def test_outputs_are_pulled_whole_or_by_path_the_newest_of_each(world, tmp_path,
     assert Path(answer["folder"], "a.txt").read_text() == "new"
     world.run("pull", job_id, "plots", "--to", str(tmp_path / "some"))
     assert [p.name for p in (tmp_path / "some").rglob("*.txt")] == ["b.txt"]
-    assert world.run("pull", job_id, "nothing").code == 3
+    answer = world.run("pull", job_id, "nothing")
+    assert answer.code == 3
+    assert f"{job_id} has no nothing among the outputs" in answer.err
+    assert "its outputs are a.txt, plots/b.txt" in answer.err
+
+
+def test_a_job_without_outputs_says_whether_there_will_be_any(world):
+    world.submit("a", retries={"errors": 0})
+    answer = world.run("pull", "a")
+    assert (answer.code, "a has not ended, and has no outputs yet" in answer.err) == (3, True)
+    assert "everspot job a --wait" in answer.err
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    world.finish("a", 30, 10, 0.9)
+    answer = world.run("pull", "a")
+    assert (answer.code, "a has ended and left nothing in its folder outputs/" in answer.err) == (3, True)
+    assert "it has none at all" in world.run("pull", "a", "model.pt").err
 
 
 def test_outputs_that_time_does_not_suffice_for_are_named_and_hidden_files_left_out(world, tmp_path):

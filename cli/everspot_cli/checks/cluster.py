@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from everspot_core.catalogue import Price
+from everspot_core.counting import counted
 from everspot_core.price_table import STALE
 from everspot_store import StoreDenied, StoreError, WriteOutcome
 
@@ -107,7 +108,7 @@ def _prices(session: Session) -> Check:
         since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"
         old = not days or session.now.date() - days[0] > STALE
         return Check("cluster", "prices", Verdict.WARN if old else Verdict.OK, since, fix if old else "")
-    said = f"of {table.as_of:%Y-%m-%d}, {len(table.prices)} types in {table.region}"
+    said = f"of {table.as_of:%Y-%m-%d}, {counted(len(table.prices), 'type')} in {table.region}"
     if table.region != session.manifest.region:
         return Check("cluster", "prices", Verdict.WARN, f"{said}: another region than the cluster's", fix)
     if table.age(session.now) > STALE:

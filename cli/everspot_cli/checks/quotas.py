@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everspot_core.catalogue import Catalogue
+from everspot_core.counting import counted
 from everspot_core.manifest import Manifest
 from everspot_core.quotas import Reach, enough, reaches
 from everspot_core.records import Market
@@ -43,7 +44,9 @@ def _check(units: int, reach: Reach, suffices: bool) -> Check:
         return Check("quota", "quota", Verdict.SKIP, f"{quota.name} ({quota.code}): not told by Service Quotas")
     said = f"{quota.name} ({quota.code}): {reach.vcpus:g} vCPUs"
     if reach.units is None:
-        return Check("quota", "quota", Verdict.OK, f"{said}; {units} units of {types} take {reach.least:g}")
+        return Check("quota", "quota", Verdict.OK, f"{said}; {counted(units, 'unit')} of {types} take {reach.least:g}")
     verdict = Verdict.WARN if suffices else Verdict.FAIL
-    detail = f"{said}, enough for {reach.units:g} of {units} units of {types}; all of them take {reach.least:g}"
+    detail = (
+        f"{said}, enough for {reach.units:g} of {counted(units, 'unit')} of {types}; all of them take {reach.least:g}"
+    )
     return Check("quota", "quota", verdict, detail, FIX.format(code=quota.code))

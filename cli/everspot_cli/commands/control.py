@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from everspot_core.documents import format_duration, parse_duration
+from everspot_core.documents import format_duration
 from everspot_core.lease import pending
 from everspot_core.records import EventKind, JobRecord, Request
 
-from everspot_cli.commands.options import JobId, Json, session_of
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.commands.options import JobId, Json, duration_of, session_of
+from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 
@@ -115,19 +115,6 @@ def drain(
 
 def _owned(session: Session) -> list[str]:
     return sorted(job for job, doc in session.store.records.scan().items() if doc.value.state.owned)
-
-
-def duration_of(text: str, option: str) -> timedelta:
-    """What an option says.
-
-    Raises:
-        CliError: if it is no duration.
-    """
-    try:
-        limit: timedelta = parse_duration(text)
-    except ValueError as error:
-        raise CliError(f"{option}: {error}", Exit.USAGE) from None
-    return limit
 
 
 def _wait_drained(session: Session, limit: timedelta) -> list[str]:

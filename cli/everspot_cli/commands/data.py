@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from everspot_core.counting import counted, size
 from everspot_store import DatasetFile, UnsafeArchive
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job
+from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 
-_MIB = 1024 * 1024
+_NAMED = 5  # outputs that a message names
 
 
 def register(app: typer.Typer) -> None:
@@ -52,12 +53,10 @@ def pull(
     outputs = session.store.outputs(job_id)
     found = outputs.list(path.strip("/"))
     if not found:
-        what = f"{path} among the outputs" if path else "output"
-        hint = "a program's files in its folder outputs/ are kept when an attempt has ended"
-        raise CliError(f"{job_id} has no {what}", Exit.NOT_FOUND, hint=hint)
+        raise _nothing(session, job_id, path)
     target = to / job_id
     with _progress(session) as progress:
-        task = progress.add_task(f"{len(found)} files", total=sum(output.size for output in found))
+        task = progress.add_task(counted(len(found), "file"), total=sum(output.size for output in found))
         for output in found:
             try:
                 outputs.fetch(output, target)
@@ -68,8 +67,23 @@ def pull(
         files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in found]
         session.answer({"job_id": job_id, "folder": str(target), "files": files})
     else:
-        size = sum(output.size for output in found) / _MIB
-        session.console.print(f"{len(found)} files, {size:,.1f} MiB, in {target}", markup=False, soft_wrap=True)
+        held = f"{counted(len(found), 'file')}, {size(sum(output.size for output in found))}"
+        session.console.print(f"{held}, in {target}", markup=False, soft_wrap=True)
+
+
+def _nothing(session: Session, job: str, path: str) -> CliError:
+    """Why there is nothing to pull: not yet, not at all, or not of this name."""
+    if path:
+        others = [output.path for output in session.store.outputs(job).list()]
+        more = f", and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        hint = f"its outputs are {', '.join(others[:_NAMED])}{more}" if others else "it has none at all"
+        return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)
+    record = record_of(session, job)
+    if record is not None and record.state.final:
+        hint = "what a program writes into its folder outputs/ is kept; `everspot logs` has what it printed"
+        return CliError(f"{job} has ended and left nothing in its folder outputs/", Exit.NOT_FOUND, hint=hint)
+    hint = f"its folder outputs/ is kept when an attempt has ended: everspot job {job} --wait"
+    return CliError(f"{job} has not ended, and has no outputs yet", Exit.NOT_FOUND, hint=hint)
 
 
 def _put(session: Session, folder: Path, name: str) -> None:
@@ -90,8 +104,8 @@ def _put(session: Session, folder: Path, name: str) -> None:
         answer = {"dataset": made.id, "files": len(made.files), "bytes": made.size, "sent_bytes": sum(sent)}
         session.answer(answer)
     else:
-        size, new = made.size / _MIB, sum(sent) / _MIB
-        words = f"{made.id}: {len(made.files)} files, {size:,.1f} MiB, of which {new:,.1f} MiB were sent now"
+        new = size(sum(sent)) if sent else "nothing"
+        words = f"{made.id}: {counted(len(made.files), 'file')}, {size(made.size)}, of which {new} was sent now"
         session.console.print(words, markup=False, soft_wrap=True)
         hint = f"In a job file: `datasets: [{name}]`; the program finds it in EVERSPOT_DATA/{name}"
         session.console.print(hint, markup=False, soft_wrap=True)
@@ -105,10 +119,10 @@ def _list(session: Session) -> None:
     if not found:
         session.console.print("No datasets. `everspot data put DIR NAME` uploads one.")
         return
-    table = sheet(["DATASET", "VERSION", "FILES", "MIB", "PUT"], left=2)
+    table = sheet(["DATASET", "VERSION", "FILES", "SIZE", "PUT"], left=2)
     for made in found:
-        size, when = f"{made.size / _MIB:,.1f}", f"{made.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(made.name, made.digest[:12], str(len(made.files)), size, when)
+        when = f"{made.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(made.name, made.digest[:12], f"{len(made.files):,}", size(made.size), when)
     session.console.print(table)
 
 

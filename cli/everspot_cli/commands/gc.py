@@ -1,15 +1,14 @@
 """`everspot gc`."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from everspot_core.documents import parse_duration
+from everspot_core.counting import size
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, session_of
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.commands.options import Json, duration_of, session_of
 
 if TYPE_CHECKING:
     from everspot_store.garbage import Garbage
@@ -28,7 +27,7 @@ def gc(
     ] = "30d",
     json: Json = False,
 ) -> None:
-    """Show what nobody needs any more in the data bucket, in bytes, and remove it if asked to.
+    """Show what nobody needs any more in the data bucket, and how large it is, and remove it if asked to.
 
     Outputs of jobs stay, and so does whatever a job or a dataset still names.
     """
@@ -36,7 +35,7 @@ def gc(
 
     session = session_of(context, json)
     collector = Collector(session.store)
-    found = collector.find(_age(keep), session.now, datetime.now(UTC))
+    found = collector.find(duration_of(keep, "--keep"), session.now, datetime.now(UTC))
     if delete:
         found = collector.remove(found)
     rows = _rows(found)
@@ -47,12 +46,12 @@ def gc(
         session.console.print("Nothing to remove.")
         return
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("what", "left"), ("objects", "right"), ("bytes", "right")):
+    for name, justify in (("what", "left"), ("objects", "right"), ("size", "right")):
         table.add_column(name.upper(), justify=justify)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(row["kind"], f"{row['objects']:,}", f"{row['bytes']:,}")
+        table.add_row(row["kind"], f"{row['objects']:,}", size(row["bytes"]))
     total = sum(item.size for item in found)
-    table.add_row("all", f"{len(found):,}", f"{total:,}", style="bold")
+    table.add_row("all", f"{len(found):,}", size(total), style="bold")
     session.console.print(table)
     words = "Removed." if delete else "Nothing was removed: `everspot gc --delete` does it."
     session.console.print(Text(words, style="dim"))
@@ -65,12 +64,3 @@ def _rows(found: "list[Garbage]") -> list[dict[str, Any]]:
         row["objects"] += 1
         row["bytes"] += item.size
     return list(rows.values())
-
-
-def _age(text: str) -> timedelta:
-    try:
-        value = parse_duration(text)
-    except ValueError as error:
-        raise CliError(f"--keep: {error}", Exit.USAGE) from error
-    assert isinstance(value, timedelta)  # noqa: S101 - text is read as a duration, or refused
-    return value

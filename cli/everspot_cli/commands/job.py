@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from everspot_core.documents import format_duration, parse_duration
+from everspot_core.documents import format_duration
 from everspot_core.records import JobState
 from rich.console import RenderableType
 
-from everspot_cli.commands.options import JobId, Json, session_of
+from everspot_cli.commands.options import JobId, Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.failure import failure
 from everspot_cli.finding import find_job, record_of
@@ -90,10 +90,7 @@ def _why_waiting(session: Session, row: dict[str, Any]) -> str | None:
 
 
 def _wait(session: Session, job_id: str, timeout: str | None) -> None:
-    try:
-        limit = parse_duration(timeout) if timeout else None
-    except ValueError as error:
-        raise CliError(f"--timeout: {error}", Exit.USAGE) from None
+    limit = duration_of(timeout, "--timeout") if timeout else None
     began = session.clock.monotonic()
     while True:
         record = record_of(session, job_id)

@@ -97,7 +97,7 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
 
 def _nothing(wanted: Wanted) -> str:
     if wanted == Wanted(archived=wanted.archived, limit=wanted.limit):
-        earlier = "" if wanted.archived else " Those that ended more than a day ago: everspot jobs --all"
+        earlier = "" if wanted.archived else "\nThose that ended more than a day ago: everspot jobs --all"
         return f"No jobs. Submit one: everspot submit FILE{earlier}"
     return "No such jobs."
 

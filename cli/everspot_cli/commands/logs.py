@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from everspot_core.documents import parse_duration
 from everspot_core.records import JobState
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
@@ -49,7 +48,7 @@ def logs(
     session = session_of(context, json)
     if (job_id is None) == (instance is None):
         raise CliError("name a job, or an instance by --instance", Exit.USAGE)
-    age = _duration(since) if since is not None else None
+    age = duration_of(since, "--since") if since is not None else None
     if instance is not None:
         if follow:
             raise CliError("an instance's log is not followed: its agent writes a piece a minute", Exit.USAGE)
@@ -130,12 +129,3 @@ def _end_following(session: Session, job: str) -> None:
 
     with suppress(StoreError):
         session.store.following.end(job)
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        value = parse_duration(text)
-    except ValueError as error:
-        raise CliError(f"--since: {error}", Exit.USAGE) from error
-    assert isinstance(value, timedelta)  # noqa: S101 - text is read as a duration, or refused
-    return value

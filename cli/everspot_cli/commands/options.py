@@ -1,13 +1,45 @@
 """Arguments that several commands share."""
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
+from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or the beginning of it if that is unique.")]
+JobId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The job's id, or the beginning of it. Where several jobs begin so, the only one that has not ended is "
+        "meant, which is said on standard error.",
+    ),
+]
+EndedJobId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The job's id, or the beginning of it. Where several jobs begin so, the only one that has ended is "
+        "meant, which is said on standard error.",
+    ),
+]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the job's own name.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Instead of what the job says, such as parameters.epochs=5 or budget.dollars=20; again for more.",
+    ),
+]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="More of its environment; again for more.")
+]
+WaitForCapacity = Annotated[
+    bool, typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it.")
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")]
 
 
@@ -16,3 +48,18 @@ def session_of(context: typer.Context, json: bool = False) -> Session:
     session: Session = context.obj
     session.json = session.json or json
     return session
+
+
+def duration_of(text: str, option: str) -> timedelta:
+    """What an option says.
+
+    Raises:
+        CliError: if it is no duration.
+    """
+    from everspot_core.documents import parse_duration  # most commands have no durations
+
+    try:
+        value: timedelta = parse_duration(text)
+    except ValueError as error:
+        raise CliError(f"{option}: {error}", Exit.USAGE) from None
+    return value

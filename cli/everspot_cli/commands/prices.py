@@ -4,8 +4,10 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from everspot_core.counting import counted
 from everspot_core.manifest import Cloud
 from everspot_core.price_table import PriceTable
+from rich.table import Table
 
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
@@ -112,7 +114,20 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
     if session.json:
         session.answer({"region": region, "written": written, "prices": rows})
         return
-    table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", "SOURCE"], left=1, fold=("SOURCE",))
+    sources = list(dict.fromkeys(row["price_source"] for row in rows if row["price_source"]))
+    session.console.print(_table(rows, sources))
+    done = "Noted for the cluster. " if written else ""
+    notes = [f"{done}{counted(len(rows), 'type')} in {region}; Spot from the cheapest to the dearest zone."]
+    notes += [f"Prices{f' ({n})' if len(sources) > 1 else ''}: {source}." for n, source in enumerate(sources, 1)]
+    if any(row["price_source"] is None for row in rows):
+        notes.append("Without a price: declare onDemandUsdPerHour with the type in the stack's settings.")
+    session.console.print("\n".join(notes), style="dim", markup=False, soft_wrap=True)
+
+
+def _table(rows: list[dict[str, Any]], sources: list[str]) -> Table:
+    """A row for each type. Where prices have several sources, each row has the number of its own."""
+    several = len(sources) > 1
+    table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", *(["SOURCE"] if several else [])], left=1)
     for row in rows:
         usd, low_high = row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]
         table.add_row(
@@ -120,10 +135,6 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
             f"{usd:.4f}" if usd else "—",
             "—" if not low_high else f"{low_high[0]:.4f}" + ("" if len(set(low_high)) == 1 else f"-{low_high[1]:.4f}"),
             row["price_as_of"] or "—",
-            row["price_source"] or "no price: declare on_demand_usd_per_hour",
+            *([f"({sources.index(row['price_source']) + 1})" if row["price_source"] else "—"] if several else []),
         )
-    session.console.print(table)
-    done = "Noted for the cluster. " if written else ""
-    session.console.print(
-        f"{done}{len(rows)} types in {region}; Spot from the cheapest to the dearest zone.", style="dim", markup=False
-    )
+    return table

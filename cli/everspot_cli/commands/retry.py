@@ -10,7 +10,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind, JobState
 
 from everspot_cli.commands.control import user
-from everspot_cli.commands.options import JobId, Json, session_of
+from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit import answer_submitted, check
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
@@ -26,23 +26,14 @@ def register(app: typer.Typer) -> None:
 
 def retry(
     context: typer.Context,
-    job_id: JobId,
+    job_id: EndedJobId,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="From its first step, not from its last checkpoint.")
     ] = False,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the job's name.")] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Instead of what it had, such as budget.dollars=20."),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="KEY=VALUE", help="More of its environment; again for more."),
-    ] = None,
-    wait_for_capacity: Annotated[
-        bool,
-        typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it."),
-    ] = False,
+    name: Name = None,
+    set: Set = None,
+    env: Env = None,
+    wait_for_capacity: WaitForCapacity = False,
     json: Json = False,
 ) -> None:
     """Submit a job that failed or was cancelled once more, to go on from its newest checkpoint.
@@ -51,7 +42,7 @@ def retry(
     one and its history stay as they are.
     """
     session = session_of(context, json)
-    old = find_job(session, job_id)
+    old = find_job(session, job_id, ended=True)
     _refuse_unless_ended(session, old.job_id)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
     warnings = check(session, Path(old.job_id), submission, wait_for_capacity)
@@ -66,7 +57,9 @@ def retry(
 def _refuse_unless_ended(session: Session, job: str) -> None:
     record = record_of(session, job)
     if record is None or not record.state.final:
-        raise CliError(f"{job} has not ended: it is tried again by itself", hint=f"everspot cancel {job}")
+        state = record.state.value if record is not None else JobState.PENDING.value
+        hint = f"`everspot cancel {job}` ends it, and keeps its checkpoints for a retry"
+        raise CliError(f"{job} has not ended ({state}): only what failed or was cancelled is tried again", hint=hint)
     if record.state is JobState.SUCCEEDED:
         raise CliError(f"{job} has succeeded: there is nothing to go on with", hint="submit its file again instead")
 

@@ -10,10 +10,10 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind
 
 from everspot_cli.commands.control import user
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit_deadline import deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit_dry import dry_run as show_dry_run
-from everspot_cli.commands.submit_fleet import fleet_of, possible, price_warnings, refuse_impossible
+from everspot_cli.commands.submit_fleet import fleet_of, possible, price_warnings, refuse_impossible, thread_warnings
 from everspot_cli.errors import CliError
 from everspot_cli.ignoring import NAME as IGNORE_FILE
 from everspot_cli.ignoring import ignored_in
@@ -31,23 +31,10 @@ def register(app: typer.Typer) -> None:
 def submit(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The job, as docs/reference-spec.md describes it.")],
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the file's name.")] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="Instead of what the file says, such as parameters.epochs=5 or resources.gpus=1; again for more.",
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="KEY=VALUE", help="More of its environment; again for more."),
-    ] = None,
-    wait_for_capacity: Annotated[
-        bool,
-        typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it."),
-    ] = False,
+    name: Name = None,
+    set: Set = None,
+    env: Env = None,
+    wait_for_capacity: WaitForCapacity = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it, and show what it could run on.")] = False,
     region: Annotated[
         list[str] | None, typer.Option("--region", help="With --dry-run: regions to price. Default: the cluster's.")
@@ -73,7 +60,11 @@ def check(session: Session, file: Path, submission: JobSubmission, wait_for_capa
     """Refuse what cannot be kept, before anything is written; warnings about the rest, which are said."""
     fleet = fleet_of(session)
     refuse_impossible(session, file, submission, fleet, wait_for_capacity)
-    warnings = [*price_warnings(session, file, submission, fleet), *deadline(session, file, submission)]
+    warnings = [
+        *thread_warnings(submission),
+        *price_warnings(session, file, submission, fleet),
+        *deadline(session, file, submission),
+    ]
     warn(session, warnings)
     return warnings
 

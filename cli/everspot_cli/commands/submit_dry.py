@@ -12,7 +12,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
 
 from everspot_cli.commands.submit_deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
-from everspot_cli.commands.submit_fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible
+from everspot_cli.commands.submit_fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible, thread_warnings
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
@@ -31,7 +31,7 @@ def dry_run(
     found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
     said = feasibility(submission, found)
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
-    warnings = deadline_warnings(said)
+    warnings = [*thread_warnings(submission), *deadline_warnings(said)]
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"), "candidates": [_row(c, alive, today) for c in found],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from everspot_core.candidates import Candidate, candidates, misfits
 from everspot_core.catalogue import InstanceType
+from everspot_core.counting import counted
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Cloud
 
@@ -12,6 +13,7 @@ from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 
 _SHOWN = 5
+THREADS = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,18 @@ def price_warnings(session: Session, file: Path, submission: JobSubmission, flee
         hint=ways,
         problems=[{"field": "budget.dollars", "problem": f"{words}, which the job could run on"}],
     )
+
+
+def thread_warnings(submission: JobSubmission) -> list[str]:
+    """What is said of a job that brings more threads than it has vCPUs: they take turns and wait for each other."""
+    given, vcpus = submission.spec.env.get(THREADS), submission.spec.resources.vcpus
+    if given is None or not given.isdecimal() or int(given) <= vcpus:
+        return []
+    return [
+        f"{THREADS}={given} is more than the {counted(vcpus, 'vCPU')} that the job asks for: threads that wait for "
+        "each other make it many times slower. Without the variable it gets as many threads as resources.vcpus, "
+        "shared among its processes"
+    ]
 
 
 def _words(kind: InstanceType) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 import yaml
 from everspot_core.catalogue import builtin
+from everspot_core.counting import counted
 from everspot_core.problems import BadInputs, Problems
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
@@ -89,7 +90,7 @@ def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
     if session.json:
         session.answer({"path": str(path), "jobs": count, "seed": seed})
     else:
-        session.console.print(f"{count} jobs written to {path}", markup=False, soft_wrap=True)
+        session.console.print(f"{counted(count, 'job')} written to {path}", markup=False, soft_wrap=True)
 
 
 def run(path: Path, session: Session) -> None:
@@ -102,7 +103,7 @@ def run(path: Path, session: Session) -> None:
     if session.json or not session.errors.is_terminal:
         told = figures(simulate(workload, traces))
     else:
-        with session.errors.status(f"{len(workload.jobs)} jobs …"):
+        with session.errors.status(f"{counted(len(workload.jobs), 'job')} …"):
             told = figures(simulate(workload, traces))
     if session.json:
         session.answer({"path": str(path), **told.to_json()})

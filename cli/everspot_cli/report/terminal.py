@@ -80,7 +80,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
                              f"{report['steps_redone_total']} in total"),
             ("notice → durable", ", ".join(f"{s:.1f} s" for s in waits) if waits else None),
             ("time lost", duration(report["lost_seconds"])),
-            ("accuracy", f"{100 * report['accuracy']:.2f} %" if report["accuracy"] is not None else None),
+            ("accuracy", _accuracy(report)),
             ("time scale", f"{scale:g} times as fast as real time; all times are the market's" if scale != 1 else None),
         ]
     )  # fmt: skip
@@ -109,6 +109,14 @@ def at_least(report: dict[str, Any]) -> str:
         f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
         "`everspot prices refresh` reads the cloud's price lists; a type that they lack is declared with its price."
     )
+
+
+def _accuracy(report: dict[str, Any]) -> str | None:
+    """The lowest, which is said where there is more than one."""
+    if report["accuracy"] is None:
+        return None
+    several = sum(job["accuracy"] is not None for job in report["jobs"]) > 1
+    return f"{100 * report['accuracy']:.2f} %{', the lowest of the jobs' if several else ''}"
 
 
 def _jobs(report: dict[str, Any], width: int) -> RenderableType:

@@ -5,13 +5,13 @@ import os
 import sys
 from pathlib import Path
 
+from everspot_core.counting import counted, size
 from everspot_core.job import JobSubmission
 from everspot_store import DatasetCache, DatasetMissing, NoRoom, Store
 
 from everspot_train.prepare.errors import NotReady
 
 DATA_VARIABLE = "EVERSPOT_DATA"
-_MIB = 1024 * 1024
 
 
 def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: Path) -> dict[str, str]:
@@ -32,9 +32,8 @@ def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: P
         name, _, digest = word.partition("@")
         try:
             dataset = store.datasets.find(name, digest or None)
-            sys.stdout.write(
-                f"everspot: dataset {name}, {dataset.size / _MIB:,.1f} MiB in {len(dataset.files)} files\n"
-            )
+            held = f"{size(dataset.size)} in {counted(len(dataset.files), 'file')}"
+            sys.stdout.write(f"everspot: dataset {name}, {held}\n")
             sys.stdout.flush()
             used = kept.use(dataset)
         except DatasetMissing as error:

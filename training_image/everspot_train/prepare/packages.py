@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from everspot_core.counting import counted
 from everspot_core.job import JobSubmission, Wheel
 from everspot_store import Store
 
@@ -60,7 +61,7 @@ def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     downloads = part / "wheels"
     downloads.mkdir(parents=True)
-    sys.stdout.write(f"everspot: installing {len(wheels)} packages\n")
+    sys.stdout.write(f"everspot: installing {counted(len(wheels), 'package')}\n")
     sys.stdout.flush()
     for wheel in wheels:
         store.data.download(wheel.key, downloads / wheel.name, wheel.sha256)

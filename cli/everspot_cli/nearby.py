@@ -1,0 +1,52 @@
+"""A local cloud that was meant: it lives in a folder, and a shell reaches it only with the variables of its own."""
+
+import json
+import os
+from pathlib import Path
+
+FOLDER = "EVERSPOT_LOCAL_DIR"
+_STATE = Path("state.json")
+_HERE = Path(".everspot/local")  # where `everspot-local up` keeps it
+
+
+def local_cloud() -> str:
+    """What to do about the local cloud of this folder or of one above, which this shell does not talk to; empty if
+    there is none, or if this shell talks to it."""
+    folder = _folder()
+    if folder is None:
+        return ""
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        endpoint, process = str(state["endpoint"]), int(state["pid"])
+    except (OSError, ValueError, TypeError, KeyError):
+        endpoint, process = "", 0
+    if process <= 0 or not _runs(process):
+        return f"the local cloud of {folder} does not run, and its clusters are gone with it: everspot-local up"
+    if os.environ.get("AWS_ENDPOINT_URL") == endpoint:
+        return ""
+    return f'a local cloud runs in {folder}; this shell talks to it after: eval "$(everspot-local env)"'
+
+
+def with_local_cloud(hint: str) -> str:
+    """A hint, behind the one about the local cloud if there is one: who has started it means it."""
+    return "; or ".join(part for part in (local_cloud(), hint) if part)
+
+
+def _folder() -> Path | None:
+    given = os.environ.get(FOLDER)
+    try:
+        here = Path.cwd()
+    except OSError:  # the folder has been removed
+        return None
+    places = [Path(given)] if given else [folder / _HERE for folder in (here, *here.parents)]
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's, or no number of a process
+        return True
+    return True

@@ -1,0 +1,21 @@
+"""Counts and sizes in words."""
+
+import pytest
+from everspot_core.counting import counted, size
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 B"), (1, "1 B"), (999, "999 B"), (1000, "1 KB"), (1234, "1.23 KB"), (30_900_000, "30.9 MB"),
+     (999_499, "999 KB"), (999_960, "1 MB"), (5e12, "5 TB"), (12_345e12, "12,345 TB")],
+)  # fmt: skip
+def test_a_size_has_three_digits_and_a_unit(count: float, said: str) -> None:
+    assert size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "said"),
+    [(0, "file", "0 files"), (1, "package", "1 package"), (12_000, "unit", "12,000 units")],
+)
+def test_one_thing_is_not_told_in_the_plural(count: int, noun: str, said: str) -> None:
+    assert counted(count, noun) == said

@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "prices": (
         "prices",
-        "Show the prices that the cluster reckons with, or read newer ones from AWS's own price lists.",
+        "Show the prices that the cluster reckons with, or read newer ones from the cloud's own price lists.",
     ),
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is, and remove it if asked to."),
     "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock."),

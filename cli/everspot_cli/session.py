@@ -1,7 +1,6 @@
 """What every command starts from: which cluster it talks to, which clock runs, and how to answer."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,8 +81,6 @@ class Session:
         # A folder is read as fast as a file beside it.
         memo = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / MEMO
         store = Store.open(url, clock=self.clock, credentials=own, memo=memo)
-        if self.target.profile is not None:
-            os.environ["AWS_PROFILE"] = self.target.profile  # for what else is asked of the same account
         if not self.json:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.said})"
             self.errors.print(words, style="dim", markup=False, soft_wrap=True)

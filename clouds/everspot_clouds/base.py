@@ -7,17 +7,19 @@ it is about to be taken, before anything heavier is loaded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
     from everspot_core.ledger import PricePoint
     from everspot_core.manifest import Manifest
     from everspot_core.market import Market
     from everspot_core.notify import Notifications
+    from everspot_core.price_table import PriceTable
     from everspot_core.records import Role
     from everspot_store import Store
 
@@ -65,6 +67,17 @@ class Metadata(Protocol):
     def rebalance(self) -> datetime | None:
         """When it was recommended to be ready for that, market time; None while it is not."""
         ...
+
+
+class Trouble(StrEnum):
+    """Failures by what can be done about them."""
+
+    THROTTLED = "throttled"  # ask less often
+    CAPACITY = "capacity"  # the pool has none: try another
+    QUOTA = "quota"  # the account may have no more: try another family, tell a person
+    CREDENTIALS = "credentials"  # a person must act
+    REQUEST = "request"  # we asked for something wrong: a bug or a wrong setting
+    TRANSIENT = "transient"  # try again
 
 
 class Phase(StrEnum):
@@ -151,6 +164,68 @@ class Cloud(Protocol):
         ...
 
 
+class Verdict(StrEnum):
+    """How a check ended. SKIP: it could not be asked here."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check. `group`: whose matter it is: store, credentials, cluster, capacity, quota, clock or user."""
+
+    group: str
+    name: str
+    verdict: Verdict
+    detail: str
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """A program of the cloud's own that takes over from here. `needs`: programs that have to be installed, and what
+    people call them; `install`: how; `denied`: what may be wrong when it fails."""
+
+    command: tuple[str, ...]
+    needs: tuple[tuple[str, str], ...]
+    install: str
+    denied: str
+
+
+class Door(Protocol):
+    """The way into instances, for a person."""
+
+    def enter(self, instance_id: str, command: str) -> Handover:
+        """Run a command line on an instance, in a terminal."""
+        ...
+
+    def forward(self, instance_id: str, port: int, local: int) -> Handover:
+        """Make a port of an instance one of this machine."""
+        ...
+
+
+class CloudError(Exception):
+    """What a person is to be told of a cloud's refusal. `fix`: what to do about it."""
+
+    def __init__(self, message: str, trouble: Trouble, fix: str = "") -> None:
+        super().__init__(message)
+        self.trouble, self.fix = trouble, fix
+
+
+class NotOffered(CloudError):
+    """A cloud that has no such thing."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, Trouble.REQUEST)
+
+
 class Provider(Protocol):
     """All that there is of one cloud. Its module imports nothing that is not everywhere; its methods do."""
 
@@ -167,13 +242,40 @@ class Provider(Protocol):
         its instances than they say themselves."""
         ...
 
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What calls to this cloud may raise, besides `OSError`. Raises `ImportError` if its client is not there."""
+        ...
 
-class Trouble(StrEnum):
-    """Failures by what can be done about them."""
+    @property
+    def by_hand(self) -> bool:
+        """Whether instances are started by hand, so that what lives is all that there is."""
+        ...
 
-    THROTTLED = "throttled"  # ask less often
-    CAPACITY = "capacity"  # the pool has none: try another
-    QUOTA = "quota"  # the account may have no more: try another family, tell a person
-    CREDENTIALS = "credentials"  # a person must act
-    REQUEST = "request"  # we asked for something wrong: a bug or a wrong setting
-    TRANSIENT = "transient"  # try again
+    def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+        """What `everspot doctor` asks of the cloud, credentials first. `manifest` None: it cannot be read."""
+        ...
+
+    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+        """What types cost in a region now, by the cloud's own price lists. `page` is called after each page.
+
+        Raises:
+            CloudError: if it cannot be had.
+        """
+        ...
+
+    def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+        """Whose credentials a person's tools take for a store, as `Store.open` wants them; None where the store knows
+        better by itself. A `profile` is used for all else that this process asks of the cloud, too.
+
+        Raises:
+            CloudError: if there are none.
+        """
+        ...
+
+    def door(self, manifest: Manifest) -> Door:
+        """The way into a cluster's instances.
+
+        Raises:
+            NotOffered: if there is none.
+        """
+        ...

@@ -6,14 +6,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
+from everspot_core.price_table import PriceTable
 from everspot_core.records import InstanceRecord, InstanceState
 from everspot_store import Store
 
-from everspot_clouds.base import CloudInstance, Identity, Message, MetadataError, Phase, Trouble
+from everspot_clouds.base import (
+    Check,
+    CloudInstance,
+    Door,
+    Identity,
+    Message,
+    MetadataError,
+    NotOffered,
+    Phase,
+    Trouble,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +130,30 @@ class FolderProvider:
 
     def reading(self, manifest: Manifest, clock: Clock) -> None:
         """See `Provider`: what there is to know, the store knows."""
+
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See `Provider`."""
+        return ()
+
+    @property
+    def by_hand(self) -> bool:
+        """See `Provider`."""
+        return True
+
+    def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+        """See `Provider`: the store's own checks say it all."""
+        return []
+
+    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+        """See `Provider`."""
+        raise NotOffered("a folder has no price lists; this cluster is on folder")
+
+    def credentials(self, url: str, profile: str | None) -> None:
+        """See `Provider`: whoever may read the folder may."""
+
+    def door(self, manifest: Manifest) -> Door:
+        """See `Provider`."""
+        raise NotOffered("there is no cloud that opens an instance: this cluster is on folder; log in to the machine")
 
 
 PROVIDER = FolderProvider()

@@ -3,7 +3,6 @@ import os
 from datetime import UTC, datetime
 
 import pytest
-from everspot_cli.checks.cloud import kind_of
 from everspot_core.records import EventKind, Reason
 
 from tests.cli.conftest import everspot
@@ -158,21 +157,3 @@ def test_usage_errors_end_with_2(world, arguments):
     said = json.loads(answer.err)
     assert said["error"]
     assert said["exit_code"] == 2
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("InsufficientInstanceCapacity", "capacity"),
-        ("UnfulfillableCapacity", "capacity"),
-        ("MaxSpotInstanceCountExceeded", "quota"),
-        ("VcpuLimitExceeded", "quota"),
-        ("spotInstanceCountLimitExceeded", "quota"),
-        ("UnauthorizedOperation", "credentials"),
-        ("Client.AuthFailure", "credentials"),
-        ("ExpiredToken", "credentials"),
-        ("InvalidParameterValue", "user"),
-    ],
-)
-def test_capacity_quota_credentials_and_user_errors_are_told_apart(code, kind):
-    assert kind_of(code) == kind

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from everspot_cli.pricelists import aws_prices
+from everspot_clouds.aws.pricelists import aws_prices
 from everspot_core.catalogue import builtin
 from everspot_core.manifest import Cloud, Manifest
 from everspot_local.cloud import LocalCloud

@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "cli",
         {
             "everspot_core", "everspot_store", "everspot_clouds", "everspot_scheduler",
-            "typer", "click", "rich", "yaml", "pydantic", "boto3", "botocore", "pathspec",
+            "typer", "click", "rich", "yaml", "pydantic", "pathspec",
             "numpy", "matplotlib",
         },
     ),
@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "localcloud",
         # The last row: what the bridge speaks with, on both of its sides.
         {
-            "everspot_core", "moto", "boto3", "botocore",
+            "everspot_core", "everspot_clouds", "moto", "boto3", "botocore",
             "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
             "werkzeug", "flask", "xmltodict", "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
         },

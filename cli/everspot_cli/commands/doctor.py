@@ -1,15 +1,14 @@
 """`everspot doctor`: what works, what does not, and who can mend it."""
 
 import typer
+from everspot_clouds.registry import cloud_of, provider
 from everspot_core.catalogue import builtin
-from everspot_core.manifest import Cloud
 from everspot_store import StoreError
 from everspot_store.region import split_region
 from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.checks import Check, Verdict
-from everspot_cli.checks.cloud import cloud_checks
 from everspot_cli.checks.cluster import cluster_checks
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
@@ -50,10 +49,12 @@ def _checks(session: Session) -> list[Check]:
     checks = [Check("store", "store named", Verdict.OK, url)]
     checks += cluster_checks(session)
     readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
-    if url.startswith("s3://") and (not readable or session.manifest.cloud is Cloud.AWS):
+    cloud = cloud_of(url)
+    if cloud is not None and (not readable or session.manifest.cloud == cloud):
         manifest = session.manifest if readable else None
         region = manifest.region if manifest is not None else _said(url)
-        checks += cloud_checks(region, manifest, session.catalogue if readable else builtin(), session.clock)
+        catalogue = session.catalogue if readable else builtin()
+        checks += provider(cloud).checks(region, manifest, catalogue, session.clock)
     return checks
 
 

@@ -1,11 +1,13 @@
 """`everspot prices`: what the cluster reckons with, how old that is, and newer figures from the cloud's price lists."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from everspot_clouds.base import CloudError, NotOffered
+from everspot_clouds.registry import provider
 from everspot_core.counting import counted
-from everspot_core.manifest import Cloud
 from everspot_core.price_table import PriceTable
 from rich.table import Table
 
@@ -38,7 +40,7 @@ def prices(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the prices that the cluster reckons with, or read newer ones from AWS's own price lists.
+    """Show the prices that the cluster reckons with, or read newer ones from the cloud's own price lists.
 
     refresh runs where the internet and your credentials are: a laptop, a pipeline. It writes one dated table into the
     control bucket; catalogue, scheduler and report use it from then on.
@@ -54,8 +56,6 @@ def prices(
 
 def _refresh(session: Session) -> PriceTable:
     manifest = session.manifest
-    if manifest.cloud is not Cloud.AWS:
-        raise CliError(f"prices are read for AWS; this cluster is on {manifest.cloud.value}")
     region = manifest.region
     wanted = [*session.catalogue.offered(region), *(t.name for t in manifest.instance_types)]
     with session.errors.status(f"reading the price lists of {region} …") as status:
@@ -66,32 +66,19 @@ def _refresh(session: Session) -> PriceTable:
             pages += 1
             status.update(f"reading the price lists of {region} … {pages} pages")
 
-        table = _asked(region, wanted, session, page)
+        table = _asked(manifest.cloud, region, wanted, session, page)
     if not table.prices:
         raise CliError(f"the price lists name none of these types in {region}", hint="is the region right?")
     return table
 
 
-def _asked(region: str, wanted: list[str], session: Session, page: Any) -> PriceTable:
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from everspot_cli.checks.cloud import FIX, kind_of
-    from everspot_cli.pricelists import aws_prices
-
-    config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 5, "mode": "standard"})
-
-    def client(service: str, where: str) -> Any:
-        return boto3.client(service, region_name=where, config=config)  # type: ignore[call-overload]
-
+def _asked(cloud: str, region: str, wanted: list[str], session: Session, page: Callable[[], None]) -> PriceTable:
     try:
-        return aws_prices(client, region, wanted, session.now, page)
-    except ClientError as error:
-        code, said = error.response["Error"]["Code"], error.response["Error"]["Message"]
-        raise CliError(f"AWS refused: {code}: {said}", Exit.UNAVAILABLE, hint=FIX[kind_of(code)]) from None
-    except (BotoCoreError, ValueError) as error:
-        raise CliError(f"the price lists cannot be read: {error}", Exit.UNAVAILABLE) from None
+        return provider(cloud).price_table(region, wanted, session.now, page)
+    except NotOffered as error:
+        raise CliError(str(error)) from None
+    except CloudError as error:
+        raise CliError(str(error), Exit.UNAVAILABLE, hint=error.fix) from None
 
 
 def _show(session: Session, only: list[str], *, written: bool) -> None:

@@ -1,6 +1,5 @@
 """`everspot exec` and `everspot forward`: into the instance of a running job, through Session Manager."""
 
-import json as jsonlib
 import os
 import shlex
 import shutil
@@ -9,7 +8,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from everspot_core.manifest import Cloud
+from everspot_clouds.base import Door, Handover, NotOffered
+from everspot_clouds.registry import provider
 from everspot_core.records import JobRecord, JobState
 
 from everspot_cli.commands.options import JobId, session_of
@@ -19,8 +19,6 @@ from everspot_cli.session import Session
 
 RUNS, USER, PROGRAMS = "/var/lib/everspot/runs", "everspot", "/opt/everspot/bin"
 """Where the image's agent keeps its runs, whose they are, and where its programs are."""
-_COMMAND, _PORT = "AWS-StartInteractiveCommand", "AWS-StartPortForwardingSession"
-_PLUGIN = "session-manager-plugin"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,9 +39,9 @@ def run(
     The exit code is the AWS CLI's.
     """
     session = session_of(context, False)
-    record = _running(session, job_id)
-    parameters = {"command": [inside(record.job_id, record.epoch, command or ["bash"])]}
-    raise typer.Exit(_start(session, record, _COMMAND, parameters))
+    door, record = _door(session), _running(session, job_id)
+    line = inside(record.job_id, record.epoch, command or ["bash"])
+    raise typer.Exit(_start(session, door.enter(str(record.owner), line)))
 
 
 def forward(
@@ -57,9 +55,8 @@ def forward(
 ) -> None:
     """Make a port of a running job's instance, such as TensorBoard's, one of this machine. Needs Session Manager."""
     session = session_of(context, False)
-    record = _running(session, job_id)
-    parameters = {"portNumber": [str(port)], "localPortNumber": [str(local or port)]}
-    raise typer.Exit(_start(session, record, _PORT, parameters))
+    door, record = _door(session), _running(session, job_id)
+    raise typer.Exit(_start(session, door.forward(str(record.owner), port, local or port)))
 
 
 def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
@@ -70,9 +67,14 @@ def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
     return f"sudo -n -u {USER} -- /bin/bash -c {shlex.quote(whole)}"
 
 
+def _door(session: Session) -> Door:
+    try:
+        return provider(session.manifest.cloud).door(session.manifest)
+    except NotOffered as error:
+        raise CliError(str(error)) from None
+
+
 def _running(session: Session, given: str) -> JobRecord:
-    if session.manifest.cloud is not Cloud.AWS:
-        raise CliError(f"Session Manager is AWS's; this cluster is on {session.manifest.cloud.value}")
     submission = find_job(session, given)
     record = record_of(session, submission.job_id)
     if record is None or record.state is not JobState.RUNNING or record.owner is None:
@@ -81,20 +83,13 @@ def _running(session: Session, given: str) -> JobRecord:
     return record
 
 
-def _start(session: Session, record: JobRecord, document: str, parameters: dict[str, list[str]]) -> int:
-    """Hand over to the AWS CLI, which knows the plugin's ways; its exit code."""
-    program = shutil.which("aws")
-    if program is None or shutil.which(_PLUGIN) is None:
-        missing = "the AWS CLI" if program is None else f"the {_PLUGIN}"
-        raise CliError(
-            f"{missing} is not installed", Exit.UNAVAILABLE,
-            hint="Session Manager needs both: AWS Systems Manager User Guide, Install the Session Manager plugin",
-        )  # fmt: skip
-    arguments = ["ssm", "start-session", "--target", str(record.owner), "--document-name", document]
-    region = ["--region", session.manifest.region] if session.manifest.region else []
-    command = [program, *arguments, "--parameters", jsonlib.dumps(parameters), *region]
-    code = subprocess.run(command, check=False, env=dict(os.environ)).returncode  # noqa: S603
+def _start(session: Session, handover: Handover) -> int:
+    """Let the cloud's own program take over; its exit code."""
+    for program, words in handover.needs:
+        if shutil.which(program) is None:
+            raise CliError(f"{words} is not installed", Exit.UNAVAILABLE, hint=handover.install)
+    program = str(shutil.which(handover.command[0]))
+    code = subprocess.run([program, *handover.command[1:]], check=False, env=dict(os.environ)).returncode  # noqa: S603
     if code:
-        fix = "is `sessionManager: true` set for the cluster, and may you call ssm:StartSession?"
-        session.errors.print(f"hint: {fix}", style="dim", markup=False, soft_wrap=True)
+        session.errors.print(f"hint: {handover.denied}", style="dim", markup=False, soft_wrap=True)
     return code if code >= 0 else 128 - code

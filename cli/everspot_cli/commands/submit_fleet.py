@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from everspot_clouds.registry import provider
 from everspot_core.candidates import Candidate, candidates, misfits
 from everspot_core.catalogue import InstanceType
 from everspot_core.counting import counted
 from everspot_core.job import JobSubmission
-from everspot_core.manifest import Cloud
 
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
@@ -35,7 +35,7 @@ def fleet_of(session: Session) -> FleetTypes | None:
     known, offer = session.catalogue.types, session.manifest.fleet
     if offer is not None:
         return FleetTypes(tuple(known[name] for name in offer.types if name in known), True)
-    if session.manifest.cloud is not Cloud.FOLDER:
+    if not provider(session.manifest.cloud).by_hand:
         return None
     alive = [doc.value for doc in session.store.instances.scan().values()]
     kinds = {

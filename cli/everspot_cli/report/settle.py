@@ -13,19 +13,20 @@ def settle(session: Session) -> str | None:
     could not be done, for the report's notes; None if the ledger is complete.
     """
     manifest = session.manifest
+    cloud = provider(manifest.cloud)
     try:
-        from botocore.exceptions import BotoCoreError, ClientError
+        errors = cloud.errors()
         from everspot_scheduler.ledger import settle_ledger
     except ImportError as error:
-        return f"EC2 was not asked for the latest ends and prices: {error}"
+        return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
     try:
-        cloud = provider(manifest.cloud).reading(manifest, session.clock)
-        if cloud is None:
+        reader = cloud.reading(manifest, session.clock)
+        if reader is None:
             return None
         try:
-            settle_ledger(session.store, manifest, cloud)
+            settle_ledger(session.store, manifest, reader)
         finally:
-            cloud.close()
-    except (BotoCoreError, ClientError, StoreError) as error:
-        return f"EC2 could not be asked for the latest ends and prices: {error}"
+            reader.close()
+    except (*errors, StoreError) as error:
+        return f"{manifest.cloud} could not be asked for the latest ends and prices: {error}"
     return None

@@ -1,4 +1,8 @@
-"""EC2's and SQS's error codes, sorted by what can be done about them. Codes are compared here and nowhere else."""
+"""AWS's error codes, sorted by what can be done about them. Codes are compared here and nowhere else.
+
+One service writes a code in more than one way: `SpotInstanceCountLimitExceeded` of RunInstances is
+`spotInstanceCountLimitExceeded` in a fleet's history, and `Client.AuthFailure` is `AuthFailure`.
+"""
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -10,7 +14,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from everspot_clouds.base import Trouble
+from everspot_clouds.base import CloudError, Trouble
 
 THROTTLING = frozenset(
     {
@@ -37,6 +41,7 @@ CAPACITY = frozenset(
         "InvalidFleetConfiguration",  # CreateFleet's word for a type that a zone lacks
         "ReservationCapacityExceeded",
         "SpotMaxPriceTooLow",
+        "AllLaunchSpecsTemporarilyBlacklisted",  # a fleet's history: none of its pools gave anything of late
     }
 )
 QUOTA = frozenset(
@@ -48,6 +53,7 @@ QUOTA = frozenset(
         "SpotInstanceCountLimitExceeded",
         "MaxIOPSLimitExceeded",
         "VolumeLimitExceeded",
+        "MaxFleetCountExceeded",
     }
 )
 CREDENTIALS = frozenset(
@@ -80,6 +86,17 @@ _NO_CREDENTIALS = (
 )
 
 
+FIX = {
+    Trouble.THROTTLED: "AWS is asked too often: try again in a minute",
+    Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
+    Trouble.QUOTA: "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
+    Trouble.CREDENTIALS: "log in again, or have the missing permission granted",
+    Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
+    Trouble.TRANSIENT: "try again in a minute",
+}
+"""What a person does about it."""
+
+
 def code_of(error: Exception) -> str:
     """The service's error code; empty if it is no answer of a service."""
     if not isinstance(error, ClientError):
@@ -87,21 +104,49 @@ def code_of(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def trouble_of(code: str) -> Trouble | None:
+    """What can be done about an error of this code, in any of its spellings; None if no table has it."""
+    return _BY_CODE.get(_plain(code))
+
+
 def trouble(error: Exception) -> Trouble:
-    """What can be done about an error. What no set names is a mistake of the request if AWS calls it one (4xx)."""
+    """What can be done about an error. What no table names is a mistake of the request if AWS calls it one (4xx)."""
     if isinstance(error, _NO_CREDENTIALS):
         return Trouble.CREDENTIALS
-    code = code_of(error)
+    known = trouble_of(code_of(error))
+    if known is not None:
+        return known
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT
+    return Trouble.TRANSIENT if isinstance(error, BotoCoreError | OSError) else Trouble.REQUEST
+
+
+def told(error: Exception) -> CloudError:
+    """The error for people, with what they can do about it."""
+    kind = trouble(error)
+    if not isinstance(error, ClientError):
+        return CloudError(str(error), kind, FIX[kind])
+    return CloudError(f"AWS refused: {said(error)}", kind, FIX[kind])
+
+
+def said(error: ClientError) -> str:
+    """Code and message, as the service has them."""
+    return f"{code_of(error)}: {error.response.get('Error', {}).get('Message', '')}"
+
+
+def _plain(code: str) -> str:
+    return code.lower().removeprefix("client.").removeprefix("server.").replace("-", "").replace("_", "")
+
+
+_BY_CODE = {
+    _plain(code): kind
     for codes, kind in (
         (THROTTLING, Trouble.THROTTLED),
         (CAPACITY, Trouble.CAPACITY),
         (QUOTA, Trouble.QUOTA),
         (CREDENTIALS, Trouble.CREDENTIALS),
         (TRANSIENT, Trouble.TRANSIENT),
-    ):
-        if code in codes:
-            return kind
-    if isinstance(error, ClientError):
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT
-    return Trouble.TRANSIENT if isinstance(error, BotoCoreError | OSError) else Trouble.REQUEST
+    )
+    for code in codes
+}

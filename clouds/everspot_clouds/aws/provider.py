@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
     from everspot_core.manifest import Manifest
+    from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
-    from everspot_clouds.base import Cloud, Metadata
+    from everspot_clouds.base import Check, Cloud, Door, Metadata
 
 
 class AwsProvider:
@@ -34,6 +37,41 @@ class AwsProvider:
 
         # Without the queue: its messages are the scheduler's.
         return AwsCloud.open(manifest.model_copy(update={"queue_url": None}), clock, reads=True)
+
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See `Provider`."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        return BotoCoreError, ClientError
+
+    @property
+    def by_hand(self) -> bool:
+        """See `Provider`."""
+        return False
+
+    def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+        """See `Provider`."""
+        from everspot_clouds.aws.checks import cloud_checks
+
+        return cloud_checks(region, manifest, catalogue, clock)
+
+    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+        """See `Provider`."""
+        from everspot_clouds.aws.pricelists import read
+
+        return read(region, types, as_of, page)
+
+    def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+        """See `Provider`."""
+        from everspot_clouds.aws.credentials import for_store
+
+        return for_store(url, profile)
+
+    def door(self, manifest: Manifest) -> Door:
+        """See `Provider`."""
+        from everspot_clouds.aws.shell import SessionManager
+
+        return SessionManager(manifest.region)
 
 
 PROVIDER = AwsProvider()

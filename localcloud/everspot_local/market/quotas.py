@@ -6,7 +6,7 @@ option or an action of the market sets another figure.
 
 from dataclasses import dataclass
 
-from everspot_core.quotas import QUOTAS, quota_of
+from everspot_clouds.aws.quotas import QUOTAS, quota_of
 from everspot_core.records import Market
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from everspot_clouds.base import Identity, Metadata, MetadataError, MetadataUnavailable
-from everspot_clouds.registry import UnknownCloud, provider
+from everspot_clouds.registry import USUAL, UnknownCloud, provider
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
 from everspot_core.records import Market, Role
@@ -32,7 +32,6 @@ from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
 """Whose metadata service there is: who boots has no manifest yet that could say it."""
-DEFAULT_CLOUD = "aws"
 HOME_VARIABLE = "EVERSPOT_HOME"
 DEFAULT_HOME = "/var/lib/everspot"
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
@@ -181,7 +180,7 @@ def _power_off() -> None:
 def _metadata(options: argparse.Namespace, clock: Clock) -> Metadata:
     if options.manifest is None:
         try:
-            return provider(os.environ.get(CLOUD_VARIABLE) or DEFAULT_CLOUD).metadata(clock, os.environ.get)
+            return provider(os.environ.get(CLOUD_VARIABLE) or USUAL).metadata(clock, os.environ.get)
         except (UnknownCloud, MetadataError) as error:
             raise BootError(f"{CLOUD_VARIABLE}: {error}") from error
     if options.instance_id is None:

@@ -7,15 +7,17 @@ from typing import Any
 
 from everspot_core.price_table import PriceTable, TypePrice
 
+from everspot_clouds.aws.prices import PRODUCT
+from everspot_clouds.aws.prices import SOURCE as SPOT_SOURCE
+from everspot_clouds.base import CloudError
+
 ON_DEMAND_SOURCE = "pricing:GetProducts"
-SPOT_SOURCE = "ec2:DescribeSpotPriceHistory"
 # The API answers in few regions, each for all of a partition (botocore's endpoints.json: api.pricing).
 _ENDPOINTS = {"cn-": "cn-northwest-1"}
 _ENDPOINT = "us-east-1"
 # There prices are in yuan. The price list says its currency; the Spot price history does not (EC2 API, SpotPrice), so
 # that 7 yuan would be read as 7 dollars. Without them the catalogue's own estimate stands.
 _YUAN = "cn-"
-_PRODUCT = "Linux/UNIX"
 _VALUES = 200  # values that EC2 takes in one filter
 # What an instance on demand costs is one of many products of its name: this one has no host of its own, no other
 # software, no reservation, and is in use. Capacity blocks and unused reservations are left out by the last two.
@@ -27,6 +29,31 @@ _TERMS = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
+
+
+def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+    """What `types` cost in `region` now, by the account of the standard environment.
+
+    Raises:
+        CloudError: if the price lists cannot be read.
+    """
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from everspot_clouds.aws.errors import told, trouble
+
+    config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 5, "mode": "standard"})
+
+    def client(service: str, where: str) -> Any:
+        return boto3.client(service, region_name=where, config=config)
+
+    try:
+        return aws_prices(client, region, types, as_of, page)
+    except ClientError as error:
+        raise told(error) from None
+    except (BotoCoreError, ValueError) as error:
+        raise CloudError(f"the price lists cannot be read: {error}", trouble(error)) from None
 
 
 def aws_prices(
@@ -95,7 +122,7 @@ def _spot(ec2: Any, types: list[str], at: datetime, page: Callable[[], None]) ->
     """By type and zone the price in force at a moment."""
     newest: dict[tuple[str, str], tuple[datetime, float]] = {}
     for answer in ec2.get_paginator("describe_spot_price_history").paginate(
-        Filters=[{"Name": "instance-type", "Values": types}], ProductDescriptions=[_PRODUCT], StartTime=at
+        Filters=[{"Name": "instance-type", "Values": types}], ProductDescriptions=[PRODUCT], StartTime=at
     ):
         for point in answer["SpotPriceHistory"]:
             pool, said = (point["InstanceType"], point["AvailabilityZone"]), float(point["SpotPrice"])

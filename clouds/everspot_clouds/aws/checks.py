@@ -1,44 +1,26 @@
 """Checks that AWS answers: credentials, service-linked roles, clock, and why a fleet is short of instances."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.counting import counted
 from everspot_core.manifest import Manifest
+from everspot_core.market import Market
 
-from everspot_cli.checks import Check, Verdict
-from everspot_cli.checks.quotas import quota_checks
+from everspot_clouds.aws.quotas import Reach, enough, reaches
+from everspot_clouds.base import Check, Trouble, Verdict
 
 LINKED_ROLES = ("AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot")
 SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
 _HISTORY = timedelta(hours=1)
-_KINDS = {
-    "capacity": ("insufficientinstancecapacity", "insufficientcapacity", "unfulfillablecapacity",
-                 "insufficienthostcapacity", "insufficientreservedinstancecapacity",
-                 "alllaunchspecstemporarilyblacklisted"),
-    "quota": ("maxspotinstancecountexceeded", "vcpulimitexceeded", "instancelimitexceeded",
-              "spotinstancecountlimitexceeded", "maxfleetcountexceeded", "requestlimitexceeded",
-              "volumelimitexceeded"),
-    "credentials": ("unauthorizedoperation", "accessdenied", "accessdeniedexception", "authfailure", "expiredtoken",
-                    "expiredtokenexception", "invalidclienttokenid", "unrecognizedclientexception",
-                    "signaturedoesnotmatch", "requestexpired", "optinrequired"),
-}  # fmt: skip
-FIX = {
-    "capacity": "the pools are dry: add instance types or zones to the fleet; it goes on trying",
-    "quota": "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
-    "credentials": "log in again, or have the missing permission granted",
-    "user": "the settings ask for what cannot be had: correct them and run pulumi up",
-}
-
-
-def kind_of(code: str) -> str:
-    """Whose matter an AWS error is: capacity, quota, credentials, or else user."""
-    plain = code.lower().removeprefix("client.").removeprefix("server.").replace("-", "").replace("_", "")
-    return next((kind for kind, codes in _KINDS.items() if plain in codes), "user")
+_QUOTA_FIX = "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
+_MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
+"""Whose matter an error is; that of whoever asked, where nothing is said."""
 
 
 def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
@@ -47,6 +29,8 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
+
+        from everspot_clouds.aws.errors import FIX, said, trouble
     except ImportError:
         return [
             Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", "pip install everspot[cli]")
@@ -56,25 +40,24 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     def client(service: str) -> Any:
         # boto3 itself reads AWS_DEFAULT_REGION only.
         where = region or os.environ.get("AWS_REGION")
-        return boto3.client(service, region_name=where, config=config)  # type: ignore[call-overload]
+        return boto3.client(service, region_name=where, config=config)
 
     def asked(name: str, group: str, ask: Callable[[], list[Check]]) -> list[Check]:
         try:
             return ask()
         except ClientError as error:
-            code, said = error.response["Error"]["Code"], error.response["Error"]["Message"]
-            kind = kind_of(code)
+            kind = trouble(error)
             found = Verdict.FAIL if group == "credentials" else Verdict.SKIP
-            return [Check(kind if kind != "user" else group, name, found, f"{code}: {said}", FIX.get(kind, ""))]
+            return [Check(_MATTER.get(kind, group), name, found, said(error), FIX[kind])]
         except BotoCoreError as error:
-            return [Check(group, name, Verdict.FAIL, str(error), FIX["credentials"])]
+            return [Check(group, name, Verdict.FAIL, str(error), FIX[Trouble.CREDENTIALS])]
 
     checks = asked("credentials", "credentials", lambda: _credentials(client("sts"), clock))
     if checks[0].verdict is Verdict.OK:
         checks += asked("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
         if manifest is not None:
             checks += asked("fleet", "capacity", lambda: _fleet(client("ec2"), manifest.cluster))
-            checks += asked("quota", "quota", lambda: quota_checks(client("service-quotas"), manifest, catalogue))
+            checks += asked("quota", "quota", lambda: _quotas(client("service-quotas"), manifest, catalogue))
     return checks
 
 
@@ -107,6 +90,8 @@ def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
 
 
 def _fleet(ec2: Any, cluster: str) -> list[Check]:
+    from everspot_clouds.aws.errors import FIX, trouble_of
+
     pages = ec2.get_paginator("describe_fleets").paginate(
         Filters=[{"Name": "fleet-state", "Values": ["active", "modifying"]}]
     )
@@ -123,8 +108,9 @@ def _fleet(ec2: Any, cluster: str) -> list[Check]:
         if has >= target:
             checks.append(Check("capacity", "fleet", Verdict.OK, said))
         for code, text in errors or ([("", "")] if has < target else []):
-            kind = kind_of(code) if code else "capacity"
-            checks.append(Check(kind, "fleet", Verdict.WARN, f"{said} {code} {text}".strip(), FIX[kind]))
+            kind = (trouble_of(code) or Trouble.REQUEST) if code else Trouble.CAPACITY
+            matter = _MATTER.get(kind, "user")
+            checks.append(Check(matter, "fleet", Verdict.WARN, f"{said} {code} {text}".strip(), FIX[kind]))
     return checks
 
 
@@ -143,3 +129,41 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
         event = record.get("EventInformation", {})
         found[event.get("EventSubType", "error")] = event.get("EventDescription", "")
     return sorted(found.items())
+
+
+def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
+    """One check for each quota that the fleets count towards; none for a cluster that declares no sizes."""
+    standing = manifest.standing
+    if standing is None:
+        return []
+    values = {
+        quota["QuotaCode"]: float(quota["Value"])
+        for page in service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
+        for quota in page["Quotas"]
+    }
+    checks = []
+    for market, units in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
+        if units > 0:
+            checks += _market(units, standing.weights, catalogue, market, values)
+    return checks
+
+
+def _market(
+    units: int, weights: Mapping[str, float], catalogue: Catalogue, market: Market, values: Mapping[str, float]
+) -> list[Check]:
+    found = reaches(units, weights, catalogue.types, market, values)
+    return [_check(units, reach, enough(units, found)) for reach in found]
+
+
+def _check(units: int, reach: Reach, suffices: bool) -> Check:
+    quota, types = reach.quota, ", ".join(reach.types)
+    if reach.vcpus is None:
+        return Check("quota", "quota", Verdict.SKIP, f"{quota.name} ({quota.code}): not told by Service Quotas")
+    said = f"{quota.name} ({quota.code}): {reach.vcpus:g} vCPUs"
+    if reach.units is None:
+        return Check("quota", "quota", Verdict.OK, f"{said}; {counted(units, 'unit')} of {types} take {reach.least:g}")
+    verdict = Verdict.WARN if suffices else Verdict.FAIL
+    detail = (
+        f"{said}, enough for {reach.units:g} of {counted(units, 'unit')} of {types}; all of them take {reach.least:g}"
+    )
+    return Check("quota", "quota", verdict, detail, _QUOTA_FIX.format(code=quota.code))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.records import Market
+from everspot_core.market import Market
 
 _STANDARD = frozenset("acdhimrtz")
 _LETTERS = re.compile(r"[a-z]+")

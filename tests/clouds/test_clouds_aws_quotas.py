@@ -1,8 +1,8 @@
 """Which vCPU quotas a fleet counts towards, and how far they reach."""
 
 import pytest
+from everspot_clouds.aws.quotas import enough, quota_of, reaches
 from everspot_core.catalogue import builtin
-from everspot_core.quotas import enough, quota_of, reaches
 from everspot_core.records import Market
 
 

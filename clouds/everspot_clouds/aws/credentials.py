@@ -1,0 +1,48 @@
+"""Whose credentials a person's tools take for S3: the environment's, else what botocore finds, else it says so."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everspot_clouds.base import CloudError, Trouble
+
+_ASK_AGAIN = timedelta(minutes=5)
+_WAYS = "log in (`aws sso login`, `aws configure`), set AWS_PROFILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+
+
+def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+    """A provider of credentials for `Store.open`; None where the store knows better by itself.
+
+    Keys in the environment go before everything, as they do everywhere in AWS. Without, botocore looks in its own
+    order: profiles, single sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.
+
+    Raises:
+        CloudError: if there are none, or the profile cannot be used.
+    """
+    if not url.startswith("s3://") or (profile is None and os.environ.get("AWS_ACCESS_KEY_ID")):
+        return None
+    import botocore.exceptions
+    import botocore.session
+
+    try:
+        found = botocore.session.Session(profile=profile).get_credentials()
+        if found is None:
+            raise CloudError(f"there are no AWS credentials for {url}", Trouble.CREDENTIALS, _WAYS)
+        found.get_frozen_credentials()  # what has expired is found now, not in the middle of a table
+    except botocore.exceptions.BotoCoreError as error:
+        words = f"the AWS credentials for {url} cannot be had: {error}"
+        raise CloudError(words, Trouble.CREDENTIALS, _WAYS) from None
+    if profile is not None:
+        os.environ["AWS_PROFILE"] = profile  # for what else is asked of the same account
+    return lambda: _as_obstore(found)
+
+
+def _as_obstore(found: Any) -> dict[str, Any]:
+    keys = found.get_frozen_credentials()  # renews them where they are of the kind that expires
+    return {
+        "access_key_id": keys.access_key,
+        "secret_access_key": keys.secret_key,
+        "token": keys.token,
+        "expires_at": datetime.now(UTC) + _ASK_AGAIN,
+    }

@@ -164,14 +164,14 @@ class World:
             if told is None or told.value.job_id is None:
                 continue
             key = f"records/{told.value.job_id}.json"
-            held = JobRecord.model_validate_json(self.control.objects[key])
+            held = JobRecord.read(self.control.objects[key])
             done = self.dice.random() < span / timedelta(hours=JOB_HOURS)
             if held.state is JobState.ASSIGNED:
                 held = lease.start(held, held.epoch, machine.instance_id, now) or held
             elif held.state is not JobState.RUNNING:
                 continue
             elif done:
-                spec = JobSubmission.model_validate_json(self.control.objects[f"jobs/{held.job_id}.json"]).spec
+                spec = JobSubmission.read(self.control.objects[f"jobs/{held.job_id}.json"]).spec
                 held = lease.release(held, Reason.FINISHED, now, spec)
                 self.submit()
             elif (int(now.timestamp()) // int(span.total_seconds()) + n) % 2:

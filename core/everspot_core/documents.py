@@ -2,9 +2,9 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationInfo
 
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|m|s)")
 _MOST_DAYS = 3650
@@ -79,8 +79,17 @@ Utc = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_as_utc)]
 """A moment, always with a zone, kept in UTC."""
 
 
+_STORED = "stored"
+
+
+def is_stored(info: ValidationInfo) -> bool:
+    """Whether a document is being read that a program wrote, as opposed to what a person asks for."""
+    return info.context is not None and bool(info.context.get(_STORED))
+
+
 class Frozen(BaseModel):
-    """Immutable value. Unknown fields are refused, so that a misspelt setting is an error and not a silence."""
+    """Immutable value that people write. Unknown fields are refused, so that a misspelt setting is an error and not a
+    silence; but not where it is part of a document that `Document.read` reads: a newer program wrote that one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -93,11 +102,22 @@ class Stored(BaseModel):
 
 
 class Document(BaseModel):
-    """A stored document. Unknown fields are ignored, so that an older reader survives a newer writer."""
+    """A stored document. It is read by `read`, which ignores unknown fields at every depth, so that an older reader
+    survives a newer writer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: int = 1
+
+    @classmethod
+    def read(cls, data: bytes | str) -> Self:
+        """The document that `data`, JSON, holds. What a newer writer may have put there in addition is left out, also
+        of the parts that are refused with unknown fields where people write them.
+
+        Raises:
+            pydantic.ValidationError: if it is no such document.
+        """
+        return cls.model_validate_json(data, extra="ignore", context={_STORED: True})
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON."""

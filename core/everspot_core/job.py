@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from everspot_core.documents import Document, Duration, Frozen, Stored, Utc
+from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
 from everspot_core.field_types import Line, Name, Number, Whole, printable
 from everspot_core.recipes import parameter_faults
 
@@ -224,7 +224,7 @@ class JobSpec(Frozen):
             raise ValueError("a number is infinite or none (NaN), which JSON cannot carry")
         if value and recipe is None and "recipe" in info.data:
             raise ValueError("parameters belong to recipe; a script takes its arguments in entrypoint")
-        if recipe is not None and (faults := parameter_faults(recipe, value)):
+        if recipe is not None and not is_stored(info) and (faults := parameter_faults(recipe, value)):
             raise ValueError("; ".join(faults))
         return value
 

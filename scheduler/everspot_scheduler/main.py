@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     options, stop = _parse(argv), _stop_on_signals()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        manifest = Manifest.model_validate_json(options.manifest.read_bytes())
+        manifest = Manifest.read(options.manifest.read_bytes())
         clock = SystemClock.from_environment()
         store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
         cloud = provider(manifest.cloud).scheduling(manifest, store)

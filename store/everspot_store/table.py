@@ -235,7 +235,7 @@ class Table(Generic[D]):
 
     def _parse(self, key: str, data: bytes) -> D:
         try:
-            return self._model.model_validate_json(data)
+            return self._model.read(data)
         except ValidationError as error:
             raise BadDocument(key, str(error)) from error
 

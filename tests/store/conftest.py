@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Manifest
 from everspot_store import ManualClock, Store
 
+sys.path.insert(0, str(Path(__file__).parent))
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 

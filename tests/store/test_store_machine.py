@@ -42,12 +42,12 @@ class Watcher:
         if folder == "jobs":
             assert old is None, "a submission was overwritten"
         if folder == "records":
-            self.record_changes(None if old is None else JobRecord.model_validate_json(old), data)
+            self.record_changes(None if old is None else JobRecord.read(old), data)
         if folder == "heads":
-            self.head_changes(None if old is None else CheckpointHead.model_validate_json(old), data)
+            self.head_changes(None if old is None else CheckpointHead.read(old), data)
 
     def record_changes(self, old: JobRecord | None, data: bytes) -> None:
-        new = JobRecord.model_validate_json(data)
+        new = JobRecord.read(data)
         if old is None:
             return
         assert new.epoch >= old.epoch, "an epoch fell"
@@ -60,7 +60,7 @@ class Watcher:
             assert taken_back or new.owner in (old.owner, None), "the owner changed within an epoch"
 
     def head_changes(self, old: CheckpointHead | None, data: bytes) -> None:
-        new = CheckpointHead.model_validate_json(data)
+        new = CheckpointHead.read(data)
         for checkpoint in new.checkpoints:
             for part in checkpoint.parts:
                 assert hashlib.sha256(self.data.objects[part.key]).hexdigest() == part.sha256, "the head names a ruin"
@@ -72,7 +72,7 @@ class Watcher:
         assert data is None or key not in self.data.objects, f"{key} was overwritten"
         if data is None:
             job = key.split("/")[1]
-            head = CheckpointHead.model_validate_json(self.control.objects[f"heads/{job}.json"])
+            head = CheckpointHead.read(self.control.objects[f"heads/{job}.json"])
             named = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
             assert key not in named, "a part that the head names was deleted"
 

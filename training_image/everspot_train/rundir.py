@@ -138,7 +138,7 @@ class RunDir:
         """
         path = self.path_of(kind)
         try:
-            return kind.model_validate_json(path.read_bytes())
+            return kind.read(path.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError as error:

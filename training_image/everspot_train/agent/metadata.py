@@ -18,7 +18,7 @@ def manifest_of(metadata: Metadata) -> Manifest:
     """
     text = metadata.manifest()
     try:
-        return Manifest.model_validate_json(text)
+        return Manifest.read(text)
     except ValidationError as error:
         raise MetadataError(f"{metadata.where} holds no manifest: {error}") from error
 

@@ -3,14 +3,11 @@
 from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.aws.rules import FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
 from everspot_core.problems import Problems
 from pulumi_aws import iam, kms
 
 from everspot import common
-
-FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
-SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
-SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")
 
 GRANTED = (
     "Decrypt",

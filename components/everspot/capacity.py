@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
+from everspot_clouds.aws.offers import Offered, gpu_problems, price_problems, zone_problems
 from everspot_core import catalogue
 from everspot_core.bounds import sound_numbers
 from everspot_core.catalogue import InstanceType
@@ -18,7 +19,6 @@ from everspot_core.fleet import (
 )
 from everspot_core.gpus import IMAGE_BUILD, is_arch
 from everspot_core.manifest import FleetOffer, Standing
-from everspot_core.offers import Offered, gpu_problems, price_problems, zone_problems
 from everspot_core.problems import Problems, near
 from everspot_core.records import Market
 

@@ -5,20 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
+from everspot_clouds.aws.rules import CLUSTER_TAG
+from everspot_clouds.aws.tags import arn_problem, tag_problems
 from everspot_core.problems import BadInputs, Problems, camel, shown
-from everspot_core.tags import arn_problem, tag_problems
 
 PACKAGE = "everspot"
 """Name of the component package: the first part of every type token."""
 
 MANDATORY_TAGS = ("Project", "Team", "Environment")
 """Tags that everything carries, so that every dollar of a bill has an owner."""
-
-CLUSTER_TAG = "everspot:cluster"
-"""Tag by which the scheduler and the CLI find what belongs to a cluster."""
-
-ROLE_TAG = "everspot:role"
-"""Tag of instances: agent or scheduler."""
 
 # What is made of it has to fit: names of rules and roles (64) and of buckets (63), with suffix and random digits.
 CLUSTER_AT_MOST = 32

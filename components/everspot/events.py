@@ -4,20 +4,11 @@ import json
 from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.aws.rules import EVENTS
 from everspot_core.problems import Problems
 from pulumi_aws import cloudwatch, sqs
 
 from everspot import common, policies
-
-# Source and detail-type of each event are those of the Amazon EC2 User Guide, "EventBridge events for EC2" and
-# "Monitor fleet events using EventBridge".
-RULES: dict[str, dict[str, object]] = {
-    "interruption": {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]},
-    "rebalance": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance Rebalance Recommendation"]},
-    "state": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]},
-    "fleet-error": {"source": ["aws.ec2fleet"], "detail-type": ["EC2 Fleet Error"]},
-}
-"""Event pattern of each rule. They hear of the whole account and region; the scheduler ignores unknown instances."""
 
 VISIBILITY_SECONDS = 30
 """A message that a scheduler took and did not delete comes back after this."""
@@ -89,11 +80,11 @@ class InterruptionEvents(pulumi.ComponentResource):
             opts=child,
         )
         rules = []
-        for suffix, pattern in RULES.items():
+        for suffix, pattern in EVENTS.items():
             rule = cloudwatch.EventRule(
                 f"{name}-{suffix}",
                 description=f"Everspot {args['cluster']}: {suffix}",
-                event_pattern=json.dumps(pattern),
+                event_pattern=json.dumps(pattern.as_dict()),
                 tags=tags,
                 opts=child,
             )

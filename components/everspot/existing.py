@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from everspot_core.egress import Subnet, Ways, way_problems
+from everspot_clouds.aws.egress import Subnet, Ways, way_problems
 from everspot_core.problems import Problems
 
 from everspot import asking, common

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.aws.root_volume import Volume, resolved_gib, volume_problems
+from everspot_clouds.aws.rules import ROLE_TAG
 from everspot_core.manifest import USER_DATA_LIMIT
 from everspot_core.problems import Problems
 from everspot_core.records import Role
-from everspot_core.volume import Volume, resolved_gib, volume_problems
 from pulumi_aws import ec2
 
 from everspot import asking, common
@@ -128,7 +129,7 @@ def launch_template(
     """The launch template of one role. `manifest` is the manifest's JSON."""
     image = resolve_image(parent, machine.get("image_id"), machine.get("image_parameter"))
     own = common.cluster_tags(cluster, tags)
-    launched = {**own, common.ROLE_TAG: role.value, "Name": f"{cluster}-{role.value}"}
+    launched = {**own, ROLE_TAG: role.value, "Name": f"{cluster}-{role.value}"}
     return ec2.LaunchTemplate(
         name,
         description=f"Everspot {role.value} of cluster {cluster}",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.egress import egress_problems
-from everspot_core.endpoints import endpoints_cost
-from everspot_core.network import network_problems, zone_problems
+from everspot_clouds.aws.egress import egress_problems
+from everspot_clouds.aws.endpoints import endpoints_cost
+from everspot_clouds.aws.network import network_problems, zone_problems
 from everspot_core.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pulumi
-from everspot_core.offers import Offered
+from everspot_clouds.aws.offers import Offered
 from everspot_core.problems import Problems
 
 from everspot import asking, common

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, cast
 
 import pulumi
-from everspot_core.egress import no_proxy
+from everspot_clouds.aws.egress import no_proxy
 from everspot_core.manifest import Proxy
 
 from everspot.common import SECRETS

@@ -7,6 +7,8 @@ source where the need is not obvious from the call's name. The key prefixes are 
 from collections.abc import Sequence
 from typing import Any
 
+from everspot_clouds.aws.rules import CLUSTER_TAG
+
 Document = dict[str, Any]
 Statement = dict[str, Any]
 
@@ -161,8 +163,8 @@ def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
     _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
     statement = _allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
     statement["Condition"] = {
-        "StringEquals": {"aws:RequestTag/everspot:cluster": cluster},
-        "StringEqualsIfExists": {"aws:ResourceTag/everspot:cluster": cluster},
+        "StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": cluster},
+        "StringEqualsIfExists": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster},
     }
     return statement
 

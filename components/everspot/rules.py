@@ -3,7 +3,7 @@
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.egress import proxy_port
+from everspot_clouds.aws.egress import proxy_port
 from pulumi_aws import ec2, vpc
 
 HTTPS = 443

@@ -30,3 +30,8 @@ def test_reading_the_metadata_loads_the_standard_library_and_nothing_else() -> N
 @pytest.mark.parametrize("heavy", ["boto3", "pydantic"])
 def test_a_heavy_import_is_found(heavy: str) -> None:
     assert heavy in loaded(PLANTED)
+
+
+def test_a_pulumi_program_needs_no_client_of_a_cloud() -> None:
+    program = "import sys\nimport everspot\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    assert loaded(program) & {"boto3", "botocore", "everspot_scheduler"} == set()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from everspot import policies
+from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, split
 from everspot_core.catalogue import InstanceType
 from everspot_core.fleet import Capacity, TypeChoice, WeightBy, derived_weights, override_grid
-from everspot_core.network import ZONES_AT_MOST, network_problems, split
 from everspot_core.problems import BadInputs, Problems
 from hypothesis import given
 from hypothesis import strategies as st

@@ -14,7 +14,10 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
     "everspot_clouds": ("clouds", {"everspot_core", "everspot_store", "boto3", "botocore"}),
     # The store: what guards a destroy asks it whether jobs run.
-    "everspot": ("components", {"everspot_core", "everspot_store", "pulumi", "pulumi_aws", "pulumi_gcp"}),
+    "everspot": (
+        "components",
+        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pulumi_aws", "pulumi_gcp"},
+    ),
     "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "everspot_clouds", "pydantic"}),
     # boto3: for the secrets of jobs that have any.
     "everspot_train": (

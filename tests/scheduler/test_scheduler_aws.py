@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.errors import trouble
 from everspot_clouds.aws.instances import parse as parse_instance
-from everspot_clouds.aws.messages import NOTICE, UnreadableMessage, parse
+from everspot_clouds.aws.messages import UnreadableMessage, parse
+from everspot_clouds.aws.rules import NOTICE
 from everspot_clouds.base import MessageKind, Phase, Trouble
 from everspot_core.manifest import Cloud, Manifest
 from everspot_core.records import Market, Order, Reason, Role

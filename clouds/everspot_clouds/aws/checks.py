@@ -12,10 +12,11 @@ from everspot_core.counting import counted
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 
+from everspot_clouds.aws import rules
 from everspot_clouds.aws.quotas import Reach, enough, reaches
 from everspot_clouds.base import Check, Trouble, Verdict
 
-LINKED_ROLES = ("AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot")
+LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
 SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
 _HISTORY = timedelta(hours=1)
 _QUOTA_FIX = "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
@@ -95,10 +96,10 @@ def _fleet(ec2: Any, cluster: str) -> list[Check]:
     pages = ec2.get_paginator("describe_fleets").paginate(
         Filters=[{"Name": "fleet-state", "Values": ["active", "modifying"]}]
     )
-    mine = {"Key": "everspot:cluster", "Value": cluster}
+    mine = {"Key": rules.CLUSTER_TAG, "Value": cluster}
     own = [fleet for page in pages for fleet in page["Fleets"] if mine in fleet.get("Tags", [])]
     if not own:
-        return [Check("user", "fleet", Verdict.WARN, f"no fleet is tagged everspot:cluster={cluster}", "pulumi up")]
+        return [Check("user", "fleet", Verdict.WARN, f"no fleet is tagged {rules.CLUSTER_TAG}={cluster}", "pulumi up")]
     checks = []
     for fleet in own:
         target = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"]

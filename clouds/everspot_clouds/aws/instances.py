@@ -7,10 +7,9 @@ from typing import Any
 
 from everspot_core.records import Market, Role
 
+from everspot_clouds.aws.rules import CLUSTER_TAG, ROLE_TAG
 from everspot_clouds.base import CloudInstance, Phase
 
-CLUSTER_TAG = "everspot:cluster"
-ROLE_TAG = "everspot:role"
 INTERRUPTED = "Server.SpotInstanceTermination"
 _PHASES = {
     "pending": Phase.ALIVE,

@@ -1,9 +1,9 @@
 """EventBridge's messages, read from SQS by a thread of their own.
 
 The queue is best-effort: messages come late, twice, out of order or not at all, and a rule may bring those of other
-clusters. Parsing is a table keyed by (source, detail-type). What it does not know is no business of ours and is
-deleted; what cannot be read is logged and deleted, so that it cannot poison the queue. Everything else stays in the
-queue until the scheduler has written down what it means.
+clusters. Parsing is a table keyed by the patterns by which the rules select. What it does not know is no business of
+ours and is deleted; what cannot be read is logged and deleted, so that it cannot poison the queue. Everything else
+stays in the queue until the scheduler has written down what it means.
 """
 
 import json
@@ -16,10 +16,10 @@ from typing import Any
 
 from everspot_core.clock import Clock
 
+from everspot_clouds.aws import rules
 from everspot_clouds.aws.errors import trouble
 from everspot_clouds.base import Message, MessageKind, Trouble
 
-NOTICE = timedelta(seconds=120)  # between EC2's warning and the interruption, market time
 LONG_POLL = timedelta(seconds=20)
 _BATCH = 10
 _BACK_OFF = (timedelta(seconds=1), timedelta(seconds=30))
@@ -39,7 +39,7 @@ class UnreadableMessage(ValueError):
 
 
 def _warning(event: dict[str, Any], at: datetime) -> dict[str, Any]:
-    return {"kind": MessageKind.WARNING, "instance_id": event["detail"]["instance-id"], "deadline": at + NOTICE}
+    return {"kind": MessageKind.WARNING, "instance_id": event["detail"]["instance-id"], "deadline": at + rules.NOTICE}
 
 
 def _rebalance(event: dict[str, Any], at: datetime) -> dict[str, Any]:
@@ -56,11 +56,11 @@ def _fleet_error(event: dict[str, Any], at: datetime) -> dict[str, Any]:
     return {"kind": MessageKind.CAPACITY, "text": f"{detail.get('sub-type', '')}: {detail.get('description', '')}"}
 
 
-PARSERS: dict[tuple[str, str], Callable[[dict[str, Any], datetime], dict[str, Any]]] = {
-    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _warning,
-    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
-    ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
-    ("aws.ec2fleet", "EC2 Fleet Error"): _fleet_error,
+PARSERS: dict[rules.EventPattern, Callable[[dict[str, Any], datetime], dict[str, Any]]] = {
+    rules.INTERRUPTION: _warning,
+    rules.REBALANCE: _rebalance,
+    rules.STATE: _state_change,
+    rules.FLEET_ERROR: _fleet_error,
 }
 
 
@@ -72,7 +72,7 @@ def parse(body: str, handle: str) -> Message:
     """
     try:
         event = json.loads(body)
-        parser = PARSERS.get((event.get("source", ""), event.get("detail-type", "")))
+        parser = PARSERS.get(rules.EventPattern(event.get("source", ""), event.get("detail-type", "")))
         if parser is None:
             return Message(kind=MessageKind.IGNORED, handle=handle)
         at = datetime.fromisoformat(event["time"])

@@ -5,7 +5,8 @@ from ipaddress import IPv4Network
 
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems, near, shown
-from everspot_core.tags import ZONE
+
+from everspot_clouds.aws.tags import ZONE
 
 ZONES_AT_MOST = 8
 """Blocks that a VPC is divided into. Fixed, so that adding a zone never moves the addresses of another one."""

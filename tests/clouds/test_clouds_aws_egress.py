@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from everspot_core.egress import Subnet, Ways, egress_problems, no_proxy, proxy_port, way_problems
-from everspot_core.endpoints import endpoints_cost
+from everspot_clouds.aws.egress import Subnet, Ways, egress_problems, no_proxy, proxy_port, way_problems
+from everspot_clouds.aws.endpoints import endpoints_cost
 from everspot_core.manifest import Proxy
 from everspot_core.problems import Problems
 

@@ -1,0 +1,45 @@
+"""What AWS has laid down, and what we call things there, as values.
+
+Each figure has its source. Nothing here needs boto3, so that a Pulumi program may take it.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+CLUSTER_TAG = "everspot:cluster"
+"""Tag by which the scheduler and the CLI find what belongs to a cluster."""
+
+ROLE_TAG = "everspot:role"
+"""Tag of instances: agent or scheduler."""
+
+FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
+SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
+SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")
+"""Service-linked roles, each once in an account: who uses it, and its name."""
+
+NOTICE = timedelta(seconds=120)
+"""Between EC2's warning and the interruption, market time (EC2 User Guide, "Spot Instance interruption notices")."""
+
+
+@dataclass(frozen=True)
+class EventPattern:
+    """An event of EventBridge, as a rule selects it."""
+
+    source: str
+    detail_type: str
+
+    def as_dict(self) -> dict[str, object]:
+        """As EventBridge has it."""
+        return {"source": [self.source], "detail-type": [self.detail_type]}
+
+
+# Source and detail-type of each event are those of the Amazon EC2 User Guide, "EventBridge events for EC2" and
+# "Monitor fleet events using EventBridge".
+INTERRUPTION = EventPattern("aws.ec2", "EC2 Spot Instance Interruption Warning")
+REBALANCE = EventPattern("aws.ec2", "EC2 Instance Rebalance Recommendation")
+STATE = EventPattern("aws.ec2", "EC2 Instance State-change Notification")
+FLEET_ERROR = EventPattern("aws.ec2fleet", "EC2 Fleet Error")
+
+EVENTS = {"interruption": INTERRUPTION, "rebalance": REBALANCE, "state": STATE, "fleet-error": FLEET_ERROR}
+"""What the scheduler hears, by the name of the rule that brings it. Rules hear of the whole account and region; the
+scheduler ignores unknown instances."""

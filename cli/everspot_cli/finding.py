@@ -4,8 +4,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.reading import side_by_side
-from everspot_cli.session import Session
+from everspot_cli.session import Session, side_by_side
 
 _SHOWN = 5
 

@@ -8,8 +8,7 @@ from typing import Any
 from everspot_core.dossier import Dossier
 from everspot_core.records import InstanceRecord, JobState
 
-from everspot_cli.reading import side_by_side
-from everspot_cli.session import Session
+from everspot_cli.session import Session, side_by_side
 from everspot_cli.views import job_row
 
 RECENT = timedelta(days=1)

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from everspot_core.manifest import Manifest
     from everspot_core.price_table import PriceTable
     from everspot_store import Store, SystemClock
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 
+REFRESH = timedelta(seconds=2)
 MEMO = "everspot/documents.db"
 """Below the user's cache folder: documents by ETag, read once and not again."""
 
@@ -128,6 +130,15 @@ class Session:
             progress.add_task(words, total=None)
             yield
 
+    def redraw(self, draw: "Callable[[], RenderableType]") -> None:
+        """Draw again and again, until Ctrl-C."""
+        from rich.live import Live
+
+        with Live(draw(), console=self.console, auto_refresh=False, transient=False) as live:
+            while True:
+                self.clock.sleep(REFRESH)
+                live.update(draw(), refresh=True)
+
     def answer(self, value: Any) -> None:
         """Print one JSON document, which names the cluster if one was asked."""
         print(json.dumps(self._named(value), indent=2, default=_plain), file=sys.stdout)  # noqa: T201 - the answer itself
@@ -160,3 +171,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     raise TypeError(f"{type(value).__name__} has no place in an answer")
+
+
+def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
+    """What each call answers, in order: each waits for the network, none for the others. The first error of any is
+    raised when all have ended."""
+    with ThreadPoolExecutor(len(calls), thread_name_prefix="everspot-read") as pool:
+        running = [pool.submit(call) for call in calls]
+    return [call.result() for call in running]

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.attempts import attempts
+from everspot_core.doubts import Doubt, doubts
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
-from everspot_cli.reading import side_by_side
-from everspot_cli.session import Session
+from everspot_cli.session import Session, side_by_side
 
 SILENT_AFTER = 3  # beats
 SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 20 s
@@ -166,3 +166,19 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
             }
         )
     return sorted(rows, key=lambda row: (row["launched_at"], row["instance_id"]))
+
+
+def doubts_of(session: Session) -> list[Doubt]:
+    """What speaks against images, pools and machines, by the faults of the last day. Launches are read only where there
+    are any."""
+    store = session.store
+    faults = [doc.value for doc in store.faults.scan().values()]
+    if not faults:
+        return []
+    launches = {name: doc.value for name, doc in store.launches.scan().items()}
+    return doubts(faults, launches, session.now)
+
+
+def grave(session: Session) -> str:
+    """The doubts that explain why nothing starts, in one line; empty without."""
+    return "; ".join(doubt.words for doubt in doubts_of(session) if doubt.grave)

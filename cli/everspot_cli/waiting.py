@@ -7,10 +7,8 @@ from everspot_core.records import InstanceRecord, InstanceState, JobState
 from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Why, plan
 from everspot_core.schedule.words import because
 
-from everspot_cli.doubting import grave
-from everspot_cli.reading import side_by_side
-from everspot_cli.session import Session
-from everspot_cli.views import SILENT_AFTER
+from everspot_cli.session import Session, side_by_side
+from everspot_cli.views import SILENT_AFTER, grave
 
 
 def why_waiting(session: Session, job_id: str) -> str | None:

@@ -31,7 +31,7 @@ _PLAIN = {
 }
 
 
-class _Refused(yaml.YAMLError):
+class _NotOurYaml(yaml.YAMLError):
     """The text is YAML and still not taken."""
 
 
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
         levels = 1 + self._below.pop()
         if aliased:
             if id(node) not in self._made:
-                raise _Refused(f"an alias that stands for itself, in line {line}")
+                raise _NotOurYaml(f"an alias that stands for itself, in line {line}")
             values, levels = self._made[id(node)]
         else:
             values = 1 + before - self._left
@@ -70,20 +70,20 @@ class _Loader(yaml.SafeLoader):
 
     def _bound(self, depth: int, line: int) -> None:
         if depth > DEPTH:
-            raise _Refused(f"nested more than {DEPTH} levels deep in line {line}")
+            raise _NotOurYaml(f"nested more than {DEPTH} levels deep in line {line}")
         if self._left < 0:
-            raise _Refused(f"more values than the {self._most} that a file may hold, aliases written out")
+            raise _NotOurYaml(f"more values than the {self._most} that a file may hold, aliases written out")
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """A mapping of texts, each given once; what is merged in by `<<` may be overridden."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
-                raise _Refused(f"a key has to be a text{_at(key)}")
+                raise _NotOurYaml(f"a key has to be a text{_at(key)}")
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
             if key.value in seen:
-                raise _Refused(f"{cut(repr(key.value), 60)} is given twice{_at(key)}")
+                raise _NotOurYaml(f"{cut(repr(key.value), 60)} is given twice{_at(key)}")
             seen.add(key.value)
             key.tag = "tag:yaml.org,2002:str"  # `on:` and `1:` are names, not a boolean and a number
         return super().construct_mapping(node, deep=deep)
@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
         """A value of one of JSON's kinds."""
         if not isinstance(node, _PLAIN.get(node.tag, ())):
             kind = node.tag.rsplit(":", 1)[-1]
-            raise _Refused(f"a value of the kind {cut(repr(kind), 60)} is not allowed{_at(node)}")
+            raise _NotOurYaml(f"a value of the kind {cut(repr(kind), 60)} is not allowed{_at(node)}")
         if isinstance(node, CollectionNode):
             deep = True  # PyYAML's own way to late construction is for recursive structures, of which there are none
         return super().construct_object(node, deep=deep)

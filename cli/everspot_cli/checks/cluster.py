@@ -10,12 +10,10 @@ from everspot_core.price_table import STALE
 from everspot_store import StoreDenied, StoreError, WriteOutcome
 
 from everspot_cli.checks import Check, Verdict
-from everspot_cli.doubting import doubts_of
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
-from everspot_cli.reading import side_by_side
-from everspot_cli.session import Session
-from everspot_cli.views import SCHEDULER_SILENT, instance_rows
+from everspot_cli.session import Session, side_by_side
+from everspot_cli.views import SCHEDULER_SILENT, doubts_of, instance_rows
 
 
 def cluster_checks(session: Session) -> list[Check]:

@@ -6,7 +6,6 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from everspot_cli.commands.live import watch as keep_drawing
 from everspot_cli.commands.options import Json, Watch, session_of
 from everspot_cli.session import Session
 from everspot_cli.tables import instances_table
@@ -29,7 +28,7 @@ def instances(
     if session.json:
         session.answer(instance_rows(session, gone=all))
     elif watch:
-        keep_drawing(session, lambda: _page(session, all))
+        session.redraw(lambda: _page(session, all))
     else:
         session.console.print(_page(session, all))
 

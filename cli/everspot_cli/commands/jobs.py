@@ -8,14 +8,12 @@ from everspot_core.documents import parse_duration
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from everspot_cli.commands.live import watch as keep_drawing
 from everspot_cli.commands.options import Json, Watch, session_of
-from everspot_cli.doubting import grave
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.queue import Wanted, job_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import jobs_table
-from everspot_cli.views import MEANING_OF_STATUS
+from everspot_cli.views import MEANING_OF_STATUS, grave
 
 PAGE = 100
 """Rows of a table where nobody asks for more; JSON has all."""
@@ -77,7 +75,7 @@ def jobs(
     if session.json:
         session.answer(job_rows(session, wanted).rows)
     elif watch:
-        keep_drawing(session, lambda: _page(session, wanted))
+        session.redraw(lambda: _page(session, wanted))
     else:
         session.console.print(_page(session, wanted))
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from everspot_clouds.registry import provider
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
 from everspot_core.cost import Bill, bill
@@ -12,11 +13,9 @@ from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
-from everspot_store import Store
+from everspot_store import Store, StoreError
 
-from everspot_cli.reading import side_by_side
-from everspot_cli.report.settle import settle
-from everspot_cli.session import Session
+from everspot_cli.session import Session, side_by_side
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     store, note, earlier = session.store, None, as_of
     if as_of is None:
         as_of = session.now
-        note = settle(session)
+        note = _settle(session)
     elif as_of > session.now:
         note = "this moment has not come yet: what runs now is counted as if it ran until then"
     dossiers = _dossiers(session)
@@ -132,3 +131,30 @@ def _last_step(lines: Sequence[bytes]) -> int:
         if isinstance(said, dict) and isinstance(said.get("step"), int):
             return int(said["step"])
     return 0
+
+
+def _settle(session: Session) -> str | None:
+    """Bring the ledger up to date by the scheduler's own reading of the cloud: note what the scheduler has not noted
+    yet, and what only a later reader can, the end of its own instance.
+
+    Every note is written once, whoever comes first, so this is harmless beside a living scheduler. Returns why it
+    could not be done, for the report's notes; None if the ledger is complete.
+    """
+    manifest = session.manifest
+    cloud = provider(manifest.cloud)
+    try:
+        errors = cloud.errors()
+        from everspot_scheduler.ledger import settle_ledger
+    except ImportError as error:
+        return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
+    try:
+        reader = cloud.reading(manifest, session.clock)
+        if reader is None:
+            return None
+        try:
+            settle_ledger(session.store, manifest, reader)
+        finally:
+            reader.close()
+    except (*errors, StoreError) as error:
+        return f"{manifest.cloud} could not be asked for the latest ends and prices: {error}"
+    return None

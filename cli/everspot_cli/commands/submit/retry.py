@@ -11,7 +11,7 @@ from everspot_core.records import EventKind, JobState
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
-from everspot_cli.commands.submit import answer_submitted, check
+from everspot_cli.commands.submit.command import answer_submitted, check
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.overrides import Overrides

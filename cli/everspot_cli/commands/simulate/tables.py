@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.simulate_inputs import MADE_UP, Asked, Case
-from everspot_cli.commands.simulate_runs import Result, Row
+from everspot_cli.commands.simulate.inputs import MADE_UP, Asked, Case
+from everspot_cli.commands.simulate.runs import Result, Row
 from everspot_cli.tables import sheet
 
 _FIGURES = ("SAVING\n%", "±", "MISSES", "SPOT\nH", "ON-DEMAND\nH", "IDLE\nH", "CHANGE-\nOVERS")

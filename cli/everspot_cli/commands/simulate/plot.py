@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from everspot_cli.commands.simulate_inputs import Asked, Case
-from everspot_cli.commands.simulate_runs import stretches
+from everspot_cli.commands.simulate.inputs import Asked, Case
+from everspot_cli.commands.simulate.runs import stretches
 from everspot_cli.errors import CliError
 
 T = TypeVar("T")

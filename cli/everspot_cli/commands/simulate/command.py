@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from everspot_core.simulate import GENERATORS
 
-from everspot_cli.commands import simulate_inputs, simulate_runs, simulate_tables, workload
 from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.simulate import inputs, runs, tables, workload
 
-_KNOWN = ", ".join(simulate_inputs.KNOWN)
+_KNOWN = ", ".join(inputs.KNOWN)
 _GENERATORS = ", ".join(GENERATORS)
 
 
@@ -134,8 +134,8 @@ def simulate(
     session = session_of(context, json)
     if workload.answered(context, workload_file, generate_workload, jobs, seed, session):
         return
-    asked = simulate_inputs.checked(
-        simulate_inputs.Wishes(
+    asked = inputs.checked(
+        inputs.Given(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
             write_traces=write_traces, job_hours=job_hours, deadline_hours=deadline_hours,
             changeover_hours=changeover_hours, price_ratio=price_ratio, nodes=nodes, pools=pools, starts=starts,
@@ -143,17 +143,17 @@ def simulate(
         )
     )  # fmt: skip
     # Before the long work: what cannot be written is told at once.
-    notes = simulate_inputs.write(asked.made, write_traces) if write_traces else []
+    notes = inputs.write(asked.made, write_traces) if write_traces else []
     if plot is not None:
         # matplotlib is an extra, and takes its time to load.
-        from everspot_cli.commands import simulate_plot
+        from everspot_cli.commands.simulate import plot as plotting
 
-        notes.append(simulate_plot.draw(asked, plot))
-    results = simulate_runs.simulate(asked, session)
+        notes.append(plotting.draw(asked, plot))
+    results = runs.simulate(asked, session)
     if session.json:
-        session.answer(simulate_tables.document(results))
+        session.answer(tables.document(results))
     else:
-        session.console.print(simulate_tables.page(asked, results))
+        session.console.print(tables.page(asked, results))
         # Not wrapped: there are paths in it.
-        told = "\n".join([*notes, *simulate_tables.small_print(asked)])
+        told = "\n".join([*notes, *tables.small_print(asked)])
         session.console.print(told, style="dim", markup=False, soft_wrap=True)

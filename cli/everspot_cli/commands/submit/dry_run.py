@@ -11,8 +11,8 @@ from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
 
-from everspot_cli.commands.submit_deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
-from everspot_cli.commands.submit_fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible, thread_warnings
+from everspot_cli.commands.submit.deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
+from everspot_cli.commands.submit.fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible, thread_warnings
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet

@@ -7,7 +7,7 @@ from functools import partial
 from everspot_core.simulate import POLICIES, Outcome, Setting, Step, Tally, best, outcome, overall, steps, tally
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from everspot_cli.commands.simulate_inputs import OPTIMAL, Asked, Case
+from everspot_cli.commands.simulate.inputs import OPTIMAL, Asked, Case
 from everspot_cli.session import Session
 
 

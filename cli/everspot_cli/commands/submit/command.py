@@ -11,12 +11,12 @@ from everspot_core.records import EventKind
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
-from everspot_cli.commands.submit_deadline import deadline_warnings, refuse_too_early, warn
-from everspot_cli.commands.submit_dry import dry_run as show_dry_run
-from everspot_cli.commands.submit_fleet import fleet_of, possible, price_warnings, refuse_impossible, thread_warnings
+from everspot_cli.commands.submit.deadline import deadline_warnings, refuse_too_early, warn
+from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
+from everspot_cli.commands.submit.fleet import fleet_of, possible, price_warnings, refuse_impossible, thread_warnings
+from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
+from everspot_cli.commands.submit.ignored import ignored_in
 from everspot_cli.errors import CliError
-from everspot_cli.ignoring import NAME as IGNORE_FILE
-from everspot_cli.ignoring import ignored_in
 from everspot_cli.overrides import Overrides
 from everspot_cli.session import Session
 from everspot_cli.specs import read_spec

@@ -36,7 +36,7 @@ _OF_POOLS = {"gap_seconds": "--pools", "prices": "--pools"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Given:
     """The options as they were given."""
 
     files: tuple[Path, ...]
@@ -105,76 +105,76 @@ class _Faults:
         raise CliError(f"simulate: {told}", code, hint="everspot simulate --help", problems=self.found)
 
 
-def checked(wishes: Wishes) -> Asked:
+def checked(given: Given) -> Asked:
     """What is asked for, if it can be done.
 
     Raises:
         CliError: naming every option and file that is wrong.
     """
-    if not wishes.files and not wishes.synthetic:
+    if not given.files and not given.synthetic:
         hint = "everspot simulate --trace FILE, or --synthetic NAME"
         raise CliError("simulate: there is no trace to run through", Exit.USAGE, hint=hint)
     faults = _Faults()
-    setting = _setting(wishes, faults)
-    policies = _policies(wishes, faults)
-    count = _count(wishes, faults)
-    _plot(wishes, faults)
-    traces = _read(wishes.files, faults)
-    made = _make(wishes, setting, faults)
+    setting = _setting(given, faults)
+    policies = _policies(given, faults)
+    count = _count(given, faults)
+    _plot(given, faults)
+    traces = _read(given.files, faults)
+    made = _make(given, setting, faults)
     named = [(t.name, t) for t in traces] + [(MADE_UP + t.name, t) for t in made]
     cases = []
     if setting is not None and named:
-        groups = [named] if wishes.pools else [[one] for one in named]
-        cases = [_case(group, setting, count, wishes.seed, faults) for group in groups]
+        groups = [named] if given.pools else [[one] for one in named]
+        cases = [_case(group, setting, count, given.seed, faults) for group in groups]
     faults.raise_any()
     assert setting is not None  # noqa: S101 - without one there was a fault
     return Asked(setting=setting, policies=policies, cases=tuple(c for c in cases if c is not None), made=tuple(made),
-                 pools=wishes.pools, seed=wishes.seed)  # fmt: skip
+                 pools=given.pools, seed=given.seed)  # fmt: skip
 
 
-def _setting(wishes: Wishes, faults: _Faults) -> Setting | None:
+def _setting(given: Given, faults: _Faults) -> Setting | None:
     before = len(faults.found)
     for name in ("job_hours", "deadline_hours", "changeover_hours"):
-        hours = getattr(wishes, name)
+        hours = getattr(given, name)
         if MOST_HOURS < hours < math.inf:
             faults.add(f"--{name.replace('_', '-')}", f"must be <= {MOST_HOURS}; it is {hours:g}")
-    if 0 < wishes.job_hours < 1 / 3600:
-        faults.add("--job-hours", f"must be at least a second; it is {wishes.job_hours:g}")
+    if 0 < given.job_hours < 1 / 3600:
+        faults.add("--job-hours", f"must be at least a second; it is {given.job_hours:g}")
     try:
         setting = Setting(
-            job_hours=wishes.job_hours, deadline_hours=wishes.deadline_hours, nodes=wishes.nodes,
-            changeover_hours=wishes.changeover_hours, price_ratio=wishes.price_ratio,
+            job_hours=given.job_hours, deadline_hours=given.deadline_hours, nodes=given.nodes,
+            changeover_hours=given.changeover_hours, price_ratio=given.price_ratio,
         )  # fmt: skip
     except BadInputs as error:
         faults.take(error)
     return None if len(faults.found) > before else setting
 
 
-def _policies(wishes: Wishes, faults: _Faults) -> tuple[str, ...]:
-    for name in wishes.policies:
+def _policies(options: Given, faults: _Faults) -> tuple[str, ...]:
+    for name in options.policies:
         if name not in KNOWN:
             faults.add("--policy", f"{name!r} is not known{near(name, KNOWN)}; one of: {', '.join(KNOWN)}")
-    given = wishes.policies or (() if wishes.compare else (DEFAULT_POLICY,))
-    return tuple(dict.fromkeys((*given, *(KNOWN if wishes.compare else ()))))
+    given = options.policies or (() if options.compare else (DEFAULT_POLICY,))
+    return tuple(dict.fromkeys((*given, *(KNOWN if options.compare else ()))))
 
 
-def _count(wishes: Wishes, faults: _Faults) -> int | None:
+def _count(given: Given, faults: _Faults) -> int | None:
     """Starts for each trace; None for all of them."""
-    if wishes.seed < 0:
-        faults.add("--seed", f"must be >= 0; it is {wishes.seed}")
-    if wishes.starts == "all":
+    if given.seed < 0:
+        faults.add("--seed", f"must be >= 0; it is {given.seed}")
+    if given.starts == "all":
         return None
-    count = int(wishes.starts) if wishes.starts.isascii() and wishes.starts.isdigit() else 0
+    count = int(given.starts) if given.starts.isascii() and given.starts.isdigit() else 0
     if not 1 <= count <= MOST_STARTS:
-        faults.add("--starts", f"must be a whole number from 1 to {MOST_STARTS}, or all; it is {wishes.starts}")
+        faults.add("--starts", f"must be a whole number from 1 to {MOST_STARTS}, or all; it is {given.starts}")
     return min(max(1, count), MOST_STARTS)
 
 
-def _plot(wishes: Wishes, faults: _Faults) -> None:
-    if wishes.plot is None:
+def _plot(given: Given, faults: _Faults) -> None:
+    if given.plot is None:
         return
-    if wishes.plot.suffix.lower() not in PICTURES:
-        faults.add("--plot", f"{wishes.plot}: must end in one of: {', '.join(PICTURES)}")
+    if given.plot.suffix.lower() not in PICTURES:
+        faults.add("--plot", f"{given.plot}: must end in one of: {', '.join(PICTURES)}")
     try:
         importlib.import_module("matplotlib")
     except ImportError:
@@ -196,31 +196,31 @@ def _read(files: Sequence[Path], faults: _Faults) -> list[Trace]:
     return traces
 
 
-def _make(wishes: Wishes, setting: Setting | None, faults: _Faults) -> list[Trace]:
+def _make(given: Given, setting: Setting | None, faults: _Faults) -> list[Trace]:
     """The synthetic traces. A name that is given again goes on with its draws, and so makes another trace."""
-    for option, value in (("--days", wishes.days), ("--gap-seconds", wishes.gap_seconds),
-                          ("--write-traces", wishes.write_traces)):  # fmt: skip
-        if value is not None and not wishes.synthetic:
+    for option, value in (("--days", given.days), ("--gap-seconds", given.gap_seconds),
+                          ("--write-traces", given.write_traces)):  # fmt: skip
+        if value is not None and not given.synthetic:
             faults.add(option, "is for synthetic traces; --synthetic NAME makes one")
-    unknown = [name for name in wishes.synthetic if name not in GENERATORS]
+    unknown = [name for name in given.synthetic if name not in GENERATORS]
     for name in unknown:
         faults.add("--synthetic", f"{name!r} is not known{near(name, GENERATORS)}; one of: {', '.join(GENERATORS)}")
-    length = _length(wishes, faults)
-    if unknown or length is None or setting is None or wishes.seed < 0:
+    length = _length(given, faults)
+    if unknown or length is None or setting is None or given.seed < 0:
         return []
     ticks, gap = length
     # Each name has draws of its own: what one makes does not depend on the others.
-    draws = {name: np.random.default_rng([wishes.seed, *name.encode()]) for name in wishes.synthetic}
+    draws = {name: np.random.default_rng([given.seed, *name.encode()]) for name in given.synthetic}
     made: list[Trace] = []
-    for name in wishes.synthetic:
+    for name in given.synthetic:
         made += GENERATORS[name](draws[name], ticks, gap, setting)
     return _told_apart(made)
 
 
-def _length(wishes: Wishes, faults: _Faults) -> tuple[int, timedelta] | None:
+def _length(given: Given, faults: _Faults) -> tuple[int, timedelta] | None:
     """Ticks and the time between two of them."""
-    days = DEFAULT_DAYS if wishes.days is None else wishes.days
-    gap = DEFAULT_GAP if wishes.gap_seconds is None else wishes.gap_seconds
+    days = DEFAULT_DAYS if given.days is None else given.days
+    gap = DEFAULT_GAP if given.gap_seconds is None else given.gap_seconds
     before = len(faults.found)
     # A year between two ticks is past all use.
     if not 1 <= gap <= 365 * 86400:

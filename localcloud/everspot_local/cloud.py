@@ -1,31 +1,25 @@
-"""Stands in for AWS on one machine: moto's server with our market, on a port of the loopback interface.
+"""AWS on one machine: the market and its machines with moto's server before them, on a port of the loopback interface.
 
-It does not outlive its process: what was made in it is gone when it closes.
+This is where the parts are put together. Nothing outlives its process: what was made in it is gone when it closes.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from everspot_core.catalogue import Catalogue, builtin
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from everspot_local import world
-from everspot_local.aws import moto_parts
-from everspot_local.aws.autoscaling import groups as autoscaling
-from everspot_local.aws.imds.service import MetadataServices
-from everspot_local.aws.price_list import PriceList
+from everspot_local.aws import account, moto_parts
+from everspot_local.aws.assembly import assemble, services
+from everspot_local.aws.quotas import account_quotas
 from everspot_local.controls.actions import Actions
 from everspot_local.controls.web import PREFIX, Controls
-from everspot_local.machines.lifecycle import Lifecycle
-from everspot_local.machines.processes import Machines
-from everspot_local.world import ACCOUNT, Options, World
+from everspot_local.market.market import LocalMarket
+from everspot_local.options import Options
 
 HOST = "127.0.0.1"
-log = logging.getLogger(__name__)
 
 
 class QuietHandler(WSGIRequestHandler):
@@ -45,22 +39,29 @@ class LocalCloud:
     """
 
     def __init__(self, options: Options, *, port: int = 0, catalogue: Catalogue | None = None) -> None:
-        world.check_free()
+        account.check_free()
         moto_parts.take_moto()
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self.options = options
-        self.world = World(options, catalogue or builtin(), moto_parts.zone_ids(options.region))
-        world.enter(self.world)
-        self.world.machines = Machines(self.world)
-        self.world.metadata = MetadataServices(self.world)
-        self.world.lifecycle = Lifecycle(self.world)
-        self.world.listeners.append(self._replace)
-        self.actions = Actions(self.world)
+        self.market = LocalMarket(
+            catalogue or builtin(),
+            options.region,
+            moto_parts.zone_ids(options.region),
+            lambda: account_quotas(options.quotas),
+            options.state_dir / "market.jsonl",
+            scale=options.scale,
+            seed=options.seed,
+            delays=options.delays,
+        )
+        self.account = assemble(options, self.market)
+        self.machines = self.account.machines
+        account.enter(self.account)
+        self.actions = Actions(self.market, self.machines)
         self.stopping = threading.Event()
         self._server: BaseWSGIServer = make_server(
             HOST, port, self._application(), threaded=True, request_handler=QuietHandler
         )
-        self.world.endpoint = self.endpoint
+        self.account.endpoint = self.endpoint
         self._thread = threading.Thread(target=self._server.serve_forever, name="everspot-endpoint", daemon=True)
 
     @property
@@ -70,8 +71,7 @@ class LocalCloud:
 
     def __enter__(self) -> Self:
         """Begin to answer."""
-        self.world.timeline.start()
-        self._walk()
+        self.market.open()
         self._thread.start()
         return self
 
@@ -83,70 +83,44 @@ class LocalCloud:
 
     def close(self) -> None:
         """End every instance's processes, and answer no more. Doing it twice changes nothing."""
-        if world._current is not self.world:
+        if not account.is_current(self.account):
             return
-        self.world.timeline.stop()
-        self.world.machines.close()
-        self.world.metadata.close_all()
+        self.market.timeline.stop()
+        self.machines.processes.close()
+        self.account.metadata.close_all()
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
-        self.world.log.close()
-        self.world.calls.close()
+        self.market.log.close()
+        self.account.calls.close()
         moto_parts.give_moto_back()
-        world.enter(None)
+        account.enter(None)
 
     def reset(self) -> None:
-        """An empty account and a fresh market, without instances; the endpoint and the clock stay."""
-        with self.world.lock:
-            self.world.timeline.clear()
-            self.world.machines.close()
-            self.world.metadata.reset()
-            self.world.lifecycle = Lifecycle(self.world)
+        """Empty the account and open a fresh market, without instances; the endpoint and the clock stay."""
+        with self.market.lock:
+            self.market.timeline.clear()
+            self.account.reset()
             moto_parts.empty_moto()
-            self.world.refill()
-            self._walk()
+            self.market.reset()
 
     def do(self, action: str, **fields: Any) -> dict[str, Any]:
-        """One market action, as under `/_market/`.
+        """Carry out one market action, as under `/_market/`.
 
         Raises:
             ValueError: for a field or value that is unknown.
             KeyError: for an instance that is not running.
         """
-        with self.world.lock:
+        with self.market.lock:
             return self.actions.do({"action": action, **fields})
 
     def _application(self) -> Callable[..., Any]:
-        services = DomainDispatcherApplication(create_backend_app)
-        price_list = PriceList(self.world)
-        controls = Controls(self.world, self.actions, self.reset, self.stopping.set)
+        aws = services(self.account)
+        controls = Controls(self.market, self.machines, self.actions, self.reset, self.stopping.set)
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:
-            if environ.get("PATH_INFO", "").startswith(PREFIX):
-                return controls(environ, start_response)
-            if price_list.wants(environ):
-                return price_list(environ, start_response)
-            return services(environ, start_response)
+            controlled = environ.get("PATH_INFO", "").startswith(PREFIX)
+            return (controls if controlled else aws)(environ, start_response)
 
         return application
-
-    def _replace(self, instance: Any, _cause: str) -> None:
-        """Tell the fleet or group of an instance that it came to an end."""
-        fleet = instance.ec2_backend.fleets.get(instance.fleet_id) if instance.fleet_id else None
-        if fleet is not None:
-            fleet.member_ended(instance.id)
-        autoscaling.member_ended(self.world, instance.id)
-
-    def _walk(self) -> None:
-        def step() -> None:
-            self._walk()  # first: a step that fails must not be the last
-            self.world.pools.walk(self.world.clock.now())
-
-        self.world.timeline.after(self.options.delays.walk, step)
-
-
-def account() -> str:
-    """The only account's id."""
-    return ACCOUNT

@@ -45,13 +45,13 @@ def serve(command: Command) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: cloud.stopping.set())
         with cloud:
-            script.play(cloud)
+            script.play(cloud.market, cloud.actions)
             State(
                 pid=os.getpid(),
                 endpoint=cloud.endpoint,
                 region=command.region,
                 time_scale=command.scale,
-                clock=cloud.world.clock.variable,
+                clock=cloud.market.clock.variable,
             ).write(folder)
             log.info("the local cloud answers at %s", cloud.endpoint)
             cloud.stopping.wait()

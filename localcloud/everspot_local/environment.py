@@ -1,4 +1,4 @@
-"""Stands in for an account's credentials file: what a shell needs to work with the local cloud.
+"""What a shell needs to work with the local cloud.
 
 It does not touch the user's own Pulumi home, stacks or credentials.
 """
@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from everspot_local.aws.environment import owner
 from everspot_local.market.clock import CLOCK_VARIABLE
 from everspot_local.state import State
 
@@ -27,12 +28,7 @@ def variables(state: State, state_dir: Path, root: Path) -> dict[str, str]:
     kept = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
     return {
         "PATH": os.pathsep.join([*map(str, first), *kept]),
-        "AWS_ENDPOINT_URL": state.endpoint,
-        "AWS_REGION": state.region,
-        "AWS_DEFAULT_REGION": state.region,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_EC2_METADATA_DISABLED": "true",
+        **owner(state.endpoint, state.region),
         CLOCK_VARIABLE: state.clock,
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,

@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from everspot_local.aws.quotas import account_quotas
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
-from everspot_local.market.quotas import Quotas
+from everspot_local.options import Options
 from everspot_local.order import Command
 from everspot_local.state import NotRunning, Refused, State, alive
-from everspot_local.world import Options
 
 app = typer.Typer(help="AWS on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
 screen = Console()
@@ -226,7 +226,7 @@ def _need(state_dir: Path) -> State:
 def _quotas(given: list[str]) -> dict[str, float]:
     try:
         values = {code: float(value) for code, _, value in (entry.partition("=") for entry in given)}
-        Quotas(values)
+        account_quotas(values)
     except ValueError as error:
         _fail(f"--quota: {error}")
     return values

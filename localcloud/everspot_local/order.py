@@ -6,7 +6,7 @@ It is read without moto, so that the command answers fast.
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_local.world import Options
+from everspot_local.options import Options
 
 
 @dataclass(frozen=True)

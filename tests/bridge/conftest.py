@@ -24,7 +24,7 @@ STOP_SECONDS = 20
 CLOUD = """
 import pathlib, sys
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 with LocalCloud(Options(pathlib.Path(sys.argv[1]), boot_command=None)) as cloud:
     print(cloud.endpoint, flush=True)
     sys.stdin.read()

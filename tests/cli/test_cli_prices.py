@@ -10,7 +10,7 @@ from everspot_clouds.aws.pricelists import aws_prices
 from everspot_core.catalogue import builtin
 from everspot_core.manifest import Cloud, Manifest
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 from everspot_scheduler.ledger import Ledger
 
 REGION = "us-east-1"

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from everspot_core.manifest import Cloud, Manifest, Standing
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 
 REGION = "eu-west-1"
 WEIGHTS = {"g5.xlarge": 1.0, "g5.12xlarge": 4.0}  # 4 and 48 vCPUs

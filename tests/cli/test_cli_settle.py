@@ -12,7 +12,7 @@ import boto3
 import pytest
 from everspot_core.manifest import Cloud, Manifest
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 
 ROOT = Path(__file__).parents[2]
 SCALE = 1800.0  # half an hour in a second
@@ -32,7 +32,7 @@ def environment(market: LocalCloud) -> dict[str, str]:
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
-        "EVERSPOT_CLOCK": market.world.clock.variable,
+        "EVERSPOT_CLOCK": market.market.clock.variable,
     }
 
 
@@ -49,7 +49,7 @@ def launch(ec2: Any, kind: str, zone: str, spot: bool) -> str:
 def wait_for_ends(market: LocalCloud, count: int) -> None:
     """Instances ended, by the market's own log; and a moment of market time more."""
     end = time.monotonic() + 60
-    while sum(line["event"] == "end" for line in market.world.log.read()) < count:
+    while sum(line["event"] == "end" for line in market.market.log.read()) < count:
         assert time.monotonic() < end, "they did not end"
         time.sleep(0.05)
     time.sleep(0.5)

@@ -13,7 +13,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 
 SCALE = 120.0  # a notice of 120 s takes one real second
 
@@ -121,7 +121,7 @@ class Kit:
     def still(self) -> Iterator[Callable[[float], None]]:
         """Market time stands still within: a busy machine may take longer to look than the market takes to move on.
         What it gives moves it on by so many seconds."""
-        clock = self.cloud.world.clock
+        clock = self.cloud.market.clock
         exact = clock._exact
         held = exact()
         added = [0.0]
@@ -134,15 +134,15 @@ class Kit:
         """Gets the market time at which the cloud came to what is due at a moment. What was put down for the same
         moment before is done by then, however late a busy machine comes to it."""
         marks: list[datetime] = []
-        clock = self.cloud.world.clock
-        self.cloud.world.timeline.at(moment, lambda: marks.append(clock.now()))
+        clock = self.cloud.market.clock
+        self.cloud.market.timeline.at(moment, lambda: marks.append(clock.now()))
         return marks
 
     def do(self, action: str, **fields: Any) -> dict[str, Any]:
         return self.cloud.do(action, **fields)
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        return [line for line in self.cloud.world.log.read() if line["event"] == event]
+        return [line for line in self.cloud.market.log.read() if line["event"] == event]
 
 
 def override(instance_type: str, zone: str, **more: Any) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_a_warning_has_the_shape_that_ec2_sends(kit: Any, inbox: Inbox, helpers:
     inbox.listen("warning", {"source": ["aws.ec2"], "detail-type": [WARNING]})
     (instance_id,) = kit.spot()
     with kit.still():
-        now = kit.cloud.world.clock.now()
+        now = kit.cloud.market.clock.now()
         kit.do("interrupt", instance=instance_id)
         mark = kit.mark(now + timedelta(seconds=120))
     (event,) = helpers.until(inbox.read)

@@ -82,7 +82,7 @@ def test_a_request_fleet_replaces_nothing(kit: Any) -> None:
     kit.ec2.terminate_instances(InstanceIds=[only])
     kit.reaches(only, "terminated")
     later = threading.Event()
-    kit.cloud.world.timeline.after(kit.cloud.world.delays.replace * 3, later.set)
+    kit.cloud.market.timeline.after(kit.cloud.market.delays.replace * 3, later.set)
     assert later.wait(60)
     assert kit.described(fleet_id)["FulfilledCapacity"] == 0
 
@@ -105,7 +105,7 @@ def test_spot_instances_beyond_a_lower_target_get_their_notice(kit: Any) -> None
     kit.roles()
     fleet_id = kit.fleet(2)["FleetId"]
     kit.living(2)
-    before = kit.cloud.world.clock.now()
+    before = kit.cloud.market.clock.now()
     kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification={"TotalTargetCapacity": 1})
     kit.living(1)
     (ended,) = [i for i in kit.instances() if i["State"]["Name"] not in ("pending", "running")]
@@ -236,7 +236,7 @@ def test_instance_types_that_do_not_exist_or_are_not_offered_are_refused(kit: An
     with pytest.raises(ClientError) as caught:
         kit.fleet(1, helpers.override("m6i.enormous", "a"), Type="instant")
     assert code(caught) == "InvalidInstanceType"
-    nowhere = next(z for z in "abcdef" if kit.cloud.world.pools.get("p4de.24xlarge", f"us-east-1{z}") is None)
+    nowhere = next(z for z in "abcdef" if kit.cloud.market.pools.get("p4de.24xlarge", f"us-east-1{z}") is None)
     answer = kit.fleet(1, helpers.override("p4de.24xlarge", nowhere), Type="instant")
     assert answer["Errors"][0]["ErrorCode"] == "InvalidFleetConfiguration"
     with pytest.raises(ClientError) as caught:

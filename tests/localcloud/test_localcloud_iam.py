@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from everspot_local.world import Options
+from everspot_local.options import Options
 
 TRUST = json.dumps(
     {
@@ -42,7 +42,7 @@ class Worker:
 
     def client(self, service: str) -> Any:
         cloud = self.kit.cloud
-        found = cloud.world.metadata.credentials.of(cloud.world.lifecycle.find(self.instance_id))
+        found = cloud.account.metadata.source.credentials.of(cloud.machines.find(self.instance_id).instance)
         return self.kit.client(
             service,
             aws_access_key_id=found["AccessKeyId"],
@@ -176,7 +176,7 @@ def test_create_fleet_needs_what_it_does_in_the_callers_name(kit: Any, worker: W
 def test_the_book_says_who_called_what_on_what(kit: Any, worker: Worker) -> None:
     queue = kit.client("sqs").create_queue(QueueName="mine")["QueueUrl"]
     refused(worker.client("sqs").receive_message, QueueUrl=queue)
-    created, received = (c for c in kit.cloud.world.calls.read() if c["service"] == "sqs")
+    created, received = (c for c in kit.cloud.account.calls.read() if c["service"] == "sqs")
     assert (created["principal"], created["action"], created["allowed"]) == (
         "arn:aws:iam::123456789012:root", "CreateQueue", True,
     )  # fmt: skip

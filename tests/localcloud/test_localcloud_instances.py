@@ -29,7 +29,7 @@ def test_states_follow_one_another_and_the_log_agrees_to_the_second(kit: Any, he
 def test_an_interruption_comes_after_its_notice_and_says_so(kit: Any, helpers: Any) -> None:
     (instance_id,) = kit.spot()
     kit.reaches(instance_id, "running")
-    before = kit.cloud.world.clock.now()
+    before = kit.cloud.market.clock.now()
     assert kit.do("interrupt", instance=instance_id) == {"instance": instance_id}
     ended = kit.reaches(instance_id, "terminated")
     assert ended["InstanceLifecycle"] == "spot"
@@ -244,11 +244,11 @@ def test_prices_move_and_their_history_is_what_the_log_says(kit: Any, helpers: A
 def test_prices_walk_by_themselves_and_equally_for_one_seed(kit: Any) -> None:
     def walk() -> list[float]:
         kit.cloud.reset()
-        world = kit.cloud.world
-        with world.lock:
-            pool = world.pools.get("g5.xlarge", "us-east-1a")
+        market = kit.cloud.market
+        with market.lock:
+            pool = market.pools.get("g5.xlarge", "us-east-1a")
             for _ in range(30):
-                world.pools.walk(world.clock.now())
+                market.pools.walk(market.clock.now())
             low, high = pool.spot_bounds
             assert all(low * 0.79 <= usd <= min(high * 1.21, pool.on_demand_usd) for _, usd in pool.prices)
             assert [at for at, _ in pool.prices] == sorted({at for at, _ in pool.prices})
@@ -300,7 +300,7 @@ def test_reset_leaves_an_empty_account(kit: Any) -> None:
     kit.cloud.reset()
     assert kit.instances() == []
     assert kit.client("s3").list_buckets()["Buckets"] == []
-    assert kit.cloud.world.log.read() == []
+    assert kit.cloud.market.log.read() == []
 
 
 def test_types_in_use_are_described_fast(kit: Any) -> None:

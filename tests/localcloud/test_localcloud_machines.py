@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from everspot_local.cloud import LocalCloud
 from everspot_local.machines import keeper
+from everspot_local.options import Options
 from everspot_local.state import alive
-from everspot_local.world import Options
 
 SCRIPT = Path(__file__).with_name("local_machine.py")
 
@@ -26,9 +26,9 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 def start(kit: Any, helpers: Any, **order: Any) -> tuple[str, list[int], Path]:
     """An instance whose processes are up: its id, their ids, its folder."""
     instance_id = kit.run(UserData=json.dumps({"do": "run", **order}))
-    home = kit.cloud.world.machines.folder(instance_id)
+    home = kit.cloud.machines.processes.folder(instance_id)
     helpers.until((home / "ready").exists)
-    processes = kit.cloud.world.machines.processes
+    processes = kit.cloud.machines.processes.processes
     pids = helpers.until(lambda: [found for found in [processes(instance_id)] if len(found) == 3])[0]
     return instance_id, pids, home
 
@@ -48,7 +48,7 @@ def test_the_environment_is_made_from_scratch(kit: Any, helpers: Any, monkeypatc
     }  # fmt: skip
     assert found["HOME"] == found["EVERSPOT_HOME"] == str(home)
     assert (found["AWS_ENDPOINT_URL"], found["AWS_EC2_METADATA_DISABLED"]) == (kit.cloud.endpoint, "false")
-    assert (found["EVERSPOT_INSTANCE_ID"], found["EVERSPOT_CLOCK"]) == (instance_id, kit.cloud.world.clock.variable)
+    assert (found["EVERSPOT_INSTANCE_ID"], found["EVERSPOT_CLOCK"]) == (instance_id, kit.cloud.market.clock.variable)
     assert (home / "console.log").read_text() == "up\n"
 
 
@@ -99,7 +99,7 @@ def test_the_end_of_the_boot_command_is_the_end_of_the_instance(kit: Any) -> Non
 def test_a_killed_keeper_takes_its_instance_along(kit: Any, helpers: Any) -> None:
     instance_id, pids, _ = start(kit, helpers)
     marked = keeper.marked(instance_id)
-    os.kill(kit.cloud.world.machines.pid(instance_id), signal.SIGKILL)
+    os.kill(kit.cloud.machines.processes.pid(instance_id), signal.SIGKILL)
     kit.reaches(instance_id, "terminated")
     assert ended([p for p in pids if p in marked]), "all but the daemon that scrubbed its environment"
     for pid in pids:
@@ -111,15 +111,15 @@ def test_an_instance_that_ends_before_it_boots_never_runs(kit: Any) -> None:
         instance_id = kit.run(UserData=json.dumps({"do": "run"}))
         kit.ec2.terminate_instances(InstanceIds=[instance_id])
     kit.reaches(instance_id, "terminated")
-    time.sleep(kit.cloud.world.delays.boot.total_seconds() / 120 * 2)
-    assert not (kit.cloud.world.machines.folder(instance_id) / "environment.json").exists()
+    time.sleep(kit.cloud.market.delays.boot.total_seconds() / 120 * 2)
+    assert not (kit.cloud.machines.processes.folder(instance_id) / "environment.json").exists()
 
 
 def test_closing_the_cloud_ends_everything(tmp_path: Path, kit: Any, helpers: Any) -> None:
     _, pids, _ = start(kit, helpers, stubborn=True)
     kit.cloud.reset()
     assert ended(pids)
-    assert kit.cloud.world.lifecycle.living() == []
+    assert kit.cloud.machines.living() == []
 
 
 def test_one_cloud_at_a_time_in_a_process(module_cloud: LocalCloud, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class Metadata:
     """One instance's service, spoken to in HTTP."""
 
     def __init__(self, kit: Any, instance_id: str) -> None:
-        self.endpoint = kit.cloud.world.metadata.endpoint(instance_id)
+        self.endpoint = kit.cloud.account.metadata.endpoint(instance_id)
         self.token = self.put("60")[1]
 
     def call(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
@@ -101,7 +101,7 @@ def test_notices_are_absent_until_they_come(kit: Any, helpers: Any) -> None:
     action, rebalance = "/latest/meta-data/spot/instance-action", "/latest/meta-data/events/recommendations/rebalance"
     assert [here.get(path)[0] for path in (action, rebalance)] == [404, 404]
     with kit.still():
-        now = kit.cloud.world.clock.now()
+        now = kit.cloud.market.clock.now()
         kit.do("rebalance", instance=instance_id)
         assert datetime.fromisoformat(json.loads(here.get(rebalance)[1])["noticeTime"]) == now
         assert here.get(action)[0] == 404
@@ -135,7 +135,7 @@ def test_boto3_gets_the_roles_credentials_by_itself(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
-    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", kit.cloud.world.metadata.endpoint(instance_id))
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", kit.cloud.account.metadata.endpoint(instance_id))
     session = boto3.Session(botocore_session=botocore.session.Session(), region_name="us-east-1")
     credentials = session.get_credentials()
     assert credentials.method == "iam-role"
@@ -144,8 +144,8 @@ def test_boto3_gets_the_roles_credentials_by_itself(
 
 
 def test_credentials_are_renewed_before_they_expire(kit: Any, profile: str) -> None:
-    instance = kit.cloud.world.lifecycle.find(kit.run(IamInstanceProfile={"Arn": profile}))
-    source = kit.cloud.world.metadata.credentials
+    instance = kit.cloud.machines.find(kit.run(IamInstanceProfile={"Arn": profile})).instance
+    source = kit.cloud.account.metadata.source.credentials
     short = source.of(instance, life=timedelta(minutes=30))
     renewed = source.of(instance)
     assert short["AccessKeyId"] != renewed["AccessKeyId"]

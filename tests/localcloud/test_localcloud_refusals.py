@@ -11,9 +11,10 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2.images import BAKED_IMAGE
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import ACCOUNT, Options
+from everspot_local.options import Options
 from moto.ec2.models import ec2_backends
 
 OLD_IMAGE = "ami-12c6146b"  # x86_64, on /dev/sda1, 15 GiB, boots either way
@@ -81,7 +82,7 @@ def test_a_launch_that_cannot_be(rig: Any, facts: Any, request_: Any, code: str,
     data = {"ImageId": image(rig, **facts), "InstanceType": "m6i.large", **request_}
     template = rig.template(**data)
     specification = {"LaunchTemplateId": template, "Version": "$Latest"}
-    before = len(rig.cloud.world.lifecycle.instances)
+    before = len(rig.cloud.machines.all)
     with refused(code, words):
         rig.ec2.run_instances(LaunchTemplate=specification, MinCount=1, MaxCount=1)
     if data["InstanceType"] != "m6i.enormous":  # a fleet of a type that does not exist is not made at all
@@ -89,7 +90,7 @@ def test_a_launch_that_cannot_be(rig: Any, facts: Any, request_: Any, code: str,
         errors = rig.fleet(1, override, template=template, Type="instant")["Errors"]
         assert {e["ErrorCode"] for e in errors} == {code}
         assert words in errors[0]["ErrorMessage"]
-    assert len(rig.cloud.world.lifecycle.instances) == before
+    assert len(rig.cloud.machines.all) == before
 
 
 def test_what_fits_is_launched_and_has_what_was_asked_for(rig: Any) -> None:
@@ -180,10 +181,10 @@ def test_a_group_of_another_vpc(rig: Any) -> None:
     ],
 )
 def test_vcpu_quotas_are_per_family_and_market(kit: Any, kind: str, market: str, quota: str, code: str) -> None:
-    world = kit.cloud.world
-    zone = next(z for z in world.pools.zones if world.pools.get(kind, z) is not None)
+    pools = kit.cloud.market.pools
+    zone = next(z for z in pools.zones if pools.get(kind, z) is not None)
     kit.do("depth", pool=f"{kind}/{zone}", instances=9)
-    vcpus = world.pools.catalogue.types[kind].vcpus
+    vcpus = pools.catalogue.types[kind].vcpus
     kit.do("quota", code=quota, value=2 * vcpus)
     on_demand = 3 if market == "on-demand" else 0
     way = {"InstanceType": kind, "AvailabilityZone": zone}
@@ -427,7 +428,7 @@ def test_a_listener_that_fails_keeps_no_instance_alive(kit: Any, monkeypatch: An
     def fail(*_: Any) -> None:
         raise RuntimeError("nobody listens")
 
-    monkeypatch.setattr(kit.cloud.world, "listeners", [fail, *kit.cloud.world.listeners])
+    monkeypatch.setattr(kit.cloud.machines, "listeners", [fail, *kit.cloud.machines.listeners])
     kit.roles()
     kit.fleet(1)
     first = kit.living(1)[0]["InstanceId"]

@@ -28,9 +28,9 @@ def test_a_script_plays_in_market_time(kit: Any, helpers: Any, tmp_path: Path) -
         """,
     )
     (instance_id,) = kit.spot()
-    with kit.still(), kit.cloud.world.lock:
-        start = kit.cloud.world.clock.now()
-        Script.load(script, None, "us-east-1").play(kit.cloud)
+    with kit.still(), kit.cloud.market.lock:
+        start = kit.cloud.market.clock.now()
+        Script.load(script, None, "us-east-1").play(kit.cloud.market, kit.cloud.actions)
         marks = [kit.mark(start + timedelta(seconds=after)) for after in (20, 40)]
     kit.reaches(instance_id, "terminated")
     price = [p for p in kit.log("price") if (p["zone"], p["type"]) == ("us-east-1a", "m6i.large")][-1]
@@ -48,9 +48,9 @@ def test_a_repeated_step_repeats(kit: Any, helpers: Any, tmp_path: Path) -> None
         tmp_path / "market.json",
         json.dumps([{"at": 5, "every": "10s", "action": "price", "pool": "m6i.large/us-east-1a", "factor": 1.1}]),
     )
-    kit.cloud.world.pools.get("m6i.large", "us-east-1a")
-    with kit.cloud.world.lock:
-        Script.load(script, None, "us-east-1").play(kit.cloud)
+    kit.cloud.market.pools.get("m6i.large", "us-east-1a")
+    with kit.cloud.market.lock:
+        Script.load(script, None, "us-east-1").play(kit.cloud.market, kit.cloud.actions)
     helpers.until(lambda: len(kit.log("price")) >= 4)
 
 
@@ -64,8 +64,8 @@ def test_a_trace_sets_the_depth_and_interrupts_when_it_falls(kit: Any, helpers: 
     ]  # fmt: skip
     only = helpers.override("m6i.large", "a")
     with kit.still():
-        with kit.cloud.world.lock:
-            script.play(kit.cloud)
+        with kit.cloud.market.lock:
+            script.play(kit.cloud.market, kit.cloud.actions)
         helpers.until(lambda: len(kit.log("price")) >= 1)
         answer = kit.fleet(3, only, Type="instant")
     ids = [i for group in answer["Instances"] for i in group["InstanceIds"]]

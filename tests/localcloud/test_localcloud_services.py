@@ -374,7 +374,7 @@ def test_a_bucket_answers_only_signatures_for_its_region(kit: Any, s3: Any) -> N
 
 
 def test_lenient_takes_it_all(kit: Any, module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_cloud.world, "options", dataclasses.replace(module_cloud.options, lenient=True))
+    monkeypatch.setattr(module_cloud.account, "options", dataclasses.replace(module_cloud.options, lenient=True))
     iam, sqs, s3 = (kit.client(service) for service in ("iam", "sqs", "s3"))
     iam.create_role(RoleName="r" * 65, AssumeRolePolicyDocument=TRUST)
     iam.put_role_policy(RoleName="r" * 65, PolicyName="all", PolicyDocument=policy(20_000))

@@ -18,7 +18,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Cloud, Limits, Manifest
 from everspot_core.records import Event, EventKind, JobState, Role
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 from everspot_store import Store, SystemClock
 
 SCALE = 12.0
@@ -62,7 +62,7 @@ class Road:
 
     @property
     def clock(self) -> SystemClock:
-        return SystemClock(SCALE, self.cloud.world.clock.epoch.timestamp())
+        return SystemClock(SCALE, self.cloud.market.clock.epoch.timestamp())
 
     def client(self, service: str) -> Any:
         return boto3.client(service, endpoint_url=self.cloud.endpoint, region_name=REGION)
@@ -224,7 +224,7 @@ class Road:
         return "\n".join(f"--- {log.parent.name}\n{log.read_text()[-1500:]}" for log in logs)
 
     def calls(self) -> list[dict[str, Any]]:
-        return self.cloud.world.calls.read()
+        return self.cloud.account.calls.read()
 
 
 def everspot(*arguments: str) -> str:

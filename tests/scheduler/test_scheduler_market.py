@@ -12,7 +12,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.manifest import Cloud
 from everspot_core.records import JobState, Market, Order, Reason
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 from everspot_scheduler.ledger import settle_ledger
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Store, SystemClock
@@ -26,12 +26,12 @@ class Here:
     """A cluster in the local cloud: buckets, a queue behind EventBridge's rules, instances without processes."""
 
     def __init__(self, root: Path) -> None:
-        self.market = LocalCloud(Options(state_dir=root, scale=SCALE, boot_command=None))
+        self.local = LocalCloud(Options(state_dir=root, scale=SCALE, boot_command=None))
         self.log = root / "market.jsonl"
         self._clients: list[Any] = []
 
     def begin(self) -> None:
-        clock = SystemClock(SCALE, self.market.world.clock.epoch.timestamp())
+        clock = SystemClock(SCALE, self.local.market.clock.epoch.timestamp())
         self.ec2, s3 = self.client("ec2"), self.client("s3")
         for name in ("control", "data"):
             s3.create_bucket(Bucket=name)
@@ -111,8 +111,8 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     here = Here(tmp_path / "local")
-    with here.market:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", here.market.endpoint)
+    with here.local:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", here.local.endpoint)
         monkeypatch.setenv("AWS_REGION", "us-east-1")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -129,9 +129,9 @@ def test_an_interruption_moves_the_job_and_the_ledger_agrees_with_the_markets_ow
     here.until(lambda: here.owner("j") == first)
     second, base = here.agent(Market.SPOT), here.agent(Market.ON_DEMAND)
 
-    here.market.do("interrupt", instance=foreign)
-    here.market.do("interrupt", instance=first)
-    taken_at = here.market.world.lifecycle.find(first).action_at
+    here.local.do("interrupt", instance=foreign)
+    here.local.do("interrupt", instance=first)
+    taken_at = here.local.machines.find(first).reclaim_at
     assignments = here.cluster.store.assignments
     here.until(lambda: (found := assignments.get(first)) is not None and found.value.doomed)
     told = assignments.get(first).value
@@ -141,7 +141,7 @@ def test_an_interruption_moves_the_job_and_the_ledger_agrees_with_the_markets_ow
     assert assignments.get(foreign) is None
 
     here.until(lambda: here.cluster.store.ends.get(first) is not None)
-    here.market.do("price", pool=f"{TYPE}/{ZONE}", factor=1.25)
+    here.local.do("price", pool=f"{TYPE}/{ZONE}", factor=1.25)
     here.ec2.terminate_instances(InstanceIds=[second, base])
     for iid in (first, second, base):
         here.cluster.agents[iid].alive = False
@@ -172,7 +172,7 @@ def test_an_instance_that_is_taken_without_notice_loses_its_job_by_the_clouds_wo
     here.cluster.submit("j")
     here.until(lambda: here.owner("j") == first)
     second = here.agent(Market.ON_DEMAND)
-    here.market.do("interrupt", instance=first, notice=False)
+    here.local.do("interrupt", instance=first, notice=False)
     here.cluster.agents[first].alive = False
     here.until(lambda: here.owner("j") == second, limit=timedelta(seconds=10))  # less than the lease of 15 s
     record = here.record("j")

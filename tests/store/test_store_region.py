@@ -7,7 +7,7 @@ import boto3
 import pytest
 from everspot_core.manifest import Cloud, Manifest
 from everspot_local.cloud import LocalCloud
-from everspot_local.world import Options
+from everspot_local.options import Options
 from everspot_store import Bucket, ManualClock, Store, StoreError, StoreMissing, StoreUnavailable, region
 
 HOME, ELSEWHERE = "eu-west-1", "us-west-2"

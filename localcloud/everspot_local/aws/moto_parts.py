@@ -22,6 +22,7 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sqs.models import Queue, SQSBackend
 
 from everspot_local.aws import pages, refusals, service_quotas, sqs
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
 from everspot_local.aws.ec2 import roles
@@ -33,7 +34,6 @@ from everspot_local.aws.iam import door as iam
 from everspot_local.aws.iam import rules as iam_rules
 from everspot_local.aws.s3 import corrections as s3
 from everspot_local.aws.s3 import door as s3_door
-from everspot_local.world import ACCOUNT
 
 _REPLACED: list[tuple[object, str, object]] = [
     (moto_instances, "Instance", LocalInstance),

@@ -12,7 +12,6 @@ from typing import Any
 from everspot_core.catalogue import Catalogue
 
 from everspot_local.aws.signatures import signed_region
-from everspot_local.world import World
 
 TARGET = "AWSPriceListService."
 REGIONS = ("us-east-1", "eu-central-1", "ap-south-1")  # botocore's endpoints.json: api.pricing
@@ -21,10 +20,10 @@ _FORMAT = "aws_v1"
 
 
 class PriceList:
-    """The service as a WSGI application of its own, since moto has none of it."""
+    """The service as a WSGI application of its own, since moto has none of it. `catalogue`: the one that holds now."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
+        self._catalogue = catalogue
         self._lock = threading.Lock()
 
     @staticmethod
@@ -63,7 +62,7 @@ class PriceList:
                 raise _Refused("InvalidParameterException", f"filters of the type {given.get('Type')} are not known")
             filters[given["Field"]] = given["Value"]
         with self._lock:
-            found = [p for p in _all(self._world.pools.catalogue) if _matches(p["product"]["attributes"], filters)]
+            found = [p for p in _all(self._catalogue()) if _matches(p["product"]["attributes"], filters)]
         first = int(token)
         more = {"NextToken": str(first + size)} if first + size < len(found) else {}
         return {"FormatVersion": _FORMAT, "PriceList": [json.dumps(p) for p in found[first : first + size]], **more}

@@ -6,9 +6,9 @@ from typing import Any
 from moto.core.exceptions import JsonRESTError
 from moto.servicequotas.responses import ServiceQuotasResponse
 
-from everspot_local import world
+from everspot_local.aws import account
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.market.quotas import Quota
-from everspot_local.world import ACCOUNT
 
 PAGE = 100
 NAMES = {"ec2": "Amazon Elastic Compute Cloud (Amazon EC2)", "vpc": "Amazon Virtual Private Cloud (Amazon VPC)"}
@@ -28,7 +28,7 @@ def list_service_quotas(self: ServiceQuotasResponse) -> str:
     asked = json.loads(self.body)
     if (service := str(asked.get("ServiceCode"))) not in NAMES:
         raise NoSuchQuota
-    found = [_document(self, quota) for quota in world.current().quotas.all(service)]
+    found = [_document(self, quota) for quota in account.current().market.quotas.all(service)]
     start = int(asked.get("NextToken") or 0)
     size = min(int(asked.get("MaxResults") or PAGE), PAGE)
     more = {"NextToken": str(start + size)} if start + size < len(found) else {}
@@ -38,7 +38,7 @@ def list_service_quotas(self: ServiceQuotasResponse) -> str:
 def get_service_quota(self: ServiceQuotasResponse) -> str:
     """GetServiceQuota."""
     asked = json.loads(self.body)
-    for quota in world.current().quotas.all(str(asked.get("ServiceCode"))):
+    for quota in account.current().market.quotas.all(str(asked.get("ServiceCode"))):
         if quota.code == asked.get("QuotaCode"):
             return json.dumps({"Quota": _document(self, quota)})
     raise NoSuchQuota
@@ -51,7 +51,7 @@ def _document(handler: ServiceQuotasResponse, quota: Quota) -> dict[str, Any]:
         "QuotaArn": f"arn:aws:servicequotas:{handler.region}:{ACCOUNT}:{quota.service}/{quota.code}",
         "QuotaCode": quota.code,
         "QuotaName": quota.name,
-        "Value": world.current().quotas.value(quota),
+        "Value": account.current().market.quotas.value(quota),
         "Unit": "None",
         "Adjustable": True,
         "GlobalQuota": False,

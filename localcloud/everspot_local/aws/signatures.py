@@ -12,7 +12,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from everspot_local.aws.refusals import Refused
 from everspot_local.aws.strict import strict
-from everspot_local.world import World
 
 # One endpoint for all regions, or a few that serve all: STS has regional ones too, and takes either here; price lists
 # are to be had in us-east-1, eu-central-1 and ap-south-1 only.
@@ -29,14 +28,14 @@ def signed_region(headers: Mapping[str, str], url: str = "") -> str | None:
     return found[1] if found else None
 
 
-def check_region(handler: Any, service: str, here: World) -> None:
+def check_region(handler: Any, service: str, endpoint_region: str) -> None:
     """Refuse a request to a regional service that is signed for another region than its endpoint's.
 
     EC2 answers AuthFailure, services that speak JSON InvalidSignatureException, the others SignatureDoesNotMatch: each
     service's common errors, and "Elements of an AWS API request signature" in the IAM user guide.
     """
     region = signed_region(handler.headers)
-    if service in GLOBAL or region in (None, here.region) or not strict():
+    if service in GLOBAL or region in (None, endpoint_region) or not strict():
         return
     said = f"Credential should be scoped to a valid region, not '{region}'."
     if service == "ec2":

@@ -12,7 +12,7 @@ from typing import Any
 from moto.sqs.exceptions import SQSException
 from moto.sqs.models import Queue, SQSBackend
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.strict import strict
 
 NAME_KEPT = timedelta(seconds=60)  # CreateQueue: QueueDeletedRecently
@@ -61,7 +61,7 @@ def create_queue(self: SQSBackend, name: str, tags: dict[str, str] | None = None
     """moto's, unless the name was a queue's until a moment ago."""
     if strict():
         gone = _deleted(self).get(name)
-        if gone is not None and world.current().clock.now() < gone + NAME_KEPT:
+        if gone is not None and account.current().market.clock.now() < gone + NAME_KEPT:
             raise QueueRefused(
                 "AWS.SimpleQueueService.QueueDeletedRecently",
                 "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
@@ -73,7 +73,7 @@ def create_queue(self: SQSBackend, name: str, tags: dict[str, str] | None = None
 def delete_queue(self: SQSBackend, queue_name: str) -> None:
     """moto's; the name stays taken for a minute."""
     _delete_queue(self, queue_name)
-    _deleted(self)[queue_name] = world.current().clock.now()
+    _deleted(self)[queue_name] = account.current().market.clock.now()
 
 
 def tag_queue(self: SQSBackend, queue_name: str, tags: dict[str, str]) -> None:

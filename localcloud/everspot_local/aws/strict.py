@@ -4,9 +4,9 @@ It does not hold the rules themselves: each lies beside the service whose rule i
 listed in docs/local-cloud.md with the cloud's own error code, where the cloud says so, and its test.
 """
 
-from everspot_local import world
+from everspot_local.aws import account
 
 
 def strict() -> bool:
     """Whether what AWS refuses is refused here; False after `everspot-local up --lenient`."""
-    return not world.current().options.lenient
+    return not account.current().options.lenient

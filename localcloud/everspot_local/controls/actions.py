@@ -1,29 +1,29 @@
-"""Stands in for the fortunes of a Spot market: what a script, a trace or a person may do to it.
+"""The fortunes of a Spot market: what a script, a trace or a person may do to it.
 
 It does not know other actions than those named here, and refuses a misspelt field by name.
 """
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everspot_core.documents import parse_duration
 from everspot_core.records import Market
 
+from everspot_local.machines.lifecycle import Machines
+from everspot_local.machines.machine import Machine
+from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
-from everspot_local.world import World
-
-if TYPE_CHECKING:
-    from everspot_local.aws.ec2.instances import LocalInstance
 
 
 class Actions:
-    """Carries out actions given as documents. Called with the world's lock held."""
+    """Carries out actions given as documents. Called with the market's lock held."""
 
     NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota")
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, market: LocalMarket, machines: Machines) -> None:
+        self._market = market
+        self._machines = machines
 
     def do(self, document: dict[str, Any]) -> dict[str, Any]:
         """One action; the answer names what it touched.
@@ -50,15 +50,15 @@ class Actions:
         """
         found = self._pick(instance)
         if not notice:
-            self._world.lifecycle.take(found)
+            self._machines.take(found)
         elif rebalance is None:
-            self._world.lifecycle.notice(found, _span(lead))
+            self._machines.notice(found, _span(lead))
         else:
             if found.market is not Market.SPOT:
                 raise ValueError(f"{found.id} is on-demand: only Spot instances get interruption notices")
-            self._world.lifecycle.rebalance(found)
+            self._machines.rebalance(found)
             delay = _span(rebalance) or timedelta()
-            self._world.timeline.after(delay, lambda: self._notice_if_alive(found, _span(lead)))
+            self._market.timeline.after(delay, lambda: self._notice_if_alive(found, _span(lead)))
         return {"instance": found.id}
 
     def rebalance(self, instance: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Actions:
         found = self._pick(instance)
         if found.market is not Market.SPOT:
             raise ValueError(f"{found.id} is on-demand: only Spot instances get rebalance recommendations")
-        self._world.lifecycle.rebalance(found)
+        self._machines.rebalance(found)
         return {"instance": found.id}
 
     def drought(self, pool: str, duration: Any = None, market: str = "spot", **more: Any) -> dict[str, Any]:
@@ -75,20 +75,20 @@ class Actions:
         if more:
             raise TypeError(f"drought() got unexpected fields {', '.join(more)}")
         side, span = Market(market), _span(duration)
-        until = self._world.clock.now() + (span or timedelta(days=3650))
-        pools = self._world.pools.matching(pool)
+        until = self._market.clock.now() + (span or timedelta(days=3650))
+        pools = self._market.pools.matching(pool)
         struck = []
         for each in pools:
             each.dry_until[side] = until
             if side is Market.SPOT:
                 struck += self._notice_all(each)
             if span is not None:
-                self._world.timeline.at(until, lambda each=each: self._end_drought(each, side, until))
+                self._market.timeline.at(until, lambda each=each: self._end_drought(each, side, until))
         return {"pools": [p.name for p in pools], "instances": struck}
 
     def recover(self, pool: str, market: str = "spot") -> dict[str, Any]:
         """End a drought."""
-        pools = self._world.pools.matching(pool)
+        pools = self._market.pools.matching(pool)
         for each in pools:
             each.dry_until.pop(Market(market), None)
         return {"pools": [p.name for p in pools]}
@@ -97,12 +97,12 @@ class Actions:
         """A new Spot price, or the present one times a factor."""
         if (usd is None) == (factor is None):
             raise ValueError("action price: give usd or factor")
-        pools = [p for p in self._world.pools.matching(pool) if p.spot_usd is not None]
+        pools = [p for p in self._market.pools.matching(pool) if p.spot_usd is not None]
         for each in pools:
             new = float(usd) if usd is not None else each.spot_usd * float(factor or 1)  # type: ignore[operator]
             if new <= 0:
                 raise ValueError("action price: a price must be above 0")
-            self._world.pools.set_price(each, new, self._world.clock.now())
+            self._market.pools.set_price(each, new, self._market.clock.now())
         return {"pools": [p.name for p in pools]}
 
     def depth(self, pool: str, instances: int, market: str = "spot") -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Actions:
         side = Market(market)
         if instances < 0:
             raise ValueError("action depth: instances must be at least 0")
-        pools = self._world.pools.matching(pool)
+        pools = self._market.pools.matching(pool)
         struck = []
         for each in pools:
             each.depth[side] = int(instances)
@@ -120,8 +120,8 @@ class Actions:
         return {"pools": [p.name for p in pools], "instances": struck}
 
     def quota(self, code: str, value: float) -> dict[str, Any]:
-        """Another value of a quota, by its code: vCPUs of a family, or VPCs. What runs stays."""
-        self._world.quotas.set(code, float(value))
+        """Give a quota another value, by its code. What runs stays."""
+        self._market.quotas.set(code, float(value))
         return {"quota": code, "value": float(value)}
 
     def _end_drought(self, pool: MarketPool, side: Market, until: Any) -> None:
@@ -131,30 +131,33 @@ class Actions:
     def _notice_all(self, pool: MarketPool) -> list[str]:
         return self._notice_each(self._spot_of(pool))
 
-    def _notice_each(self, instances: Iterable["LocalInstance"]) -> list[str]:
+    def _notice_each(self, machines: Iterable[Machine]) -> list[str]:
         struck = []
-        for instance in instances:
-            self._world.lifecycle.notice(instance)
-            struck.append(instance.id)
+        for machine in machines:
+            self._machines.notice(machine)
+            struck.append(machine.id)
         return struck
 
-    def _notice_if_alive(self, instance: "LocalInstance", lead: timedelta | None) -> None:
-        if instance.alive:
-            self._world.lifecycle.notice(instance, lead)
+    def _notice_if_alive(self, machine: Machine, lead: timedelta | None) -> None:
+        if machine.alive:
+            self._machines.notice(machine, lead)
 
-    def _spot_of(self, pool: MarketPool) -> list["LocalInstance"]:
-        living = self._world.lifecycle.living()
-        return [i for i in living if i.market is Market.SPOT and i.pool is pool]
+    def _spot_of(self, pool: MarketPool) -> list[Machine]:
+        return [m for m in self._machines.living() if m.market is Market.SPOT and m.pool is pool]
 
-    def _pick(self, name: str) -> "LocalInstance":
-        if name.startswith("i-"):
-            return self._world.lifecycle.find(name)
-        spot = [i for i in self._world.lifecycle.living() if i.market is Market.SPOT and i.action_at is None]
+    def _pick(self, name: str) -> Machine:
+        if name not in ("oldest", "newest") and not self._is_pool(name):
+            return self._machines.find(name)
+        spot = [m for m in self._machines.living() if m.market is Market.SPOT and m.reclaim_at is None]
         if name not in ("oldest", "newest"):
-            spot = [i for i in spot if name in (i.pool.name, i.instance_type, i.availability_zone)]
+            spot = [m for m in spot if name in (m.pool.name, m.pool.instance_type, m.pool.zone)]
         if not spot:
             raise KeyError(f"no Spot instance without notice fits {name!r}")
         return spot[-1] if name == "newest" else spot[0]
+
+    def _is_pool(self, name: str) -> bool:
+        pools = self._market.pools
+        return "/" in name or name in pools.zones or name in pools.catalogue.types
 
 
 def _span(value: Any) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""Stands in for the course of a market: a script of actions at given moments, or a trace of how deep pools were.
+"""The course of a market: a script of actions at given moments, or a trace of how deep pools were.
 
 A script is YAML or JSON: a list of actions with `at`, the market time since the start, or an object with
 `actions` and, optionally, `types`, instance types with prices that the catalogue lacks. A trace is JSON with
@@ -10,16 +10,14 @@ import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import yaml
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
 
 from everspot_local.controls.actions import Actions
-
-if TYPE_CHECKING:
-    from everspot_local.cloud import LocalCloud
+from everspot_local.market.market import LocalMarket
 
 REPEATED = "every"
 
@@ -65,27 +63,27 @@ class Script:
             steps += _trace(Path(trace), region)
         return cls(steps, types)
 
-    def play(self, cloud: "LocalCloud") -> None:
-        """Put every step on the cloud's timeline, counted from now."""
-        world = cloud.world
+    def play(self, market: LocalMarket, actions: Actions) -> None:
+        """Put every step on the market's timeline, counted from now."""
         if self.types:
-            world.use_catalogue(world.pools.catalogue.with_types(self.types))
-        start = world.clock.now()
+            market.use_catalogue(market.pools.catalogue.with_types(self.types))
+        start = market.clock.now()
         for step in self.steps:
-            world.timeline.at(start + step.at, _Play(cloud, step))
+            market.timeline.at(start + step.at, _Play(market, actions, step))
 
 
 class _Play:
     """One step falling due; what cannot be done then (no such instance) is logged by the timeline."""
 
-    def __init__(self, cloud: "LocalCloud", step: Step) -> None:
-        self._cloud = cloud
+    def __init__(self, market: LocalMarket, actions: Actions, step: Step) -> None:
+        self._market = market
+        self._actions = actions
         self._step = step
 
     def __call__(self) -> None:
         if self._step.every is not None:
-            self._cloud.world.timeline.after(self._step.every, self)
-        self._cloud.actions.do(self._step.action)
+            self._market.timeline.after(self._step.every, self)
+        self._actions.do(self._step.action)
 
 
 def _read(path: Path) -> Any:

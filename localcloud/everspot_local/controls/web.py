@@ -1,11 +1,11 @@
-"""Stands in for the hand of the market, which no real cloud offers: interruptions, droughts and prices on demand.
+"""The hand of the market, which no real cloud offers: interruptions, droughts and prices on demand.
 
 It is served under `/_market/` of the local endpoint, for tests and the demonstration; the product never calls it.
 """
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.records import Market
@@ -13,8 +13,10 @@ from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, Not
 from werkzeug.wrappers import Request, Response
 
 from everspot_local.controls.actions import Actions
+from everspot_local.machines.lifecycle import Machines
+from everspot_local.machines.machine import Machine
 from everspot_local.market.clock import stamp
-from everspot_local.world import World
+from everspot_local.market.market import LocalMarket
 
 PREFIX = "/_market/"
 
@@ -22,8 +24,16 @@ PREFIX = "/_market/"
 class Controls:
     """A WSGI application: JSON in, JSON out; 400 with `error` for what cannot be done."""
 
-    def __init__(self, world: World, actions: Actions, reset: Callable[[], None], stop: Callable[[], None]) -> None:
-        self._world = world
+    def __init__(
+        self,
+        market: LocalMarket,
+        machines: Machines,
+        actions: Actions,
+        reset: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self._market = market
+        self._machines = machines
         self._actions = actions
         self._reset = reset
         self._stop = stop
@@ -52,33 +62,18 @@ class Controls:
             self._stop()
         else:
             try:
-                with self._world.lock:
+                with self._market.lock:
                     return _json(self._actions.do({"action": name, **body}))
             except (ValueError, KeyError) as error:
                 raise BadRequest(str(error.args[0]) if error.args else str(error)) from None
         return _json({})
 
     def status(self) -> dict[str, Any]:
-        """The market's time, the instances and the pools in use."""
-        world = self._world
-        with world.lock:
-            now = world.clock.now()
-            instances = [
-                {
-                    "id": i.id,
-                    "type": i.instance_type,
-                    "zone": i.availability_zone,
-                    "market": i.market.value,
-                    "state": i.state,
-                    "launched_at": stamp(i.launch_time),
-                    "age_seconds": (now - i.launch_time) // timedelta(seconds=1),
-                    "action_at": stamp(i.action_at) if i.action_at else None,
-                    "fleet": i.fleet_id,
-                    "pid": world.machines.pid(i.id),
-                    "tags": {t["key"]: t["value"] for t in i.get_tags()},
-                }
-                for i in world.lifecycle.living()
-            ]
+        """Return the market's time, the living machines and the pools in use."""
+        market = self._market
+        with market.lock:
+            now = market.clock.now()
+            instances = [self._described(machine, now) for machine in self._machines.living()]
             pools = [
                 {
                     "pool": p.name,
@@ -88,9 +83,24 @@ class Controls:
                     "used": p.used[Market.SPOT],
                     "dry": Market.SPOT in p.dry_until,
                 }
-                for p in world.pools
+                for p in market.pools
             ]
-        return {"now": stamp(now), "time_scale": world.clock.scale, "instances": instances, "pools": pools}
+        return {"now": stamp(now), "time_scale": market.clock.scale, "instances": instances, "pools": pools}
+
+    def _described(self, machine: Machine, now: datetime) -> dict[str, Any]:
+        return {
+            "id": machine.id,
+            "type": machine.pool.instance_type,
+            "zone": machine.pool.zone,
+            "market": machine.market.value,
+            "state": machine.phase.value,
+            "launched_at": stamp(machine.launched_at),
+            "age_seconds": (now - machine.launched_at) // timedelta(seconds=1),
+            "action_at": stamp(machine.reclaim_at) if machine.reclaim_at else None,
+            "fleet": machine.fleet,
+            "pid": self._machines.processes.pid(machine.id),
+            "tags": machine.instance.labels(),
+        }
 
 
 def _json(document: Any, status: int = 200) -> Response:

@@ -1,8 +1,8 @@
-"""Stands in for a machine's power supply: runs one instance's boot command, and leaves nothing of it alive.
+"""A machine's power supply: runs its boot command, and leaves nothing of it alive.
 
 It is a program of its own (`python keeper.py COMMAND …`) and imports nothing of Everspot. It adopts whatever its
 descendants leave behind, daemons included, so that all of them can be found and killed. It does not isolate
-instances from one another: no containers, no cgroups, one user.
+machines from one another: no containers, no cgroups, one user.
 
 Its standard input is the power cord: `T` asks every process to end (SIGTERM), `K` or the end of input kills them all
 at once, which is also what happens when the local cloud itself dies. When the boot command ends, the machine is off.
@@ -49,9 +49,9 @@ def descendants(root: int) -> list[int]:
     return sorted(family - {root})
 
 
-def marked(instance_id: str) -> list[int]:
-    """Every process whose environment, at its start, bore an instance's mark."""
-    wanted = f"{MARK}={instance_id}".encode()
+def marked(machine_id: str) -> list[int]:
+    """Every process whose environment, at its start, bore a machine's mark."""
+    wanted = f"{MARK}={machine_id}".encode()
     found = []
     for pid in processes():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - hot loop

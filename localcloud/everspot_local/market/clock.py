@@ -1,7 +1,7 @@
-"""Stands in for the passing of time on the cloud: market time runs faster than this machine's by a factor.
+"""The passing of time on the cloud: market time runs faster than this machine's by a factor.
 
-It does not touch the time of this machine, nor moto's own (object times, message times, credentials' expiry): those
-stay real, since the waits of real programs on them are real.
+It does not touch the time of this machine, by which services tell when an object or a message was written and when
+credentials expire: those stay real, since the waits of real programs on them are real.
 """
 
 import time
@@ -31,7 +31,7 @@ class MarketClock:
 
     @property
     def variable(self) -> str:
-        """What programs of the instances read from `EVERSPOT_CLOCK` to keep the same time."""
+        """What programs of the machines read from `EVERSPOT_CLOCK` to keep the same time."""
         return f"{self.scale:g}@{self._epoch}"
 
     def now(self) -> datetime:

@@ -1,4 +1,4 @@
-"""Stands in for everything on the cloud that happens by itself later: one thread carries out what falls due.
+"""What happens by itself later: one thread carries out what falls due.
 
 It does not carry out two things at once, and it keeps nothing across a restart.
 """
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Timeline:
-    """Calls that are due at moments of market time, carried out in order while the world's lock is held.
+    """Calls that are due at moments of market time, carried out in order while the market's lock is held.
 
     The thread sleeps until the next one is due, so an idle market costs no processor time.
     """
@@ -60,18 +60,20 @@ class Timeline:
         self.at(self._clock.now() + delay, call)
 
     def _run(self) -> None:
-        while (call := self._next()) is not None:
+        while (due := self._next()) is not None:
+            generation, call = due
             try:
                 with self._lock:
-                    call()
+                    if generation == self._generation:  # else it was forgotten while this waited for the lock
+                        call()
             except Exception:
                 log.exception("the market could not carry out %s", call)
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> tuple[int, Callable[[], None]] | None:
         with self._wake:
             while not self._stopped:
                 wait = self._clock.real_until(self._due[0][0]) if self._due else None
                 if wait == 0:
-                    return heapq.heappop(self._due)[2]
+                    return self._generation, heapq.heappop(self._due)[2]
                 self._wake.wait(wait)
         return None

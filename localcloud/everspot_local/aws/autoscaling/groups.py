@@ -12,11 +12,11 @@ from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.exceptions import ServiceException
 from moto.core.responses import TYPE_RESPONSE
 
-from everspot_local import world
-from everspot_local.aws import refusals
+from everspot_local.aws import account, refusals
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling.refresh import Refresh
 from everspot_local.aws.iam import rules as iam_rules
-from everspot_local.world import ACCOUNT, World
+from everspot_local.market.market import LocalMarket
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class LocalGroup(FakeAutoScalingGroup):
             except Exception as error:  # whatever it is: a group that nobody asks again stays empty for good
                 if not isinstance(error, ServiceException):
                     log.exception("group %s could not launch and asks again", self.name)
-                here = world.current()
-                here.timeline.after(here.delays.retry, self.heal)
+                here = account.current()
+                here.market.timeline.after(here.market.delays.retry, self.heal)
                 return
 
     def heal(self) -> None:
@@ -110,14 +110,14 @@ class LocalGroup(FakeAutoScalingGroup):
         return instance
 
 
-def member_ended(here: World, instance_id: str) -> None:
-    """An instance came to an end: the group that it belonged to replaces it after a while."""
-    for group in list(autoscaling_backends[ACCOUNT][here.region].autoscaling_groups.values()):
+def member_ended(market: LocalMarket, instance_id: str) -> None:
+    """Have the group of an instance that came to an end, if it has one, replace it after a while."""
+    for group in list(autoscaling_backends[ACCOUNT][market.region].autoscaling_groups.values()):
         if any(state.instance.id == instance_id for state in group.instance_states):
-            here.timeline.after(here.delays.heal, group.heal)
+            market.timeline.after(market.delays.heal, group.heal)
 
 
 def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
     """One call at a time: the market's thread changes the same groups."""
-    with world.current().lock:
+    with account.current().market.lock:
         return refusals.call_action(self)

@@ -7,18 +7,15 @@ alarms, rollbacks or other strategies than Rolling; these are refused by name.
 
 import uuid
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from moto.autoscaling.exceptions import AutoscalingClientError, ValidationError
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.market.clock import stamp
-
-if TYPE_CHECKING:
-    from everspot_local.aws.autoscaling.groups import LocalGroup
 
 DEFAULT_MIN_HEALTHY = 90
 LAUNCH_TRIES = 20
@@ -43,14 +40,34 @@ class NoActiveRefresh(AutoscalingClientError):
         )
 
 
+class Group(Protocol):
+    """What a refresh asks of the group whose instances it replaces."""
+
+    name: str
+    instance_states: list[Any]
+    health_check_period: int | None
+
+    def matches(self, instance: Any) -> bool:
+        """Return whether an instance was launched from what the group launches from now."""
+
+    def launch_one(self, propagated_tags: dict[str, str]) -> Any:
+        """Launch one more member."""
+
+    def let_go(self, instance: Any) -> None:
+        """End a member without having it replaced."""
+
+    def heal(self) -> None:
+        """Bring the group back to its desired capacity."""
+
+
 class Refresh:
     """One refresh of a group, carried out by the market's thread step by step."""
 
-    def __init__(self, group: "LocalGroup", preferences: dict[str, Any]) -> None:
+    def __init__(self, group: Group, preferences: dict[str, Any]) -> None:
         self.id = str(uuid.uuid4())
         self.status = "Pending"
         self.reason: str | None = None
-        self.started: datetime = world.current().clock.now()
+        self.started: datetime = account.current().market.clock.now()
         self.ended: datetime | None = None
         self.preferences = preferences
         self._group = group
@@ -81,7 +98,7 @@ class Refresh:
 
     def end(self, status: str, reason: str | None = None) -> None:
         """Come to an end, with the reason if it is a bad one."""
-        self.status, self.reason, self.ended = status, reason, world.current().clock.now()
+        self.status, self.reason, self.ended = status, reason, account.current().market.clock.now()
 
     def document(self) -> dict[str, Any]:
         """As DescribeInstanceRefreshes tells it."""
@@ -99,7 +116,7 @@ class Refresh:
         }
 
     def _launch(self) -> None:
-        here = world.current()
+        here = account.current()
         try:
             new = self._group.launch_one({})
         except ServiceException as error:
@@ -107,9 +124,9 @@ class Refresh:
             if self._tries <= 0:
                 self.end("Failed", str(error))
             else:
-                here.timeline.after(here.delays.retry, self.step)
+                here.market.timeline.after(here.market.delays.retry, self.step)
             return
-        here.timeline.after(here.delays.pending + self._warmup, lambda: self._finish(new))
+        here.market.timeline.after(here.market.delays.pending + self._warmup, lambda: self._finish(new))
 
     def _finish(self, new: Any) -> None:
         """End the oldest of the old ones, now that what came for it, if anything did, is in service."""
@@ -118,13 +135,13 @@ class Refresh:
         if new is not None and new.state != "running":
             self.end("Failed", f"Instance {new.id} did not come into service.")
             return
-        here = world.current()
+        here = account.current()
         if self._old:
             old = self._old.pop(0)
             self._group.let_go(old)
         if new is None:
-            here.timeline.after(here.delays.heal, self._group.heal)
-            here.timeline.after(here.delays.heal + here.delays.pending + self._warmup, self.step)
+            here.market.timeline.after(here.market.delays.heal, self._group.heal)
+            here.market.timeline.after(here.market.delays.heal + here.market.delays.pending + self._warmup, self.step)
         else:
             self.step()
 
@@ -138,7 +155,7 @@ def start_instance_refresh(self: AutoScalingResponse) -> ActionResult:
         raise InstanceRefreshInProgress
     refresh = Refresh(group, preferences)
     group.refreshes.append(refresh)
-    world.current().timeline.after(world.current().delays.submit, refresh.step)
+    account.current().market.timeline.after(account.current().market.delays.submit, refresh.step)
     return ActionResult({"InstanceRefreshId": refresh.id})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.ec2 import launch_rules, network_rules, quota_rules, tag_rules, template_rules, throttle
 from everspot_local.aws.strict import strict
 
@@ -31,7 +31,7 @@ def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
     """
     if not strict():
         return
-    if not world.current().buckets.admit(action, params):
+    if not account.current().buckets.admit(action, params):
         raise Throttled
     tag_rules.check_tags(params)
     if (check := _CHECKS.get(action)) is not None:

@@ -9,11 +9,7 @@ class InsufficientInstanceCapacity(EC2ClientError):
     """A pool has nothing to give."""
 
     def __init__(self, instance_type: str, zone: str) -> None:
-        super().__init__(
-            "InsufficientInstanceCapacity",
-            f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
-            f"({zone}). Our system will be working on provisioning additional capacity.",
-        )
+        super().__init__("InsufficientInstanceCapacity", drought_text(instance_type, zone))
 
 
 class Unsupported(EC2ClientError):
@@ -81,3 +77,11 @@ class ServiceLinkedRoleMissing(EC2ClientError):
             f"The provided credentials do not have permission to create the service-linked role for {service} "
             f"({role}).",
         )
+
+
+def drought_text(instance_type: str, zone: str) -> str:
+    """What EC2 says when a pool has nothing to give."""
+    return (
+        f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
+        f"({zone}). Our system will be working on provisioning additional capacity."
+    )

@@ -2,7 +2,7 @@
 
 from everspot_core.allocation import Candidate, Cause, Refusal
 
-from everspot_local.machines.lifecycle import drought_text
+from everspot_local.aws.ec2.exceptions import drought_text
 from everspot_local.market.pools import MarketPool
 
 QUOTA_CODES = {"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"}
@@ -12,7 +12,7 @@ PASSING_CODES = {"InsufficientInstanceCapacity", *QUOTA_CODES}
 def of_refusal(refusal: Refusal, candidate: Candidate, pool: MarketPool | None) -> tuple[str, str]:
     """Code and message of a way to launch that gave nothing."""
     if refusal.cause is Cause.NO_CAPACITY and pool is not None:
-        return "InsufficientInstanceCapacity", drought_text(pool)
+        return "InsufficientInstanceCapacity", drought_text(pool.instance_type, pool.zone)
     if refusal.cause is Cause.PRICE_TOO_HIGH and pool is not None:
         return "SpotMaxPriceTooLow", (
             f"Your Spot request price of {candidate.max_price} is lower than the minimum required Spot request "

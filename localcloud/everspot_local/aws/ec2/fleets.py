@@ -16,7 +16,7 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.ec2 import fleet_errors, fleet_request
 from everspot_local.aws.ec2.exceptions import InvalidFleetConfig, ServiceLinkedRoleMissing
 from everspot_local.aws.ec2.instances import LocalInstance
@@ -58,7 +58,7 @@ class LocalFleet(TaggedEC2Resource):
         self.instance_tags: dict[str, str] = tags.get("instance", {})
         self.use_configs(request.get("LaunchTemplateConfigs") or [])
         self.add_tags(tags.get("fleet", {}))
-        self.created = world.current().clock.now()
+        self.created = account.current().market.clock.now()
         self.state = "submitted"
         self.members: dict[str, Member] = {}
         self.errors: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class LocalFleet(TaggedEC2Resource):
 
     def use_configs(self, configs: list[dict[str, Any]]) -> None:
         """Launch by these from now on; what runs stays."""
-        known = world.current().pools.catalogue.types
+        known = account.current().market.pools.catalogue.types
         self.overrides = fleet_request.read_overrides(self.ec2_backend, configs, known)
         self.configs = configs
 
@@ -78,7 +78,7 @@ class LocalFleet(TaggedEC2Resource):
             self._launch(*self._missing())
             return
         self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "submitted"})
-        self._ask_later(world.current().delays.submit)
+        self._ask_later(account.current().market.delays.submit)
 
     @property
     def deleted(self) -> bool:
@@ -103,7 +103,7 @@ class LocalFleet(TaggedEC2Resource):
         self.excess_policy = excess_policy or self.excess_policy
         self.state = "modifying"
         self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "modify_in_progress"})
-        self._ask_later(world.current().delays.submit)
+        self._ask_later(account.current().market.delays.submit)
 
     def delete(self, terminate: bool) -> None:
         """Launch nothing any more, and end the members if asked to."""
@@ -120,12 +120,12 @@ class LocalFleet(TaggedEC2Resource):
         if self.deleted:
             self._close_if_empty()
         elif self.type == "maintain":
-            self._ask_later(world.current().delays.replace)
+            self._ask_later(account.current().market.delays.replace)
 
     def _ask_later(self, delay: Any) -> None:
         if not self._asking:
             self._asking = True
-            world.current().timeline.after(delay, self._ask)
+            account.current().market.timeline.after(delay, self._ask)
 
     def _ask(self) -> None:
         """Bring the fleet to its targets. Whatever goes wrong, it is asked again: a fleet of type `maintain` that was
@@ -139,7 +139,7 @@ class LocalFleet(TaggedEC2Resource):
         except Exception:
             log.exception("fleet %s could not be brought to its targets and asks again", self.id)
         if self.type == "maintain" and not satisfied:
-            self._ask_later(world.current().delays.retry)
+            self._ask_later(account.current().market.delays.retry)
 
     def _reach_targets(self) -> bool:
         if self.state in ("submitted", "modifying"):
@@ -159,13 +159,13 @@ class LocalFleet(TaggedEC2Resource):
     def _shed(self, market: Market, target: float) -> None:
         """End the newest members that are more than the target needs. A Spot one gets its notice first (EC2 User Guide,
         "Modify an EC2 Fleet")."""
-        staying = [m for m in self.living(market) if m.instance.action_at is None]
+        staying = [m for m in self.living(market) if m.instance.machine.reclaim_at is None]
         units = sum(m.weight for m in staying)
         for member in reversed(staying):
             if units - member.weight >= target:
                 units -= member.weight
                 if market is Market.SPOT:
-                    world.current().lifecycle.notice(member.instance)
+                    account.current().machines.notice(member.instance.machine)
                 else:
                     member.instance.terminate()
 
@@ -190,7 +190,7 @@ class LocalFleet(TaggedEC2Resource):
 
     def _allocate(self, market: Market, units: float, refused: set[int]) -> tuple[Allocation, list[int]]:
         """Placements, and the overrides by the positions that they name."""
-        pools = world.current().pools
+        pools = account.current().market.pools
         ways = [i for i in range(len(self.overrides)) if i not in refused]
         if not ways:
             return Allocation(placements=(), refusals=(), on_demand_shortfall=0, spot_shortfall=0), ways
@@ -242,7 +242,7 @@ class LocalFleet(TaggedEC2Resource):
 
     def _error(self, refusal: Refusal, way: int) -> dict[str, Any]:
         override = self.overrides[way]
-        pool = world.current().pools.get(override.candidate.instance_type, override.candidate.zone)
+        pool = account.current().market.pools.get(override.candidate.instance_type, override.candidate.zone)
         return self._error_document(
             override, refusal.market, *fleet_errors.of_refusal(refusal, override.candidate, pool)
         )
@@ -275,8 +275,8 @@ class LocalFleet(TaggedEC2Resource):
             self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "deleted"})
 
     def _tell(self, detail_type: str, kind: str, detail: dict[str, Any], instance_id: str | None = None) -> None:
-        here = world.current()
-        now = here.clock.now()
+        here = account.current()
+        now = here.market.clock.now()
         if instance_id is not None:
             instance = self.members[instance_id].instance
             if detail["sub-type"] == "launched":
@@ -290,7 +290,7 @@ class LocalFleet(TaggedEC2Resource):
             detail = {**detail, "instance-id": instance_id, "description": json.dumps(about)}
         self.history.append((now, kind, detail))
         if self.type != "instant":  # EC2 tells no events of instant fleets
-            events.fleet_event(here, self.id, detail_type, detail, now)
+            events.fleet_event(here.region, self.id, detail_type, detail, now)
 
 
 def _need_roles() -> None:

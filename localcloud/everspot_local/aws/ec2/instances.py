@@ -11,30 +11,48 @@ from everspot_core.records import Market
 from moto.ec2.models.instances import Instance, InstanceState, StateReason
 from moto.ec2.utils import random_spot_request_id
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.ec2.exceptions import UnsupportedHere
-from everspot_local.machines.lifecycle import Cause
+from everspot_local.aws.environment import endpoints
+from everspot_local.aws.events import source
+from everspot_local.machines.machine import Cause, Machine, Phase
 from everspot_local.market.pools import MarketPool
 
-ALIVE = ("pending", "running")
+STATES = {
+    Phase.PENDING: ("pending", 0),
+    Phase.RUNNING: ("running", 16),
+    Phase.ENDING: ("shutting-down", 32),
+    Phase.ENDED: ("terminated", 48),
+}
+# Who ended an instance, in the API's words: transition, code, message.
+REASONS = {
+    Cause.USER: ("User initiated", "Client.UserInitiatedShutdown", "User initiated shutdown"),
+    Cause.ITSELF: ("", "Client.InstanceInitiatedShutdown", "Instance initiated shutdown"),
+    Cause.MARKET: ("Service initiated", "Server.SpotInstanceTermination", "Spot instance termination"),
+    Cause.FAILURE: ("Service initiated", "Server.InternalError", "Internal error on termination"),
+}
 
 
 class LocalInstance(Instance):
-    """An instance of the local cloud. moto's `run_instances` makes it; the world's lifecycle moves it."""
+    """What EC2 shows of a machine. moto's `run_instances` makes it; the account's machines move it."""
 
-    pool: MarketPool
+    machine: Machine
 
     def __init__(self, ec2_backend: Any, image_id: str, user_data: Any, security_groups: Any, **kwargs: Any) -> None:
         super().__init__(ec2_backend, image_id, user_data, security_groups, **kwargs)
-        self.set_state("pending", 0)
-        self.action_at: datetime | None = None
-        self.rebalance_at: datetime | None = None
-        self.ended_at: datetime | None = None
+        self._state = InstanceState(*STATES[Phase.PENDING])
         self.fleet_id: str | None = kwargs.get("fleet_id")
         self.spot_instance_request_id: str | None = None
         if self.lifecycle == "spot" or kwargs.get("instance_market_options") == "spot":
             self.lifecycle = "spot"
             self.spot_instance_request_id = random_spot_request_id()
+
+    def launch(self, pool: MarketPool) -> None:
+        """Take a machine from a pool of the market; it costs from now on."""
+        here = account.current()
+        self.launch_time = here.market.clock.now()
+        self.machine = Machine(self.id, pool, self.market, self.launch_time, self, self.fleet_id)
+        here.machines.launch(self.machine)
 
     @property
     def market(self) -> Market:
@@ -43,22 +61,45 @@ class LocalInstance(Instance):
 
     @property
     def alive(self) -> bool:
-        """Pending or running."""
-        return self.state in ALIVE
+        """Whether it is pending or running."""
+        return self.machine.alive
 
-    def set_state(self, name: str, code: int) -> None:
-        """Change the state that the API tells."""
-        self._state = InstanceState(name, code)
+    def environment(self) -> dict[str, str]:
+        """Return by what its programs find the account's services and its own metadata service."""
+        here = account.current()
+        return {
+            **endpoints(here.endpoint, here.region),
+            "AWS_EC2_METADATA_DISABLED": "false",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": here.metadata.endpoint(self.id),
+        }
 
-    def set_reason(self, transition: str, code: str, message: str) -> None:
-        """Why it came to its end, in the API's three fields."""
-        self._reason = transition
-        self.state_reason = StateReason(message, code)
+    def labels(self) -> dict[str, str]:
+        """Return its tags."""
+        return {tag["key"]: tag["value"] for tag in self.get_tags()}
+
+    def entered(self, at: datetime) -> None:
+        """Change the state that the API tells, and tell it on EventBridge."""
+        machine = self.machine
+        if machine.phase is Phase.ENDING and machine.cause is not None:
+            self._set_reason(machine.cause, at)
+        elif machine.phase is Phase.ENDED:
+            account.current().metadata.close(self.id)
+            self._release()
+        self._state = InstanceState(*STATES[machine.phase])
+        self._tell("EC2 Instance State-change Notification", {"state": self.state}, at)
+
+    def rebalance_recommended(self, at: datetime) -> None:
+        """Tell the recommendation on EventBridge."""
+        self._tell("EC2 Instance Rebalance Recommendation", {}, at)
+
+    def noticed(self, at: datetime) -> None:
+        """Tell the notice on EventBridge."""
+        self._tell("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"}, at)
 
     def terminate(self) -> InstanceState:
-        """By the API: the lifecycle does the rest, in its time."""
+        """By the API: the account's machines do the rest, in their time."""
         previous = copy.copy(self._state)
-        world.current().lifecycle.end(self, Cause.USER, graceful=True)
+        account.current().machines.end(self.machine, Cause.USER, graceful=True)
         return previous
 
     def stop(self) -> InstanceState:
@@ -73,7 +114,22 @@ class LocalInstance(Instance):
         """Not offered."""
         raise UnsupportedHere("rebooting instances")
 
-    def release(self) -> None:
+    @property
+    def profile_arn(self) -> str | None:
+        """ARN of its instance profile."""
+        association = self.ec2_backend.iam_instance_profile_associations.get(self.id)
+        return None if association is None else str(association.iam_instance_profile.arn)
+
+    def _tell(self, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
+        source.instance_event(account.current().region, self.id, detail_type, detail, at)
+
+    def _set_reason(self, cause: Cause, at: datetime) -> None:
+        """Say why it came to its end, in the API's three fields."""
+        transition, code, message = REASONS[cause]
+        self._reason = f"{transition} ({at:%Y-%m-%d %H:%M:%S} GMT)" if transition else ""
+        self.state_reason = StateReason(f"{code}: {message}", code)
+
+    def _release(self) -> None:
         """Give back network interfaces, volumes and the profile's association, as a terminated instance does."""
         for nic in self.nics.values():
             nic.stop()
@@ -82,9 +138,3 @@ class LocalInstance(Instance):
         association = self.ec2_backend.iam_instance_profile_associations.get(self.id)
         if association is not None:
             self.ec2_backend.disassociate_iam_instance_profile(association_id=association.association_id)
-
-    @property
-    def profile_arn(self) -> str | None:
-        """ARN of its instance profile."""
-        association = self.ec2_backend.iam_instance_profile_associations.get(self.id)
-        return None if association is None else str(association.iam_instance_profile.arn)

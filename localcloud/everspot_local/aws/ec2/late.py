@@ -9,14 +9,14 @@ from typing import Any
 
 from moto.ec2.exceptions import InvalidInstanceIdError
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.strict import strict
 
 
 def visible(instance: Any) -> bool:
     """Whether descriptions tell of an instance by now."""
-    here = world.current()
-    return not strict() or here.clock.now() >= instance.launch_time + here.delays.visible
+    here = account.current()
+    return not strict() or here.market.clock.now() >= instance.launch_time + here.market.delays.visible
 
 
 def check_ids(backend: Any, ids: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from moto.ec2.models.instances import Reservation
 from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.utils import convert_tag_spec
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules
 from everspot_local.aws.ec2.exceptions import (
     FleetNotFound,
@@ -62,12 +62,12 @@ class LocalEC2Backend(EC2Backend):
             if profile:
                 self.associate_iam_instance_profile(instance_id=instance.id, **profile)
             _provision(instance, kwargs["block_device_mappings"])
-            world.current().lifecycle.launched(instance, pool)
+            instance.launch(pool)
         return reservation
 
     def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
         image = launch_rules.image_of(self, image_id)
-        launch_rules.check_image(image, world.current().pools.catalogue.types[kwargs["instance_type"]])
+        launch_rules.check_image(image, account.current().market.pools.catalogue.types[kwargs["instance_type"]])
         launch_rules.check_devices(self, image, kwargs["block_device_mappings"])
         groups = [g for g in kwargs.get("security_group_ids") or [] if isinstance(g, str)]
         launch_rules.check_networks(self, kwargs.get("subnet_id"), groups)
@@ -84,12 +84,12 @@ class LocalEC2Backend(EC2Backend):
 
     def pool_for(self, instance_type: str, zone: str) -> MarketPool:
         """The market's pool, or EC2's error for a type or a combination that does not exist."""
-        here = world.current()
+        here = account.current()
         if self.region_name != here.region:
             raise UnsupportedHere(f"instances in {self.region_name}; its only region is {here.region}")
-        if instance_type not in here.pools.catalogue.types:
+        if instance_type not in here.market.pools.catalogue.types:
             raise InvalidParameter(f"Invalid value '{instance_type}' for InstanceType.")
-        pool = here.pools.get(instance_type, zone)
+        pool = here.market.pools.get(instance_type, zone)
         if pool is None:
             raise Unsupported(
                 f"Your requested instance type ({instance_type}) is not supported in your requested Availability Zone "
@@ -107,7 +107,7 @@ class LocalEC2Backend(EC2Backend):
         """By zone name what this market sells, which is what it launches; by region and zone id moto's."""
         if location_type != "availability-zone":
             return super().describe_instance_type_offerings(location_type, filters)  # type: ignore[no-any-return]
-        pools, wanted = world.current().pools, filters or {}
+        pools, wanted = account.current().market.pools, filters or {}
         kinds, zones = wanted.get("instance-type", pools.catalogue.types), wanted.get("location", pools.zones)
         return [
             {"InstanceType": kind, "LocationType": location_type, "Location": zone}
@@ -163,7 +163,7 @@ class LocalEC2Backend(EC2Backend):
         if subnet:
             return str(self.get_subnet(subnet).availability_zone)
         zone = kwargs.get("placement") or f"{self.region_name}a"
-        if zone not in world.current().pools.zones:
+        if zone not in account.current().market.pools.zones:
             raise InvalidParameter(f"Invalid availability zone: [{zone}]")
         return str(zone)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from everspot_local.aws.ec2.exceptions import InvalidParameter, UnsupportedHere
 from everspot_local.market.clock import stamp
-from everspot_local.world import World
+from everspot_local.market.market import LocalMarket
 
 PRODUCT = "Linux/UNIX"
 PAGE = 1000
 
 
-def price_history(here: World, params: dict[str, Any]) -> dict[str, Any]:
+def price_history(market: LocalMarket, params: dict[str, Any]) -> dict[str, Any]:
     """Changes between StartTime and EndTime, newest first, and of each pool the price that held at StartTime."""
     filters = {f["Name"]: f.get("Values", []) for f in params.get("Filters") or []}
     if unknown := set(filters) - {"availability-zone", "instance-type", "product-description"}:
@@ -27,21 +27,21 @@ def price_history(here: World, params: dict[str, Any]) -> dict[str, Any]:
         zones.append(params["AvailabilityZone"])
     types = [*(params.get("InstanceTypes") or []), *filters.get("instance-type", [])]
     start, end = _moment(params.get("StartTime")), _moment(params.get("EndTime"))
-    points = _points(here, types, zones, start, end)
+    points = _points(market, types, zones, start, end)
     offset, size = _page(params)
     more = offset + size < len(points)
     return {"SpotPriceHistory": points[offset : offset + size], "NextToken": str(offset + size) if more else ""}
 
 
 def _points(
-    here: World, types: list[str], zones: list[str], start: datetime | None, end: datetime | None
+    market: LocalMarket, types: list[str], zones: list[str], start: datetime | None, end: datetime | None
 ) -> list[dict[str, Any]]:
     for kind in types:
-        for zone in zones or here.pools.zones:
-            here.pools.get(kind, zone)  # a price is known of every pool that is asked for
-    last = min(end, here.clock.now()) if end else here.clock.now()
+        for zone in zones or market.pools.zones:
+            market.pools.get(kind, zone)  # a price is known of every pool that is asked for
+    last = min(end, market.clock.now()) if end else market.clock.now()
     found = []
-    for pool in here.pools:
+    for pool in market.pools:
         if (types and pool.instance_type not in types) or (zones and pool.zone not in zones):
             continue
         seen = [(at, usd) for at, usd in pool.prices if at <= last]

@@ -3,23 +3,23 @@
 from everspot_core.records import Market
 from moto.ec2.exceptions import EC2ClientError
 
-from everspot_local import world
-from everspot_local.market.quotas import VPCS
+from everspot_local.aws import account
+from everspot_local.aws.quotas import VPCS
 
 
 def check_vcpus(instance_type: str, market: Market, count: int) -> None:
     """Whether so many more instances of a type stay within their family's quota."""
-    here = world.current()
-    quota = here.quotas.of(instance_type, market)
+    here = account.current()
+    quota = here.market.quotas.of(instance_type, market)
     if quota is None:
         return
-    types = here.pools.catalogue.types
+    types = here.market.pools.catalogue.types
     used = sum(
-        types[instance.instance_type].vcpus
-        for instance in here.lifecycle.living()
-        if here.quotas.of(instance.instance_type, instance.market) is quota
+        types[machine.pool.instance_type].vcpus
+        for machine in here.machines.living()
+        if here.market.quotas.of(machine.pool.instance_type, machine.market) is quota
     )
-    limit = here.quotas.value(quota)
+    limit = here.market.quotas.value(quota)
     if used + types[instance_type].vcpus * count <= limit:
         return
     if market is Market.SPOT:
@@ -34,6 +34,6 @@ def check_vcpus(instance_type: str, market: Market, count: int) -> None:
 
 def check_vpcs(existing: int) -> None:
     """Whether one more VPC stays within the region's quota."""
-    here = world.current()
-    if existing >= here.quotas.value(VPCS):
+    here = account.current()
+    if existing >= here.market.quotas.value(VPCS):
         raise EC2ClientError("VpcLimitExceeded", "The maximum number of VPCs has been reached.")

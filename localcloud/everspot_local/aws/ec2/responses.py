@@ -13,7 +13,7 @@ from moto.core.responses import TYPE_RESPONSE, ActionResult
 from moto.core.utils import camelcase_to_underscores
 from moto.ec2.responses import EC2Response
 
-from everspot_local import world
+from everspot_local.aws import account
 from everspot_local.aws.ec2 import door, images, late, pages, throttle
 from everspot_local.aws.ec2.exceptions import MissingParameter, UnsupportedHere
 from everspot_local.aws.ec2.fleets import LocalFleet
@@ -31,7 +31,7 @@ class LocalEC2Response(EC2Response):
         method = getattr(self, name, None)
         if method is not None:  # the handler lives for one request: what is set on it shadows its class
             setattr(self, name, lambda: self._answer(action, name, method))
-        with world.current().lock:
+        with account.current().market.lock:
             status, headers, body = super().call_action()
         return (throttle.STATUS if self._throttled else status), headers, body
 
@@ -157,14 +157,14 @@ class LocalEC2Response(EC2Response):
             for at, event_type, detail in fleet.history
             if stamp(at) >= stamp(start) and kind in (None, event_type)
         ]
-        last = stamp(world.current().clock.now())
+        last = stamp(account.current().market.clock.now())
         return ActionResult(
             {"FleetId": fleet.id, "HistoryRecords": records, "StartTime": stamp(start), "LastEvaluatedTime": last}
         )
 
     def describe_spot_price_history(self) -> ActionResult:
         """DescribeSpotPriceHistory."""
-        return ActionResult(price_history(world.current(), self.params))
+        return ActionResult(price_history(account.current().market, self.params))
 
     def terminate_instances(self) -> ActionResult:
         """TerminateInstances. Groups replace what they lost in their own time, not before the answer."""

@@ -6,7 +6,7 @@ It does not create them by itself, as AWS would for a console user: whoever want
 from moto.core.exceptions import ServiceException
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend, Role, iam_backends
 
-from everspot_local.world import ACCOUNT
+from everspot_local.aws.account import ACCOUNT
 
 _create = IAMBackend.create_service_linked_role
 

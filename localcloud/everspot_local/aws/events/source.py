@@ -8,37 +8,32 @@ import json
 import logging
 import uuid
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.events.models import events_backends
 from moto.sqs.models import sqs_backends
 
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Verdict, decide
 from everspot_local.market.clock import stamp
-from everspot_local.world import ACCOUNT, World
-
-if TYPE_CHECKING:
-    from everspot_local.aws.ec2.instances import LocalInstance
 
 log = logging.getLogger(__name__)
 
 
-def instance_event(
-    world: World, instance: "LocalInstance", detail_type: str, detail: dict[str, Any], at: datetime
-) -> None:
-    """An event of source `aws.ec2` about one instance."""
-    arn = f"arn:aws:ec2:{world.region}:{ACCOUNT}:instance/{instance.id}"
-    emit(world, "aws.ec2", detail_type, [arn], {"instance-id": instance.id, **detail}, at)
+def instance_event(region: str, instance_id: str, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
+    """Offer an event of source `aws.ec2` about one instance."""
+    arn = f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{instance_id}"
+    emit(region, "aws.ec2", detail_type, [arn], {"instance-id": instance_id, **detail}, at)
 
 
-def fleet_event(world: World, fleet_id: str, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
-    """An event of source `aws.ec2fleet` about one fleet."""
-    arn = f"arn:aws:ec2:{world.region}:{ACCOUNT}:fleet/{fleet_id}"
-    emit(world, "aws.ec2fleet", detail_type, [arn], detail, at)
+def fleet_event(region: str, fleet_id: str, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
+    """Offer an event of source `aws.ec2fleet` about one fleet."""
+    arn = f"arn:aws:ec2:{region}:{ACCOUNT}:fleet/{fleet_id}"
+    emit(region, "aws.ec2fleet", detail_type, [arn], detail, at)
 
 
 def emit(
-    world: World, source: str, detail_type: str, resources: list[str], detail: dict[str, Any], at: datetime
+    region: str, source: str, detail_type: str, resources: list[str], detail: dict[str, Any], at: datetime
 ) -> None:
     """Offer an event to every enabled rule of the default bus. `at` becomes its `time`."""
     event = {
@@ -49,31 +44,31 @@ def emit(
         "account": ACCOUNT,
         "time": stamp(at),
         "ingestion-time": at.timestamp(),  # asked for by moto when it fills a target's template in; not sent
-        "region": world.region,
+        "region": region,
         "resources": resources,
         "detail": detail,
     }
-    for rule in list(events_backends[ACCOUNT][world.region].event_buses["default"].rules.values()):
+    for rule in list(events_backends[ACCOUNT][region].event_buses["default"].rules.values()):
         if rule.state == "ENABLED" and rule.event_pattern.matches_event(event):
             for target in rule.targets:
-                _send(world, rule.arn, target, event)
+                _send(region, rule.arn, target, event)
 
 
-def _send(world: World, rule_arn: str, target: dict[str, Any], event: dict[str, Any]) -> None:
+def _send(region: str, rule_arn: str, target: dict[str, Any], event: dict[str, Any]) -> None:
     """To a queue, as the event is; moto's own delivery drops the account and garbles the time."""
     arn = target["Arn"]
     if ":sqs:" not in arn or {"Input", "InputPath", "InputTransformer"} & set(target):
         log.warning("rule %s: the local cloud sends whole events to SQS queues only, not to %s", rule_arn, arn)
-    elif _may_send(world, rule_arn, arn):
+    elif _may_send(region, rule_arn, arn):
         group = (target.get("SqsParameters") or {}).get("MessageGroupId")
-        sqs_backends[ACCOUNT][world.region].send_message(
+        sqs_backends[ACCOUNT][region].send_message(
             queue_name=arn.rsplit(":", 1)[1], message_body=json.dumps(event), group_id=group
         )
 
 
-def _may_send(world: World, rule_arn: str, target_arn: str) -> bool:
+def _may_send(region: str, rule_arn: str, target_arn: str) -> bool:
     """Whether a queue's own policy lets this rule send to it; without that, AWS drops the event silently."""
-    queue = sqs_backends[ACCOUNT][world.region].queues.get(target_arn.rsplit(":", 1)[1])
+    queue = sqs_backends[ACCOUNT][region].queues.get(target_arn.rsplit(":", 1)[1])
     if queue is None:
         log.warning("rule %s: there is no queue %s", rule_arn, target_arn)
         return False

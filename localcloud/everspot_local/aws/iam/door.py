@@ -15,14 +15,14 @@ from moto.iam.models import Policy
 from moto.s3.exceptions import BucketAccessDeniedError, S3AccessDeniedError
 from moto.s3.models import FakeBucket
 
-from everspot_local import world
+from everspot_local.aws import account
+from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.iam.policy_language import Call, UnknownCondition, Verdict, decide
 from everspot_local.aws.iam.resources import calls_of
 from everspot_local.aws.model_limits import check_request
 from everspot_local.aws.refusals import Refused
 from everspot_local.aws.signatures import check_region
 from everspot_local.market.clock import stamp
-from everspot_local.world import ACCOUNT, World
 
 log = logging.getLogger(__name__)
 FREE = {"sts:GetCallerIdentity"}
@@ -50,13 +50,13 @@ def bucket_permission(self: FakeBucket, action: str, resource: str) -> Permissio
 
 
 def _enter(handler: Any, s3_resource: str | None) -> None:
-    here = world.current()
+    here = account.current()
     service = str(handler.service_name)
     action = _action(handler)
     if action is None:
         return
     if s3_resource is None:
-        check_region(handler, service, here)
+        check_region(handler, service, here.region)
         check_request(handler, service, action)
     key = _role_key(handler)
     principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
@@ -107,10 +107,10 @@ def _document(policy: Any) -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def _book(here: World, principal: str, service: str, action: str, calls: list[Call], denied: Call | None) -> None:
+def _book(here: Account, principal: str, service: str, action: str, calls: list[Call], denied: Call | None) -> None:
     here.calls.write(
         {
-            "at": stamp(here.clock.now()),
+            "at": stamp(here.market.clock.now()),
             "principal": principal,
             "service": service,
             "action": action,

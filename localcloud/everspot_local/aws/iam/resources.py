@@ -12,8 +12,8 @@ from typing import Any
 from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context
-from everspot_local.world import ACCOUNT
 
 # Actions whose permission has another name than the call.
 S3_ACTIONS = {"HeadBucket": "ListBucket", "HeadObject": "GetObject"}

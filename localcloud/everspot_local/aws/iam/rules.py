@@ -13,9 +13,9 @@ from moto.ec2.responses import instances as moto_instance_responses
 from moto.iam.exceptions import EntityAlreadyExists, InvalidInput, LimitExceededException, NoSuchEntity
 from moto.iam.models import IAMBackend, InstanceProfile, Role, iam_backends
 
-from everspot_local import world
+from everspot_local.aws import account
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.strict import strict
-from everspot_local.world import ACCOUNT
 
 INLINE, MANAGED, TRUST, ATTACHED = 10_240, 6_144, 2_048, 10
 VISIBLE_AFTER = timedelta(seconds=10)
@@ -123,7 +123,7 @@ def check_profile(name: str | None, arn: str | None) -> None:
         return
     profiles: Iterable[Any] = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
     found = next((p for p in profiles if p.name == name or p.arn == arn), None)
-    if found is None or world.current().clock.now() < _usable_from(found):
+    if found is None or account.current().market.clock.now() < _usable_from(found):
         field, value = ("name", name) if name else ("arn", arn)
         raise EC2ClientError(
             "InvalidParameterValue",
@@ -144,7 +144,7 @@ def filter_profiles(account: str, partition: str, iam_instance_profile_arn: Any,
 
 
 def _changed(profile: Any) -> None:
-    profile.everspot_usable_from = world.current().clock.now() + VISIBLE_AFTER
+    profile.everspot_usable_from = account.current().market.clock.now() + VISIBLE_AFTER
 
 
 def _usable_from(profile: Any) -> datetime:

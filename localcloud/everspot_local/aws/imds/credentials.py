@@ -4,16 +4,14 @@ It does not check the role's trust policy.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.iam.models import iam_backends
 from moto.sts.models import sts_backends
 
+from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.market.clock import stamp
-from everspot_local.world import ACCOUNT, World
-
-if TYPE_CHECKING:
-    from everspot_local.aws.ec2.instances import LocalInstance
 
 LIFE = timedelta(hours=6)  # real time, as the programs that use them wait in real time
 RENEW_BEFORE = timedelta(hours=1)
@@ -22,11 +20,11 @@ RENEW_BEFORE = timedelta(hours=1)
 class RoleCredentials:
     """Credentials of instances' roles, one set at a time for each instance."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, region: str) -> None:
+        self._region = region
         self._given: dict[str, tuple[datetime, dict[str, Any]]] = {}
 
-    def role_name(self, instance: "LocalInstance") -> str | None:
+    def role_name(self, instance: LocalInstance) -> str | None:
         """Name of the role in the instance's profile, or None if it has no profile or that no role."""
         arn = instance.profile_arn
         if arn is None:
@@ -34,7 +32,7 @@ class RoleCredentials:
         profile = next((p for p in iam_backends[ACCOUNT]["aws"].get_instance_profiles() if p.arn == arn), None)
         return None if profile is None or not profile.roles else str(profile.roles[0].name)
 
-    def of(self, instance: "LocalInstance", life: timedelta = LIFE) -> dict[str, Any] | None:
+    def of(self, instance: LocalInstance, life: timedelta = LIFE) -> dict[str, Any] | None:
         """The document of `iam/security-credentials/ROLE`, or None without a role."""
         name = self.role_name(instance)
         if name is None:
@@ -47,10 +45,10 @@ class RoleCredentials:
             self._given[instance.id] = (expires, document)
         return document
 
-    def _assume(self, instance: "LocalInstance", name: str, now: datetime, expires: datetime) -> dict[str, Any]:
+    def _assume(self, instance: LocalInstance, name: str, now: datetime, expires: datetime) -> dict[str, Any]:
         role = iam_backends[ACCOUNT]["aws"].get_role(name)
         assumed = sts_backends[ACCOUNT]["aws"].assume_role(
-            region_name=self._world.region,
+            region_name=self._region,
             role_session_name=instance.id,
             role_arn=role.arn,
             policy="",

@@ -3,42 +3,71 @@
 It does not know what Everspot's programs do not ask for; that is absent (404), not invented.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.imds.credentials import RoleCredentials
-from everspot_local.machines.lifecycle import action_document
+from everspot_local.machines.lifecycle import Machines
 from everspot_local.market.clock import stamp
-from everspot_local.world import ACCOUNT, World
-
-if TYPE_CHECKING:
-    from everspot_local.aws.ec2.instances import LocalInstance
+from everspot_local.market.market import LocalMarket
 
 ROLE_PATH = "/latest/meta-data/iam/security-credentials"
 TAGS_PATH = "/latest/meta-data/tags/instance"
 
 
-def document(world: World, credentials: RoleCredentials, instance: "LocalInstance", path: str) -> Any:
-    """The document at a path: text, or an object to be told as JSON; None where there is nothing."""
-    plain = _plain(world, instance).get(path)
-    if plain is not None:
-        return plain
-    if path.startswith((ROLE_PATH, "/latest/meta-data/iam/info")):
-        return _role(credentials, instance, path)
-    if path.startswith(TAGS_PATH) and instance.metadata_options.instance_metadata_tags == "enabled":
-        tags = {t["key"]: t["value"] for t in instance.get_tags()}
-        return "\n".join(sorted(tags)) if path == TAGS_PATH else tags.get(path.removeprefix(f"{TAGS_PATH}/"))
-    if path == "/latest/user-data":
-        return str(instance.user_data.decode()) if instance.user_data else None
-    if path == "/latest/meta-data/spot/instance-action":
-        return action_document(instance)
-    if path == "/latest/meta-data/events/recommendations/rebalance":
-        return None if instance.rebalance_at is None else {"noticeTime": stamp(instance.rebalance_at)}
-    if path == "/latest/dynamic/instance-identity/document":
-        return _identity(world, instance)
-    return None
+class Documents:
+    """What the metadata services of all instances tell."""
+
+    def __init__(self, market: LocalMarket, machines: Machines) -> None:
+        self._market = market
+        self._machines = machines
+        self.credentials = RoleCredentials(market.region)
+
+    def forget(self) -> None:
+        """Give new credentials from now on."""
+        self.credentials = RoleCredentials(self._market.region)
+
+    def tokens(self, instance_id: str) -> str | None:
+        """Return whether a token is `required` or `optional`; None if the instance has no service."""
+        instance = self._instance(instance_id)
+        if instance is None or instance.metadata_options.http_endpoint == "disabled":
+            return None
+        return str(instance.metadata_options.http_tokens)
+
+    def document(self, instance_id: str, path: str) -> Any:
+        """Return the document at a path: text, or an object to be told as JSON; None where there is nothing."""
+        with self._market.lock:
+            instance = self._instance(instance_id)
+            return None if instance is None else self._document(instance, path)
+
+    def _instance(self, instance_id: str) -> LocalInstance | None:
+        machine = self._machines.all.get(instance_id)
+        return machine.instance if machine and isinstance(machine.instance, LocalInstance) else None
+
+    def _document(self, instance: LocalInstance, path: str) -> Any:
+        plain = _plain(instance, self._market.region).get(path)
+        if plain is not None:
+            return plain
+        if path.startswith((ROLE_PATH, "/latest/meta-data/iam/info")):
+            return _role(self.credentials, instance, path)
+        if path.startswith(TAGS_PATH) and instance.metadata_options.instance_metadata_tags == "enabled":
+            tags = instance.labels()
+            return "\n".join(sorted(tags)) if path == TAGS_PATH else tags.get(path.removeprefix(f"{TAGS_PATH}/"))
+        if path == "/latest/user-data":
+            return str(instance.user_data.decode()) if instance.user_data else None
+        if path == "/latest/meta-data/spot/instance-action":
+            at = instance.machine.reclaim_at
+            return None if at is None else {"action": "terminate", "time": stamp(at)}
+        if path == "/latest/meta-data/events/recommendations/rebalance":
+            at = instance.machine.rebalance_at
+            return None if at is None else {"noticeTime": stamp(at)}
+        if path == "/latest/dynamic/instance-identity/document":
+            return _identity(instance, self._market.region)
+        return None
 
 
-def _plain(world: World, instance: "LocalInstance") -> dict[str, str | None]:
+def _plain(instance: LocalInstance, region: str) -> dict[str, str | None]:
     nic = instance.nics[0]
     return {
         f"/latest/meta-data/{name}": value
@@ -51,13 +80,13 @@ def _plain(world: World, instance: "LocalInstance") -> dict[str, str | None]:
             "local-hostname": instance.private_dns_name,
             "mac": nic.mac_address,
             "placement/availability-zone": instance.availability_zone,
-            "placement/region": world.region,
+            "placement/region": region,
             "services/domain": "amazonaws.com",
         }.items()
     }
 
 
-def _role(credentials: RoleCredentials, instance: "LocalInstance", path: str) -> Any:
+def _role(credentials: RoleCredentials, instance: LocalInstance, path: str) -> Any:
     name = credentials.role_name(instance)
     if name is None:
         return None
@@ -74,7 +103,7 @@ def _role(credentials: RoleCredentials, instance: "LocalInstance", path: str) ->
     return credentials.of(instance) if path == f"{ROLE_PATH}/{name}" else None
 
 
-def _identity(world: World, instance: "LocalInstance") -> dict[str, Any]:
+def _identity(instance: LocalInstance, region: str) -> dict[str, Any]:
     return {
         "accountId": ACCOUNT,
         "architecture": instance.architecture,
@@ -84,6 +113,6 @@ def _identity(world: World, instance: "LocalInstance") -> dict[str, Any]:
         "instanceType": instance.instance_type,
         "pendingTime": stamp(instance.launch_time),
         "privateIp": instance.nics[0].private_ip_address,
-        "region": world.region,
+        "region": region,
         "version": "2017-09-30",
     }

@@ -13,14 +13,7 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
-
-from everspot_local.aws.imds.credentials import RoleCredentials
-from everspot_local.aws.imds.documents import document
-from everspot_local.world import World
-
-if TYPE_CHECKING:
-    from everspot_local.aws.ec2.instances import LocalInstance
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path
@@ -28,12 +21,24 @@ TTL_HEADER, TOKEN_HEADER = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-me
 LONGEST_TTL = 21600
 
 
+class Source(Protocol):
+    """What the services tell, by instance."""
+
+    def tokens(self, instance_id: str) -> str | None:
+        """Return whether a token is `required` or `optional`; None if the instance has no service."""
+
+    def document(self, instance_id: str, path: str) -> Any:
+        """Return a text, or an object to be told as JSON; None where there is nothing."""
+
+    def forget(self) -> None:
+        """Forget what was told before."""
+
+
 class MetadataServices:
     """The metadata services of all instances: one thread waits for all of them, one more serves each request."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.credentials = RoleCredentials(world)
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self._sockets: dict[str, socket.socket] = {}
         self._tokens: dict[tuple[str, str], float] = {}
         self._selector = selectors.DefaultSelector()
@@ -69,7 +74,7 @@ class MetadataServices:
         """End the services of all instances; new ones may begin."""
         for instance_id in list(self._sockets):
             self.close(instance_id)
-        self.credentials = RoleCredentials(self._world)
+        self.source.forget()
         self._tokens.clear()
 
     def close_all(self) -> None:
@@ -83,18 +88,17 @@ class MetadataServices:
         self._waker.close()
 
     def answer(self, instance_id: str, method: str, path: str, headers: Any) -> tuple[int, str]:
-        """Status and body of one request."""
-        instance = self._world.lifecycle.instances.get(instance_id)
-        if instance is None or instance.metadata_options.http_endpoint == "disabled":
+        """Return the status and the body of one answer."""
+        tokens = self.source.tokens(instance_id)
+        if tokens is None:
             return 403, "Forbidden"
         if path == TOKEN_PATH:
             return self._token(instance_id, method, headers)
         if method != "GET":
             return 405, "Method Not Allowed"
-        if not self._permitted(instance, headers):
+        if not self._permitted(instance_id, tokens, headers):
             return 401, "Unauthorized"
-        with self._world.lock:
-            found = document(self._world, self.credentials, instance, path.rstrip("/"))
+        found = self.source.document(instance_id, path.rstrip("/"))
         if found is None:
             return 404, "Not Found"
         return 200, found if isinstance(found, str) else json.dumps(found)
@@ -109,11 +113,11 @@ class MetadataServices:
         self._tokens[(instance_id, token)] = time.monotonic() + int(ttl)
         return 200, token
 
-    def _permitted(self, instance: "LocalInstance", headers: Any) -> bool:
+    def _permitted(self, instance_id: str, tokens: str, headers: Any) -> bool:
         token = headers.get(TOKEN_HEADER)
         if token is None:
-            return bool(instance.metadata_options.http_tokens == "optional")
-        return self._tokens.get((instance.id, token), 0.0) > time.monotonic()
+            return tokens == "optional"
+        return self._tokens.get((instance_id, token), 0.0) > time.monotonic()
 
     def _run(self) -> None:
         while not self._stopped:

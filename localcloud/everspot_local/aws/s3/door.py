@@ -11,11 +11,11 @@ from moto.core.responses import TYPE_RESPONSE
 from moto.s3.models import FakeBucket, PublicAccessBlock, s3_backends
 from moto.s3.responses import S3Response
 
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.s3 import rules as s3_rules
 from everspot_local.aws.s3.rules import S3Refused
 from everspot_local.aws.signatures import signed_region
 from everspot_local.aws.strict import strict
-from everspot_local.world import ACCOUNT
 
 _bucket_response = S3Response._bucket_response
 _key_response = S3Response._key_response

@@ -14,7 +14,7 @@ from moto.kms.models import kms_backends
 from moto.s3.exceptions import S3ClientError
 from moto.s3.models import FakeBucket
 
-from everspot_local.world import ACCOUNT
+from everspot_local.aws.account import ACCOUNT
 
 TAKEN = frozenset(
     {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",

@@ -1,0 +1,48 @@
+"""Puts the account together, and its services behind one endpoint."""
+
+from collections.abc import Callable
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+from everspot_local.aws.account import ACCOUNT, Account
+from everspot_local.aws.autoscaling.groups import member_ended
+from everspot_local.aws.imds.documents import Documents
+from everspot_local.aws.imds.service import MetadataServices
+from everspot_local.aws.price_list import PriceList
+from everspot_local.machines.lifecycle import Machines
+from everspot_local.machines.machine import Machine
+from everspot_local.machines.processes import Boot
+from everspot_local.market.books import Journal
+from everspot_local.market.market import LocalMarket
+from everspot_local.options import Options
+
+
+def assemble(options: Options, market: LocalMarket) -> Account:
+    """Return an account with nothing in it, whose machines take their instances from a market."""
+    machines = Machines(market, Boot(options.state_dir / "instances", options.boot_command, options.data_dir))
+    machines.listeners += [
+        lambda machine: _fleet_replaces(market.region, machine),
+        lambda machine: member_ended(market, machine.id),
+    ]
+    metadata = MetadataServices(Documents(market, machines))
+    return Account(options, market, machines, metadata, Journal(options.state_dir / "calls.jsonl"))
+
+
+def services(account: Account) -> Callable[..., Any]:
+    """Return all of the account's services as one WSGI application."""
+    moto = DomainDispatcherApplication(create_backend_app)
+    price_list = PriceList(lambda: account.market.pools.catalogue)
+
+    def application(environ: dict[str, Any], start_response: Any) -> Any:
+        return (price_list if price_list.wants(environ) else moto)(environ, start_response)
+
+    return application
+
+
+def _fleet_replaces(region: str, machine: Machine) -> None:
+    """Tell the fleet of a machine, if it has one, that it came to an end."""
+    fleet = ec2_backends[ACCOUNT][region].fleets.get(machine.fleet) if machine.fleet else None
+    if fleet is not None:
+        fleet.member_ended(machine.id)

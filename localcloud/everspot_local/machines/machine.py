@@ -1,0 +1,75 @@
+"""One machine, as the market and its processes know it, and what its cloud makes of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+from everspot_core.records import Market
+
+from everspot_local.market.pools import MarketPool
+
+
+class Phase(Enum):
+    """Where a machine is on its way. It costs until it begins to end."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class Cause(Enum):
+    """Who ended a machine."""
+
+    USER = "user"
+    ITSELF = "itself"
+    MARKET = "market"
+    FAILURE = "failure"
+
+
+class Instance(Protocol):
+    """What a cloud makes of a machine: the part of it that the cloud's users see.
+
+    Every method is called with the market's lock held. `at`: the moment that is told, of market time.
+    """
+
+    def environment(self) -> dict[str, str]:
+        """Return what its programs find in their environment, beside what those of every machine find there."""
+
+    def labels(self) -> dict[str, str]:
+        """Return the tags by which its users know it."""
+
+    def entered(self, at: datetime) -> None:
+        """Tell that the machine is in another phase; at the last one, give back what the instance held."""
+
+    def rebalance_recommended(self, at: datetime) -> None:
+        """Tell that its pool is at risk."""
+
+    def noticed(self, at: datetime) -> None:
+        """Tell that the market will take it, and when."""
+
+
+@dataclass(eq=False)
+class Machine:
+    """What is known of one machine. Moments are of market time.
+
+    `fleet`: id of what launched it, if that was a fleet. `reclaim_at`: when the market takes it, after its notice.
+    """
+
+    id: str
+    pool: MarketPool
+    market: Market
+    launched_at: datetime
+    instance: Instance
+    fleet: str | None = None
+    phase: Phase = Phase.PENDING
+    cause: Cause | None = None
+    rebalance_at: datetime | None = None
+    reclaim_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is pending or running."""
+        return self.phase in (Phase.PENDING, Phase.RUNNING)

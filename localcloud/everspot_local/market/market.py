@@ -1,0 +1,89 @@
+"""The market of one region: its time, its pools and prices, its quotas, and its books.
+
+It does not know who buys: machines take instances from its pools and give them back.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from everspot_core.catalogue import Catalogue
+
+from everspot_local.market.books import MarketLog
+from everspot_local.market.clock import MarketClock
+from everspot_local.market.delays import Delays
+from everspot_local.market.pools import MarketPool, Pools
+from everspot_local.market.quotas import Quotas
+from everspot_local.market.timeline import Timeline
+
+
+class LocalMarket:
+    """Everything that happens, happens on its timeline and while its lock is held.
+
+    Args:
+        catalogue: instance types with prices.
+        region: name of the region.
+        zone_ids: zone ids by zone name.
+        quotas: makes the account's quotas, as they are at the beginning.
+        books: file of launches, ends and prices.
+        scale: market seconds in a real second.
+        seed: of depths and prices.
+        delays: how long things take by themselves.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        region: str,
+        zone_ids: dict[str, str],
+        quotas: Callable[[], Quotas],
+        books: Path,
+        *,
+        scale: float,
+        seed: int,
+        delays: Delays,
+    ) -> None:
+        self.region = region
+        self.delays = delays
+        self.clock = MarketClock(scale)
+        self.lock = threading.RLock()
+        self.timeline = Timeline(self.clock, self.lock)
+        self.log = MarketLog(books)
+        self._catalogue = catalogue
+        self._zone_ids = zone_ids
+        self._seed = seed
+        self._new_quotas = quotas
+        self.pools = self._new_pools()
+        self.quotas = quotas()
+
+    def open(self) -> None:
+        """Let time pass and prices walk."""
+        self.timeline.start()
+        self._walk()
+
+    def reset(self) -> None:
+        """Make the market as it was at its beginning, with empty books and nothing due. The clock goes on."""
+        self.timeline.clear()
+        self.log.restart()
+        self.pools = self._new_pools()
+        self.quotas = self._new_quotas()
+        self._walk()
+
+    def use_catalogue(self, catalogue: Catalogue) -> None:
+        """Sell more types, declared in a market script. Pools that exist stay as they are."""
+        self._catalogue = catalogue
+        self.pools.catalogue = catalogue
+
+    def _new_pools(self) -> Pools:
+        return Pools(self._catalogue, self.region, self._zone_ids, self._seed, self.clock.epoch, self._record_price)
+
+    def _record_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
+        self.log.price(pool.instance_type, pool.zone, usd, at)
+
+    def _walk(self) -> None:
+        def step() -> None:
+            self._walk()  # first: a step that fails must not be the last
+            self.pools.walk(self.clock.now())
+
+        self.timeline.after(self.delays.walk, step)

@@ -1,0 +1,130 @@
+"""The local cloud's own plan: its parts form layers, and the market, its machines and the controls know no cloud."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "localcloud"
+ROOM = "everspot_local"
+
+# Part → the parts of the room that it may import beside itself. What lies in no folder is the edge: it may import all.
+PARTS = {
+    "market": set(),
+    "machines": {"market"},
+    "controls": {"market", "machines"},
+    "options": {"market"},
+    "aws": {"market", "machines", "options"},
+    "bridge": set(),
+    "demo": set(),
+}
+NEUTRAL = ("market", "machines", "controls")
+# Words of a cloud. "rebalance" and "Spot" are the market's own.
+NAMES = re.compile(r"aws|amazon|ec2|\bs3\b|sqs|\biam\b|imds|eventbridge|moto\b|boto|\barn\b|gcp|google", re.IGNORECASE)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the room by its dotted name."""
+    found = {}
+    for path in sorted((ROOT / ROOM).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(source: str, known: set[str]) -> set[str]:
+    """Modules of the room that a source imports, wherever in it: in functions, and for type checking alone, too."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & known
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                found |= ({f"{node.module}.{alias.name}"} & known) or ({node.module} & known)
+    return found
+
+
+def graph(sources: dict[str, str]) -> dict[str, set[str]]:
+    return {name: imports(source, set(sources)) - {name} for name, source in sources.items()}
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, the first one also last; empty if there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name not in done:
+            for other in sorted(arrows[name]):
+                if found := walk(other, [*path, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in sorted(arrows) if (found := walk(name, []))), [])
+
+
+def part(module: str) -> str:
+    """The part that a module belongs to; empty for the edge."""
+    second = module.removeprefix(f"{ROOM}.").split(".")[0]
+    return second if second in PARTS else ""
+
+
+def trespasses(arrows: dict[str, set[str]]) -> list[str]:
+    """Imports that no row of `PARTS` allows."""
+    return [
+        f"{module} imports {other}"
+        for module, others in arrows.items()
+        for other in sorted(others)
+        if part(module) and part(other) not in {part(module), *PARTS[part(module)]}
+    ]
+
+
+SOURCES = {name: path.read_text(encoding="utf-8") for name, path in modules().items()}
+
+
+def test_nothing_is_imported_in_a_circle() -> None:
+    assert circle(graph(SOURCES)) == []
+
+
+def test_the_parts_form_layers() -> None:
+    assert trespasses(graph(SOURCES)) == []
+
+
+def test_every_part_is_there() -> None:
+    assert {part(name) for name in SOURCES} == {"", *PARTS}
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if part(name) in NEUTRAL])
+def test_market_machines_and_controls_name_no_cloud(name: str) -> None:
+    assert NAMES.findall(SOURCES[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("market.pools", "from everspot_local.market import market"),
+        ("market.clock", "def f():\n    from everspot_local.market.market import LocalMarket"),
+        ("machines.machine", "if TYPE_CHECKING:\n    from everspot_local.machines.lifecycle import Machines"),
+    ],
+)
+def test_a_planted_circle_is_found(name: str, planted: str) -> None:
+    arrows = graph({**SOURCES, f"{ROOM}.{name}": SOURCES[f"{ROOM}.{name}"] + "\n" + planted})
+    assert f"{ROOM}.{name}" in circle(arrows)
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("market.pools", "if TYPE_CHECKING:\n    from everspot_local.aws.account import Account"),
+        ("machines.lifecycle", "import everspot_local.aws.ec2.instances"),
+        ("controls.web", "from everspot_local import cloud"),
+        ("aws.sqs", "from everspot_local.controls.actions import Actions"),
+        ("bridge.plan", "from everspot_local.market.clock import stamp"),
+    ],
+)
+def test_a_planted_trespass_is_found(name: str, planted: str) -> None:
+    arrows = graph({**SOURCES, f"{ROOM}.{name}": planted})
+    assert trespasses(arrows) != []

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from everspot_local.bridge.names import SDK_AHEAD, NameMismatch, camel, plural, singular
+from everspot_local.bridge.names import NameMismatch, camel, plural, singular
+from everspot_local.bridge.providers.aws import TABLE
 from everspot_local.bridge.sdk import Sdk, snake
 from everspot_local.bridge.values import from_upstream, to_upstream
 
@@ -61,7 +62,7 @@ def test_the_types_in_use_are_those_that_components_and_stacks_use():
     assert len(wanted) > 15
     assert wanted <= classes
     assert {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")} <= functions
-    assert {f"aws:{token}" for token in IN_USE} <= set(Sdk().registry)
+    assert {f"aws:{token}" for token in IN_USE} <= set(Sdk(TABLE.sdk).registry)
 
 
 def sample(node, depth=0):
@@ -85,7 +86,7 @@ def test_every_property_of_a_resource_in_use_maps_both_ways(resources, token):
     mapping = resources.mapping(f"aws:{token}")
     full = sample(mapping.node)
     there = from_upstream(mapping.node, full)
-    ahead = SDK_AHEAD.get((mapping.upstream, ""), set())
+    ahead = TABLE.sdk_ahead.get((mapping.upstream, ""), set())
     assert set(there) == (set(mapping.names.inputs) | set(mapping.names.outputs)) - ahead - {"id"}
     assert hidden(mapping.node, to_upstream(mapping.node, there)) == hidden(mapping.node, full)
 
@@ -95,7 +96,7 @@ def test_every_property_of_a_function_in_use_maps_both_ways(resources, token):
     mapping = resources.function(f"aws:{token}")
     full = sample(mapping.node)
     there = from_upstream(mapping.node, full)
-    ahead = SDK_AHEAD.get((mapping.upstream, ""), set())
+    ahead = TABLE.sdk_ahead.get((mapping.upstream, ""), set())
     assert set(there) - {"id"} == (set(mapping.names.inputs) | set(mapping.names.outputs)) - ahead - {"id"}
     assert hidden(mapping.node, to_upstream(mapping.node, there)) == hidden(mapping.node, full)
 

@@ -5,6 +5,7 @@ import copy
 import pytest
 from everspot_local.bridge.ignored import ignore
 from everspot_local.bridge.plan import changes, proposed, replacements
+from everspot_local.bridge.providers.aws import TABLE
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.upstream import UNKNOWN, environment
 from everspot_local.bridge.wire import SECRET, SIGNATURE, UNKNOWN_STRING, plain
@@ -106,6 +107,9 @@ def test_wrappers_of_secrets_are_taken_off_at_every_depth():
 
 
 def test_an_endpoint_that_is_an_address_is_its_own_proxy_and_no_other_is():
-    assert environment({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})["HTTP_PROXY"] == "http://127.0.0.1:9"
-    assert "HTTP_PROXY" not in environment({"AWS_ENDPOINT_URL": "https://cloud.example"})
-    assert environment({"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "HTTP_PROXY": "p"})["HTTP_PROXY"] == "p"
+    address = {TABLE.proxied: "http://127.0.0.1:9"}
+    assert TABLE.proxied == "AWS_ENDPOINT_URL"
+    assert environment(address, TABLE.proxied)["HTTP_PROXY"] == "http://127.0.0.1:9"
+    assert "HTTP_PROXY" not in environment({TABLE.proxied: "https://cloud.example"}, TABLE.proxied)
+    assert environment({**address, "HTTP_PROXY": "p"}, TABLE.proxied)["HTTP_PROXY"] == "p"
+    assert "HTTP_PROXY" not in environment(address, "")

@@ -21,7 +21,8 @@ NOTE = TOOLCHAIN / "provider"  # a note of which of the two it is
 BRIDGE = """#!/bin/sh
 # Written by set-up: the bridge, under the name by which the Pulumi engine looks for the AWS provider.
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../../.." && pwd)
-EVERSPOT_TOOLCHAIN="$root/.everspot/toolchain" exec "$root/.venv/bin/python" -m everspot_local.bridge "$@"
+export EVERSPOT_TOOLCHAIN="$root/.everspot/toolchain" EVERSPOT_BRIDGE_PROVIDER=aws
+exec "$root/.venv/bin/python" -m everspot_local.bridge "$@"
 """
 
 LAUNCHER = """#!/bin/sh

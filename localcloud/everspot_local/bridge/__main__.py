@@ -1,10 +1,12 @@
-"""Stands in for the plugin `pulumi-resource-aws`, which is that same upstream provider wrapped, where it cannot be had.
+"""Stands in for an official provider plugin, which is that same upstream provider wrapped, where it cannot be had.
+
+`EVERSPOT_BRIDGE_PROVIDER` names the provider, by a module of `providers`.
 
 It serves Pulumi's provider protocol in front of the real upstream provider binary and knows names, nothing else.
 What it does not do: component resources, provider methods (`Call`), functions and documentation in the package schema,
-parameterization, cross-provider state moves, archives as inputs, and the properties that pulumi-aws adds by
-hand (callback functions, `aws.s3.BucketNotification` helpers in other languages); services that the upstream binary
-was built without are refused by name.
+parameterization, cross-provider state moves, archives as inputs, and the properties that official plugins add by
+hand (callback functions, helpers for one resource in other languages); services that the upstream binary was built
+without are refused by name.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 import grpc
 from pulumi.runtime.proto import provider_pb2_grpc
 
+from everspot_local.bridge import providers
 from everspot_local.bridge.provider import Provider
 from everspot_local.bridge.resources import Resources
 from everspot_local.bridge.sdk import Sdk
@@ -52,11 +55,14 @@ def main() -> int:
         faulthandler.enable(file=sys.stderr)
     parent = os.getppid()
     tools = toolchain()
+    title = "the provider bridge"
     try:
-        upstream = Upstream(tools / "bin" / "terraform-provider-aws", tools / "stubs")
-        resources = Resources(upstream, Sdk("pulumi_aws"))
+        table = providers.table(os.environ.get("EVERSPOT_BRIDGE_PROVIDER", providers.USUAL))
+        title = table.plugin
+        upstream = Upstream(tools / "bin" / table.binary, tools / "stubs", table.proxied)
+        resources = Resources(upstream, Sdk(table.sdk), table)
     except (BridgeError, LookupError) as error:
-        sys.stderr.write(f"pulumi-resource-aws: {error}\n")
+        sys.stderr.write(f"{title}: {error}\n")
         return 1
     threading.Thread(target=leave_with_parent, args=(parent,), daemon=True).start()
     limits = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", -1)]

@@ -1,12 +1,12 @@
-"""Automatic names: without one, a resource gets its logical name and seven random digits, as pulumi-aws does it."""
+"""Automatic names: a resource without one gets its logical name and seven random digits, as official plugins do it."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import Any
 
 from everspot_local.bridge.names import Mapping
+from everspot_local.bridge.table import Naming, Table
 from everspot_local.bridge.upstream import BridgeError
 
 DIGITS = "0123456789abcdef"
@@ -14,60 +14,42 @@ SUFFIX_LENGTH = 7
 PROPOSE, ENFORCE, DISABLE = 0, 1, 2
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How the name of a type is made: its property, its greatest length, and what must stand around it."""
-
-    property: str = "name"
-    longest: int = 255
-    prefix: str = ""
-    lower: bool = False
-
-
-RULES = {
-    "aws_s3_bucket": Rule("bucket", 63, lower=True),
-    "aws_iam_role": Rule(longest=64),
-    "aws_iam_role_policy": Rule(longest=128),
-    "aws_iam_policy": Rule(longest=128),
-    "aws_iam_instance_profile": Rule(longest=128),
-    "aws_cloudwatch_event_rule": Rule(longest=64),
-    "aws_launch_template": Rule(longest=128),
-    "aws_sqs_queue": Rule(longest=80),
-    "aws_kms_alias": Rule(prefix="alias/"),
-}
-# A list-like resource has a `name` that is not its own.
-NOT_OWN = {"aws_availability_zones", "aws_iam_role_policy_attachment"}
-
-
-def rule_for(mapping: Mapping) -> Rule | None:
+def rule_for(table: Table, mapping: Mapping) -> Naming | None:
     """Return the naming rule of a type, None if it is not named."""
-    if mapping.upstream in NOT_OWN:
+    if mapping.upstream in table.unnamed:
         return None
-    rule = RULES.get(mapping.upstream, Rule())
+    rule = table.naming.get(mapping.upstream, Naming())
     field = next((f for f in mapping.node.fields.values() if f.pulumi == rule.property), None)
     return rule if field is not None and field.settable and field.node.kind == "string" else None
 
 
 def name_it(
-    mapping: Mapping, inputs: dict[str, Any], olds: dict[str, Any], name: str, seed: bytes, proposal: str, mode: int
+    table: Table,
+    mapping: Mapping,
+    inputs: dict[str, Any],
+    olds: dict[str, Any],
+    name: str,
+    seed: bytes,
+    proposal: str,
+    mode: int,
 ) -> dict[str, Any]:
     """Return the inputs with a name where the user gave none; a name given automatically before is kept.
 
     Raises:
         BridgeError: automatic naming was switched off, and the user gave no name.
     """
-    rule = rule_for(mapping)
+    rule = rule_for(table, mapping)
     if rule is None or rule.property in inputs or f"{rule.property}Prefix" in inputs:
         return {**inputs, "__defaults": []}
     if mode == DISABLE:
         raise BridgeError(f"{rule.property}: automatic naming is disabled, so a name is required")
     kept = olds.get(rule.property) if rule.property in olds.get("__defaults", []) else None
-    ending = ".fifo" if inputs.get("fifoQueue") is True or inputs.get("fifoTopic") is True else ""
+    ending = next((e for given, e in table.endings.items() if inputs.get(given) is True), "")
     made = kept or (proposal if mode == ENFORCE else _fresh(rule, proposal, name, seed, ending))
     return {**inputs, rule.property: made, "__defaults": [rule.property]}
 
 
-def _fresh(rule: Rule, proposal: str, name: str, seed: bytes, ending: str) -> str:
+def _fresh(rule: Naming, proposal: str, name: str, seed: bytes, ending: str) -> str:
     if proposal:
         return f"{rule.prefix}{proposal}{ending}"
     digits = random.Random(seed or None).choices(DIGITS, k=SUFFIX_LENGTH)  # noqa: S311 (a name, not a secret)
@@ -76,9 +58,9 @@ def _fresh(rule: Rule, proposal: str, name: str, seed: bytes, ending: str) -> st
     return f"{rule.prefix}{base[:room]}-{''.join(digits)}{ending}"
 
 
-def in_the_way(mapping: Mapping, olds: dict[str, Any], news: dict[str, Any]) -> bool:
+def in_the_way(table: Table, mapping: Mapping, olds: dict[str, Any], news: dict[str, Any]) -> bool:
     """Whether a resource has a name of the user's own that its replacement is to have as well."""
-    rule = rule_for(mapping)
+    rule = rule_for(table, mapping)
     if rule is None or rule.property not in news or rule.property in news.get("__defaults", []):
         return False
     return bool(news[rule.property] == olds.get(rule.property))

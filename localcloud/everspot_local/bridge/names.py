@@ -1,6 +1,6 @@
 """Names: which upstream type a Pulumi token means, and which property is which attribute.
 
-The rule is the one by which pulumi-aws itself is generated: camelCase for snake_case, lists and sets in the plural
+The rule is the one by which the official plugins are generated: camelCase for snake_case, lists and sets in the plural
 unless they hold at most one item (then the item stands alone). Each name that the rule yields is looked up in the
 installed SDK; one that is not found there, or found twice, raises `NameMismatch`: a wrong rule fails loudly.
 """
@@ -13,38 +13,8 @@ from dataclasses import dataclass
 
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.sdk import Names, Sdk, Shape, snake
+from everspot_local.bridge.table import Table
 
-# What the rule does not give. Types: Pulumi token → upstream type.
-TYPE_EXCEPTIONS = {
-    "aws:s3/bucketObjectv2:BucketObjectv2": "aws_s3_object",
-    "aws:s3/bucketObject:BucketObject": "aws_s3_bucket_object",
-    "aws:sqs/redrivePolicy:RedrivePolicy": "aws_sqs_queue_redrive_policy",
-    "aws:sqs/redriveAllowPolicy:RedriveAllowPolicy": "aws_sqs_queue_redrive_allow_policy",
-}
-# Fields: (upstream type, dotted upstream path) → Pulumi name.
-FIELD_EXCEPTIONS = {
-    ("aws_cloudwatch_metric_alarm", "alarm_name"): "name",
-    ("aws_cloudwatch_log_subscription_filter", "log_group_name"): "logGroup",
-    ("aws_cloudwatch_event_endpoint", "event_bus"): "eventBuses",
-    ("aws_sns_topic_subscription", "topic_arn"): "topic",
-}
-# What this SDK has and this upstream, some months older, does not have yet: (upstream type, path) → Pulumi names.
-# Using one of them is refused by name; anything else that upstream lacks is a mismatch.
-SDK_AHEAD = {
-    ("aws_autoscaling_group", ""): {"instanceLifecyclePolicy"},
-    ("aws_cloudwatch_otel_enrichment", ""): {"excludeFilters", "includeFilters"},
-    ("aws_cloudwatch_query_definition", ""): {"arn"},
-    ("aws_flow_log", ""): {"tagFieldSpecifications"},
-    ("aws_launch_template", "network_interfaces"): {"enaQueueCount"},
-    ("aws_network_interface", ""): {"connectionTrackingSpecification"},
-    ("aws_s3_bucket", "server_side_encryption_configuration.rule"): {"blockedEncryptionTypes"},
-    ("aws_s3_bucket_server_side_encryption_configuration", "rule"): {"blockedEncryptionTypes"},
-    ("aws_sns_topic", ""): {"maximumMessageSize"},
-    ("aws_vpc", ""): {"ipv6CidrBlockAssociations"},
-}
-# Folders of the SDK whose types carry no service name upstream (`aws_vpc`, not `aws_ec2_vpc`).
-BARE_FOLDERS = {"ec2", "index"}
-PROVIDER_TOKEN = "pulumi:providers:aws"  # noqa: S105 (a Pulumi type, not a secret)
 # Attributes that the SDK leaves out on purpose, in every type: Pulumi has options of its own for them.
 HIDDEN = {"timeouts", "id"}
 
@@ -88,19 +58,19 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def upstream_type(token: str, known: Container[str]) -> str:
+def upstream_type(table: Table, token: str, known: Container[str]) -> str:
     """Return the upstream type that a resource or function token means.
 
     Raises:
         NameMismatch: none of the names by rule is known upstream.
     """
-    package, module, name = token.split(":")
+    _, module, name = token.split(":")
     folder = module.split("/")[0]
     name = snake(name[3:] if name.startswith("get") and name[3:4].isupper() else name)
-    name = re.sub(r"_?v2$", "", name)
-    candidates = [TYPE_EXCEPTIONS.get(token, f"{package}_{folder}_{name}")]
-    if folder in BARE_FOLDERS:
-        candidates.append(f"{package}_{name}")
+    name = re.sub(f"{table.version_suffix}$", "", name)
+    candidates = [table.types.get(token, f"{table.prefix}_{folder}_{name}")]
+    if folder in table.bare_folders:
+        candidates.append(f"{table.prefix}_{name}")
     for candidate in candidates:
         if candidate in known:
             return candidate
@@ -110,8 +80,9 @@ def upstream_type(token: str, known: Container[str]) -> str:
 class Namer:
     """Puts the SDK's names into upstream schemas."""
 
-    def __init__(self, sdk: Sdk) -> None:
+    def __init__(self, sdk: Sdk, table: Table) -> None:
         self.sdk = sdk
+        self.table = table
 
     def assign(self, token: str, upstream: str, node: Node, names: Names) -> None:
         """Fill in `pulumi`, `flat` and `scalar` of every field below `node`.
@@ -140,13 +111,13 @@ class Namer:
             field.pulumi = "" if name == "id" and not path and ":get" not in token else name
             self._shape(token, upstream, where, field, inputs.get(name), outputs.get(name))
         left = set(shapes) - set(claimed) - ({"id"} if not path else set())
-        left -= SDK_AHEAD.get((upstream, path), set())
-        if left and (token, path) != (PROVIDER_TOKEN, "endpoints"):
+        left -= self.table.sdk_ahead.get((upstream, path), set())
+        if left and not (token == self.table.provider_token and path in self.table.open_config):
             raise NameMismatch(f"{token}: properties {sorted(left)} of {path or 'the type'} have no attribute upstream")
 
     def _name(self, upstream: str, where: str, field: Field, shapes: dict[str, Shape]) -> str | None:
         base = camel(field.tf)
-        candidates = [FIELD_EXCEPTIONS.get((upstream, where), ""), base]
+        candidates = [self.table.fields.get((upstream, where), ""), base]
         if field.node.kind in ("list", "set"):
             candidates[1:] = [plural(base), base, singular(base)]
         return next((c for c in candidates if c in shapes), None)

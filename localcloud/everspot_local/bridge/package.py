@@ -14,13 +14,14 @@ from everspot_local.bridge.resources import Resources
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.sdk import SdkError
 
-# The folder before the slash is the module: aws:ec2/vpc:Vpc is aws.ec2.Vpc in every language.
+# The folder before the slash is the module: in cloud:net/router:Router it is `net`, in every language.
 META = {"moduleFormat": "(.*)(?:/[^/]*)"}
 SCALARS = {"string": "string", "bool": "boolean", "number": "number", "int": "integer", "float": "number"}
 
 
 def package_schema(resources: Resources) -> str:
     """The schema as JSON; takes about three seconds."""
+    package = resources.table.package
     found: dict[str, Any] = {}
     types: dict[str, Any] = {}
     for token in resources.sdk.registry:
@@ -28,16 +29,16 @@ def package_schema(resources: Resources) -> str:
             mapping = resources.mapping(token)
         except (NameMismatch, SdkError):  # a service that was not built, which would be refused by name
             continue
-        found[token] = _resource(mapping, types)
-    schema = {"name": "aws", "version": resources.sdk.version, "meta": META, "resources": found, "types": types}
+        found[token] = _resource(package, mapping, types)
+    schema = {"name": package, "version": resources.sdk.version, "meta": META, "resources": found, "types": types}
     return json.dumps(schema)
 
 
-def _resource(mapping: Mapping, types: dict[str, Any]) -> dict[str, Any]:
+def _resource(package: str, mapping: Mapping, types: dict[str, Any]) -> dict[str, Any]:
     fields = [f for f in mapping.node.fields.values() if f.pulumi and f.tf != "id"]
     settable = [f for f in fields if f.settable and f.pulumi in mapping.names.inputs]
-    module, _, name = mapping.token.removeprefix("aws:").rpartition(":")
-    prefix = f"aws:{module.partition('/')[0]}/{name}"
+    module, _, name = mapping.token.removeprefix(f"{package}:").rpartition(":")
+    prefix = f"{package}:{module.partition('/')[0]}/{name}"
     return {
         "properties": {f.pulumi: _property(f, f"{prefix}{_upper(f.pulumi)}", types) for f in fields},
         "inputProperties": {f.pulumi: _property(f, f"{prefix}{_upper(f.pulumi)}", types) for f in settable},

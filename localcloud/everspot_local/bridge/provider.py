@@ -24,8 +24,6 @@ from everspot_local.bridge.values import BadValue
 
 log = logging.getLogger(__name__)
 
-# What pulumi-aws presets in its provider configuration, and the upstream provider does not.
-PROVIDER_PRESETS = {"skipMetadataApiCheck": True, "skipRegionValidation": True}
 NOT_CONFIG = {"version", "pluginDownloadURL"}
 READABLE = (BridgeError, NameMismatch, SdkError, BadValue)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,11 +101,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Compare two provider configurations. None needs a replacement of what it manages but a change of region."""
+        """Compare two provider configurations. Few changes need a replacement of what the provider manages."""
         old, new = wire.load(request.old_inputs) or wire.load(request.olds), wire.load(request.news)
         keys = sorted(k for k in {*old, *new} - NOT_CONFIG if old.get(k) != new.get(k))
         kind = provider_pb2.DiffResponse.DIFF_SOME if keys else provider_pb2.DiffResponse.DIFF_NONE
-        return provider_pb2.DiffResponse(changes=kind, diffs=keys, replaces=[k for k in keys if k == "region"])
+        return provider_pb2.DiffResponse(
+            changes=kind, diffs=keys, replaces=[k for k in keys if k in self.resources.table.replacing]
+        )
 
     @answered
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -119,7 +119,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             for k, v in given.items()
             if k not in NOT_CONFIG and not k.startswith("__") and v not in ("", None)
         }
-        self.resources.configure({**PROVIDER_PRESETS, **config})
+        self.resources.configure({**self.resources.table.presets, **config})
         return provider_pb2.ConfigureResponse(supportsPreview=True, supports_autonaming_configuration=True)
 
     @answered
@@ -132,7 +132,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         name = request.urn.split("::")[-1]
         olds, news = wire.load(request.olds), wire.load(request.news)
         news = {k: v for k, v in news.items() if v is not None}
-        inputs = autoname.name_it(mapping, news, olds, name, request.randomSeed, proposal, mode)
+        inputs = autoname.name_it(self.resources.table, mapping, news, olds, name, request.randomSeed, proposal, mode)
         failures = [
             provider_pb2.CheckFailure(property=path, reason=reason)
             for path, reason in self.resources.problems(mapping, inputs)
@@ -161,7 +161,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             replaces=sorted({_top(p) for p in plan.replaces}),
             detailedDiff=_detailed(shown, plan),
             hasDetailedDiff=True,
-            deleteBeforeReplace=bool(plan.replaces) and autoname.in_the_way(mapping, olds, news),
+            deleteBeforeReplace=bool(plan.replaces) and autoname.in_the_way(self.resources.table, mapping, olds, news),
         )
 
     @answered

@@ -9,10 +9,11 @@ from typing import Any
 
 from everspot_local.bridge import state, wire
 from everspot_local.bridge.ignored import ignore
-from everspot_local.bridge.names import PROVIDER_TOKEN, Mapping, Namer, upstream_type
+from everspot_local.bridge.names import Mapping, Namer, upstream_type
 from everspot_local.bridge.plan import Change, changes, proposed, pulumi_path, replacements
 from everspot_local.bridge.sdk import Names, Sdk
 from everspot_local.bridge.state import State
+from everspot_local.bridge.table import Table
 from everspot_local.bridge.upstream import BridgeError, Upstream, decode, diagnostics, raise_errors
 from everspot_local.bridge.values import BadValue, from_upstream, strangers, to_upstream, without_unknowns
 
@@ -42,10 +43,11 @@ class Plan:
 class Resources:
     """One upstream provider with the names of its types."""
 
-    def __init__(self, upstream: Upstream, sdk: Sdk) -> None:
+    def __init__(self, upstream: Upstream, sdk: Sdk, table: Table) -> None:
         self.upstream = upstream
         self.sdk = sdk
-        self._namer = Namer(sdk)
+        self.table = table
+        self._namer = Namer(sdk, table)
         self._mappings: dict[str, Mapping] = {}
 
     def mapping(self, token: str) -> Mapping:
@@ -55,7 +57,7 @@ class Resources:
             NameMismatch, SdkError: the type is not known on one of the sides, or the names do not fit.
         """
         if token not in self._mappings:
-            name = upstream_type(token, self.upstream.schema.resource_schemas)
+            name = upstream_type(self.table, token, self.upstream.schema.resource_schemas)
             node, version = self.upstream.resource(name)
             self._mappings[token] = self._name(token, name, copy.deepcopy(node), self.sdk.resource(token), version)
         return self._mappings[token]
@@ -63,17 +65,18 @@ class Resources:
     def function(self, token: str) -> Mapping:
         """Return a function (data source) with its names, checked against the SDK."""
         if token not in self._mappings:
-            name = upstream_type(token, self.upstream.schema.data_source_schemas)
+            name = upstream_type(self.table, token, self.upstream.schema.data_source_schemas)
             node = copy.deepcopy(self.upstream.data_source(name))
             self._mappings[token] = self._name(token, name, node, self.sdk.function(token), 0)
         return self._mappings[token]
 
     def provider(self) -> Mapping:
         """Return the provider's own configuration with its names."""
-        if PROVIDER_TOKEN not in self._mappings:
+        token = self.table.provider_token
+        if token not in self._mappings:
             node = copy.deepcopy(self.upstream.provider())
-            self._mappings[PROVIDER_TOKEN] = self._name(PROVIDER_TOKEN, "", node, Names(self.sdk.provider(), {}), 0)
-        return self._mappings[PROVIDER_TOKEN]
+            self._mappings[token] = self._name(token, "", node, Names(self.sdk.provider(), {}), 0)
+        return self._mappings[token]
 
     def _name(self, token: str, upstream: str, node: Any, names: Names, version: int) -> Mapping:
         self._namer.assign(token, upstream, node, names)

@@ -82,12 +82,13 @@ class Source:
 
 
 class Sdk:
-    """The SDK of one provider, such as `pulumi_aws`."""
+    """The SDK of one provider. `package`: its Python package."""
 
-    def __init__(self, package: str = "pulumi_aws") -> None:
+    def __init__(self, package: str) -> None:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise SdkError(f"the Python package {package} is not installed")
+        self.package = package
         self.root = Path(spec.origin).parent
         self.version = importlib.metadata.version(package.replace("_", "-"))
         self._source = cache(lambda path: Source(path))
@@ -121,7 +122,7 @@ class Sdk:
         """
         _, module, name = token.split(":")
         folder = module.split("/")[0]
-        package = "pulumi_aws" if folder == "index" else f"pulumi_aws.{folder}"
+        package = self.package if folder == "index" else f"{self.package}.{folder}"
         source = self._module(package, name, "Result")
         cls = f"{name[0].upper()}{name[1:]}Result"
         outputs = source.properties(cls)
@@ -134,7 +135,7 @@ class Sdk:
 
     def nested(self, token: str, cls: str) -> dict[str, Shape]:
         """Return the properties of a nested class that a resource or function refers to."""
-        folder = self.registry.get(token, "").removeprefix("pulumi_aws").strip(".") or token.split(":")[1].split("/")[0]
+        folder = self.registry.get(token, "").removeprefix(self.package).strip(".") or token.split(":")[1].split("/")[0]
         base = self.root if folder in ("index", "", "providers") else self.root / folder
         for name in ("_inputs.py", "outputs.py"):
             source = self._source(base / name)
@@ -143,7 +144,7 @@ class Sdk:
         raise SdkError(f"the SDK's {base.name} has no class {cls}")
 
     def _module(self, package: str, name: str, marker: str) -> Source:
-        folder = self.root / package.removeprefix("pulumi_aws").strip(".").replace(".", "/")
+        folder = self.root / package.removeprefix(self.package).strip(".").replace(".", "/")
         likely = folder / f"{snake(name)}.py"
         cls = f"{name[0].upper()}{name[1:]}"
         head = f"class {cls}{marker}"

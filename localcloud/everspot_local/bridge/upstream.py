@@ -118,14 +118,14 @@ def command(binary: Path) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), str(binary)]
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(given: Mapping[str, str], proxied: str) -> dict[str, str]:
     """Return the provider's environment: the given one, and what the protocol needs.
 
-    S3 Control puts the account before the endpoint's host name, and a name such as 123456789012.127.0.0.1 cannot be
-    looked up. So an endpoint that is an IP address is also made the proxy for plain HTTP.
+    An endpoint in the variable `proxied` that is an IP address is also made the proxy for plain HTTP, so that the
+    provider finds host names below it.
     """
     out = {"TF_LOG": "WARN", **given, **HANDSHAKE}
-    endpoint = urlsplit(given.get("AWS_ENDPOINT_URL", ""))
+    endpoint = urlsplit(given.get(proxied, ""))
     try:
         ipaddress.ip_address(endpoint.hostname or "")
     except ValueError:
@@ -138,8 +138,9 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 class Upstream:
     """One provider process. Construct it on the main thread: it lives as long as that thread."""
 
-    def __init__(self, binary: Path, stubs: Path) -> None:
+    def __init__(self, binary: Path, stubs: Path, proxied: str = "") -> None:
         """Start `binary`; `stubs` holds the modules generated from the protocol's definition.
+        `proxied`: environment variable of an endpoint that becomes a proxy, see `environment`.
 
         Raises:
             BridgeError: one of the two is missing.
@@ -152,7 +153,7 @@ class Upstream:
         self._stub_type = importlib.import_module("tfplugin5_pb2_grpc").ProviderStub
         self._process = subprocess.Popen(  # noqa: S603 (set-up's own binary)
             command(binary),
-            env=environment(os.environ),
+            env=environment(os.environ, proxied),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,0 +1,24 @@
+"""One table for each provider that the bridge can stand before: a module here is a provider, and holds its `TABLE`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from everspot_local.bridge.table import Table
+
+# The provider of a plugin that names none, as those that set-up wrote before it named one.
+USUAL = "aws"
+
+
+def table(name: str) -> Table:
+    """Return a provider's table.
+
+    Raises:
+        LookupError: there is none; the message names those that there are.
+    """
+    known = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    if name not in known:
+        raise LookupError(f"the bridge knows no provider {name!r}; there are {', '.join(known)}")
+    found: Table = importlib.import_module(f"{__name__}.{name}").TABLE
+    return found

@@ -19,7 +19,7 @@ from typing import Any
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import LaunchRecord
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_core.records import (
     Event,
     EventKind,
@@ -60,7 +60,7 @@ def write(root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(document if isinstance(document, bytes) else document.to_json())
 
-    put("cluster.json", Manifest(cluster="bench", cloud=Cloud.AWS, region="us-east-1", control_url="s3://control",
+    put("cluster.json", Manifest(cluster="bench", cloud="aws", region="us-east-1", control_url="s3://control",
                                  data_url="s3://data"))  # fmt: skip
     for n in range(LIVING + ENDED):
         job, at = f"job-{n:04d}", NOW - timedelta(hours=2, seconds=n)

@@ -22,7 +22,7 @@ from everspot_clouds.base import CloudInstance, Message, Trouble
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
@@ -125,7 +125,7 @@ class World:
             self.clock,
         )
         self.manifest = Manifest(
-            cluster="bench", cloud=Cloud.AWS, region="us-east-1", control_url="s3://c", data_url="s3://d"
+            cluster="bench", cloud="aws", region="us-east-1", control_url="s3://c", data_url="s3://d"
         )
         self.store.write_manifest(self.manifest)
         self.count = 0

@@ -14,6 +14,7 @@ from everspot_cli import credentials, userconfig
 from everspot_cli.target import Target, choose
 
 if TYPE_CHECKING:
+    from everspot_clouds.base import Provider
     from everspot_core.catalogue import Catalogue
     from everspot_core.manifest import Manifest
     from everspot_core.price_table import PriceTable
@@ -92,6 +93,22 @@ class Session:
     def manifest(self) -> "Manifest":
         """The cluster's own description."""
         return self.store.manifest()
+
+    @cached_property
+    def cloud(self) -> "Provider":
+        """All that there is of the cluster's cloud.
+
+        Raises:
+            CliError: if this version has nothing for it.
+        """
+        from everspot_clouds.registry import UnknownCloud, provider
+
+        from everspot_cli.errors import CliError
+
+        try:
+            return provider(self.manifest.cloud)
+        except UnknownCloud as error:
+            raise CliError(str(error)) from None
 
     @cached_property
     def catalogue(self) -> "Catalogue":

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
     from everspot_core.ledger import PricePoint
@@ -244,6 +245,11 @@ class Provider(Protocol):
 
     def errors(self) -> tuple[type[Exception], ...]:
         """What calls to this cloud may raise, besides `OSError`. Raises `ImportError` if its client is not there."""
+        ...
+
+    @property
+    def billing(self) -> BillingRules:
+        """By what rules it bills."""
         ...
 
     @property

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
 from everspot_core.ledger import PricePoint
@@ -134,6 +135,13 @@ class FolderProvider:
     def errors(self) -> tuple[type[Exception], ...]:
         """See `Provider`."""
         return ()
+
+    @property
+    def billing(self) -> BillingRules:
+        """See `Provider`: what the same work would cost where it usually runs."""
+        from everspot_clouds.aws.rules import BILLING
+
+        return BILLING
 
     @property
     def by_hand(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.manifest import Cloud, FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
+from everspot_core.manifest import FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
 from everspot_core.notify import Notifications
 from everspot_core.problems import Problems
 from everspot_core.records import Role
@@ -74,7 +74,7 @@ def build_manifest(
     """
     common = Manifest(
         cluster=cluster,
-        cloud=Cloud.AWS,
+        cloud="aws",
         region=facts["region"],
         control_url=facts["control_url"],
         data_url=facts["data_url"],

@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from everspot_core.attempts import Attempt, attempts
+from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.prices import HOUR, PriceBook, is_free, seconds_between
+from everspot_core.prices import HOUR, PriceBook, seconds_between
 from everspot_core.records import Event, Market, Role
 
 
@@ -30,6 +31,7 @@ def spent(
     ends: Mapping[str, EndRecord],
     prices: PriceBook,
     catalogue: Catalogue,
+    rules: BillingRules,
 ) -> Spent:
     """What the job of these events has used up to `now`, by the same rules as the bill.
 
@@ -43,7 +45,7 @@ def spent(
         ended = ends.get(launch.instance_id)
         end = min(attempt.end or now, ended.ended_at if ended else now, now)
         start = max(attempt.start, launch.launched_at)
-        if not (ended is not None and ended.interrupted and is_free(launch, ended.ended_at)):
+        if not (ended is not None and ended.interrupted and rules.is_free(launch, ended.ended_at - launch.launched_at)):
             dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end)
         kind = catalogue.types.get(launch.instance_type)
         gpu_seconds += max(Fraction(0), seconds_between(start, end)) * (kind.gpus if kind else 0)

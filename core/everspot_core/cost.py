@@ -1,8 +1,9 @@
 """The bill: what every instance cost, whose work that was, and what the same useful work would have cost on-demand.
 
-Rules: every second from launch to end counts, 60 at least; a spot instance costs the price of each moment, and nothing
-at all if the cloud took it within its first hour; an on-demand instance costs its list price. A job pays for the
-seconds from assignment to release; the rest of an instance's life is the fleet's: boot, idling, the scheduler.
+Rules: every second from launch to end counts, and no fewer than the cloud's `BillingRules` say; a spot instance costs
+the price of each moment, and nothing at all if the cloud took it so soon that it waives it; an on-demand instance costs
+its list price. A job pays for the seconds from assignment to release; the rest of an instance's life is the fleet's:
+boot, idling, the scheduler.
 
 `on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
 and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.
@@ -11,18 +12,18 @@ and the seconds of boot and idling at list price. Seconds lost to interruptions 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
+from everspot_core.billing import BillingRules
 from everspot_core.budget import Spent, spent
 from everspot_core.catalogue import Catalogue
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.prices import MINIMUM, PriceBook, Stretch, is_free, notes, seconds_between, total
+from everspot_core.prices import PriceBook, Stretch, notes, seconds_between, total
 from everspot_core.records import Event, Market
 
 __all__ = [
-    "LEFT_OUT",
     "Bill",
     "InstanceBill",
     "JobBill",
@@ -33,22 +34,13 @@ __all__ = [
     "spent",
 ]
 
-LEFT_OUT = (
-    "data transfer between zones and out of the region",
-    "EBS volumes of the instances",
-    "S3 storage and requests",
-    "VPC interface endpoints",
-    "SQS, EventBridge, CloudWatch and KMS requests",
-    "taxes, discounts, credits, savings plans and reservations",
-)
-
 
 @dataclass(frozen=True)
 class Usage:
     """A part of one instance's life: a job's if `job_id` is set, else boot or idling.
 
     `paid`: its time cut by price. `listed`: the useful part of that time at list price. `free`: taken by the cloud
-    within its first hour.
+    so soon that it is not billed.
     """
 
     launch: LaunchRecord
@@ -74,7 +66,7 @@ class Usage:
 
     @property
     def waived(self) -> Fraction:
-        """Dollars that are not billed because the cloud took the instance within its first hour, exact."""
+        """Dollars that are not billed because the cloud took the instance so soon, exact."""
         return total(s.cost for s in self.paid) if self.free else Fraction(0)
 
     @property
@@ -129,7 +121,7 @@ class Bill:
     instances: tuple[InstanceBill, ...]
     jobs: tuple[JobBill, ...]
     notes: tuple[str, ...]
-    left_out: tuple[str, ...] = LEFT_OUT
+    left_out: tuple[str, ...]
 
     @property
     def usages(self) -> tuple[Usage, ...]:
@@ -165,6 +157,8 @@ def bill(
     catalogue: Catalogue,
     as_of: datetime,
     reported: Mapping[tuple[str, int], int] | None = None,
+    *,
+    rules: BillingRules,
 ) -> Bill:
     """Compute the bill at the moment `as_of` from the ledger and the events by job.
 
@@ -176,6 +170,7 @@ def bill(
         catalogue: For list prices.
         as_of: Market time.
         reported: Last step seen by (job, epoch), where metrics know more than events.
+        rules: The cloud's.
     """
     book, ended = PriceBook(points, catalogue), {e.instance_id: e for e in ends}
     histories = {
@@ -185,7 +180,7 @@ def bill(
     lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
     launches, holds = list(launches), _holds(histories, as_of)
     instances = tuple(
-        _instance(launch, ended.get(launch.instance_id), holds.get(launch.instance_id, []), lost, book, as_of)
+        _instance(launch, ended.get(launch.instance_id), holds.get(launch.instance_id, []), lost, book, rules, as_of)
         for launch in sorted(launches, key=lambda launch: (launch.launched_at, launch.instance_id))
         if launch.launched_at < as_of
     )
@@ -205,7 +200,13 @@ def bill(
     )
     unknown = sorted(set(holds) - {launch.instance_id for launch in launches})
     missing = [f"no launch is recorded of {', '.join(unknown)}: what jobs used of it is not billed"] if unknown else []
-    return Bill(as_of=as_of, instances=instances, jobs=jobs, notes=(*missing, *_notes(instances)))
+    return Bill(
+        as_of=as_of,
+        instances=instances,
+        jobs=jobs,
+        notes=(*missing, *_notes(instances)),
+        left_out=rules.left_out,
+    )
 
 
 def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
@@ -247,14 +248,15 @@ def _instance(
     holds: Sequence[_Hold],
     lost: Mapping[str, Sequence[Span]],
     book: PriceBook,
+    rules: BillingRules,
     as_of: datetime,
 ) -> InstanceBill:
     running = ended is None or ended.ended_at > as_of
     end = as_of if ended is None or running else max(ended.ended_at, launch.launched_at)
     interrupted = not running and ended is not None and ended.interrupted
-    free = is_free(launch, end) if interrupted else False
+    free = interrupted and rules.is_free(launch, end - launch.launched_at)
     usages = []
-    for job, start, until in _parts(launch.launched_at, end, holds):
+    for job, start, until in _parts(launch.launched_at, end, rules.minimum, holds):
         useful = _without(start, until, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
         paid = book.stretches(*pool, launch.market, start, until)
@@ -263,7 +265,9 @@ def _instance(
     return InstanceBill(launch, end, running, interrupted, free, tuple(usages))
 
 
-def _parts(launched: datetime, end: datetime, holds: Sequence[_Hold]) -> list[tuple[str | None, datetime, datetime]]:
+def _parts(
+    launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[_Hold]
+) -> list[tuple[str | None, datetime, datetime]]:
     """An instance's life cut by who held it; what is paid beyond its end, up to the minimum, is nobody's."""
     parts: list[tuple[str | None, datetime, datetime]] = []
     cursor = launched
@@ -272,7 +276,7 @@ def _parts(launched: datetime, end: datetime, holds: Sequence[_Hold]) -> list[tu
         if start < until:
             parts += [(None, cursor, start), (hold.job_id, start, until)]
             cursor = until
-    parts.append((None, cursor, max(end, launched + MINIMUM)))
+    parts.append((None, cursor, max(end, launched + minimum)))
     return [(job, start, until) for job, start, until in parts if start < until]
 
 

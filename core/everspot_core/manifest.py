@@ -6,7 +6,6 @@ no secrets. What differs between instances (id, type, zone, market) is asked of 
 """
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -18,14 +17,6 @@ from everspot_core.problems import Problems, camel
 from everspot_core.records import Market, Role
 
 USER_DATA_LIMIT = 16 * 1024
-
-
-class Cloud(StrEnum):
-    """Where the instances come from. `folder`: none; agents are started by hand on a shared folder."""
-
-    AWS = "aws"
-    GCP = "gcp"
-    FOLDER = "folder"
 
 
 BUSY_BEATS = 30
@@ -136,7 +127,10 @@ class Manifest(Document):
     """What an instance, or the CLI, needs to know of its cluster."""
 
     cluster: str
-    cloud: Cloud
+    cloud: str = Field(
+        pattern=r"^[a-z][a-z0-9-]*$",
+        description="Where the instances come from, by the cloud's name; `folder`: agents are started by hand.",
+    )
     role: Role = Role.AGENT
     region: str = ""
     control_url: str = Field(

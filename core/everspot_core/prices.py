@@ -14,12 +14,10 @@ from enum import StrEnum
 from fractions import Fraction
 
 from everspot_core.catalogue import Catalogue, region_of
-from everspot_core.ledger import LaunchRecord, PricePoint
+from everspot_core.ledger import PricePoint
 from everspot_core.records import Market
 
 HOUR = 3600
-FREE_WITHIN = timedelta(hours=1)
-MINIMUM = timedelta(seconds=60)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -103,11 +101,6 @@ class PriceBook:
             price = self._catalogue.dearest(instance_type)
             return (exact(price.usd_per_hour), Basis.ELSEWHERE) if price else (Fraction(0), Basis.NONE)
         return exact(price.usd_per_hour), Basis.LISTED if market is Market.ON_DEMAND else Basis.LISTED_FOR_SPOT
-
-
-def is_free(launch: LaunchRecord, taken_at: datetime) -> bool:
-    """Whether an instance that the cloud took at this moment costs nothing: spot, before its first hour was full."""
-    return launch.market is Market.SPOT and taken_at - launch.launched_at < FREE_WITHIN
 
 
 def exact(value: float) -> Fraction:

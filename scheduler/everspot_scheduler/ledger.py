@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, time, timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Phase
+from everspot_clouds.registry import provider
 from everspot_core.budget import spent as spent_by
 from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.job import JobSubmission
@@ -37,6 +38,7 @@ class Ledger:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
+        self._billing = provider(manifest.cloud).billing
         self.declare(manifest.instance_types)
         self.launches: dict[str, LaunchRecord] = {}
         self.ends: dict[str, EndRecord] = {}
@@ -223,6 +225,7 @@ class Ledger:
                 ends=self.ends,
                 prices=prices,
                 catalogue=self.catalogue,
+                rules=self._billing,
             )
             found[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return found

@@ -16,7 +16,7 @@ from typing import Any
 
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Assignment, Event, EventKind, JobRecord, JobState, Order, Reason
 from everspot_store import Store, SystemClock, Versioned
 
@@ -172,7 +172,7 @@ class Cluster:
             (self.root / name).mkdir(parents=True)
         self.manifest = Manifest(
             cluster="test",
-            cloud=Cloud.FOLDER,
+            cloud="folder",
             control_url=f"file://{self.root}/control",
             data_url=f"file://{self.root}/data",
             limits=self.limits,

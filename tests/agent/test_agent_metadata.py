@@ -9,13 +9,13 @@ from agent_kit import MetadataServer, metadata_pages
 from everspot_clouds.aws.metadata import ATTEMPTS, TOKEN_TTL, ImdsClient, ImdsMetadata, endpoint_from
 from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 from everspot_clouds.folder import FolderMetadata
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_core.records import Market, NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent.metadata import interruption_of, manifest_of, rebalance_of
 from everspot_train.agent.watch import Watch, sources_from
 
-MANIFEST = Manifest(cluster="c", cloud=Cloud.AWS, control_url="s3://control", data_url="s3://data")
+MANIFEST = Manifest(cluster="c", cloud="aws", control_url="s3://control", data_url="s3://data")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Assignment, EventKind, InstanceState, Market
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
@@ -75,7 +75,7 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     session.prepare(context)
     rundir = RunDir(tmp_path / "run")
     rundir.write(Status(phase=Phase.TRAINING, step=0))
-    manifest = Manifest(cluster="c", cloud=Cloud.FOLDER, control_url="memory:", data_url="memory:", limits=limits)
+    manifest = Manifest(cluster="c", cloud="folder", control_url="memory:", data_url="memory:", limits=limits)
     identity = Identity(instance_id="i-1", instance_type="m5.large", zone="z", market=Market.SPOT)
     hardware, contact = Hardware(vcpus=2, memory_gib=8), Contact("the store", clock)
     heartbeat = Heartbeat(store, manifest, identity, hardware, contact, clock, agent_version="1")

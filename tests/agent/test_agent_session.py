@@ -9,7 +9,7 @@ from agent_kit import FAST
 from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_core.records import EventKind, JobState, Market, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, Stop
@@ -139,7 +139,7 @@ def test_code_that_cannot_be_had_is_a_reason_of_its_own_with_a_back_off(
 def a_desk(store: Store, home: Path) -> Desk:
     """A desk without a program to launch."""
     manifest = Manifest(
-        cluster="test", cloud=Cloud.FOLDER, control_url=store.control.url, data_url=store.data.url, limits=FAST
+        cluster="test", cloud="folder", control_url=store.control.url, data_url=store.data.url, limits=FAST
     )
     identity = Identity(instance_id="i-1", instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
     return Desk(

@@ -20,7 +20,7 @@ from everspot_core import lease
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import Cloud, FleetOffer, Manifest
+from everspot_core.manifest import FleetOffer, Manifest
 from everspot_core.records import EventKind, InstanceRecord, InstanceState, JobRecord, Market, Progress, Reason, Role
 from everspot_store import ManualClock, SchedulerBeat, Store
 
@@ -93,7 +93,7 @@ class World:
         self.store.write_manifest(
             Manifest(
                 cluster="test",
-                cloud=Cloud.FOLDER,
+                cloud="folder",
                 region="us-east-1",
                 control_url=self.url,
                 data_url=(root / "data").as_uri(),

@@ -144,7 +144,7 @@ def test_a_profile_that_does_not_exist_is_named(nobody):
 
 def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, tmp_path, moto_endpoint):
     import boto3
-    from everspot_core.manifest import Cloud, Manifest
+    from everspot_core.manifest import Manifest
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -153,7 +153,7 @@ def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, 
     for bucket in ("profiled-control", "profiled-data"):
         s3.create_bucket(Bucket=bucket)
     manifest = Manifest(
-        cluster="profiled", cloud=Cloud.AWS, region="us-east-1",
+        cluster="profiled", cloud="aws", region="us-east-1",
         control_url="s3://profiled-control", data_url="s3://profiled-data",
     )  # fmt: skip
     s3.put_object(Bucket="profiled-control", Key="cluster.json", Body=manifest.to_json())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from moto.server import ThreadedMotoServer
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
@@ -31,7 +31,7 @@ def test_doctor_asks_aws_for_credentials_roles_clock_and_fleet(aws, world):
     for bucket in ("control", "data"):
         client("s3").create_bucket(Bucket=bucket)
     manifest = Manifest(
-        cluster="test", cloud=Cloud.AWS, region="us-east-1", control_url="s3://control", data_url="s3://data"
+        cluster="test", cloud="aws", region="us-east-1", control_url="s3://control", data_url="s3://data"
     )
     client("s3").put_object(Bucket="control", Key="cluster.json", Body=manifest.to_json())
     world.url = "s3://control"

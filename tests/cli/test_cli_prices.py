@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from everspot_clouds.aws.pricelists import aws_prices
 from everspot_core.catalogue import builtin
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_scheduler.ledger import Ledger
@@ -32,7 +32,7 @@ def cluster(market, world, monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
     world.store.write_manifest(
-        Manifest.model_validate({**world.store.manifest().model_dump(), "cloud": Cloud.AWS, "region": REGION})
+        Manifest.model_validate({**world.store.manifest().model_dump(), "cloud": "aws", "region": REGION})
     )
     return world
 

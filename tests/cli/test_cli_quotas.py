@@ -6,7 +6,7 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_core.manifest import Cloud, Manifest, Standing
+from everspot_core.manifest import Manifest, Standing
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 
@@ -34,7 +34,7 @@ def quotas(market: LocalCloud, world: Any) -> Any:
     s3.create_bucket(Bucket="control-of-test", CreateBucketConfiguration={"LocationConstraint": REGION})
     url = f"s3://control-of-test?region={REGION}"
     manifest = Manifest(
-        cluster="test", cloud=Cloud.AWS, region=REGION, control_url=url, data_url=url,
+        cluster="test", cloud="aws", region=REGION, control_url=url, data_url=url,
         standing=Standing(on_demand_units=2, spot_units=16, weights=WEIGHTS),
     )  # fmt: skip
     s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=manifest.to_json())

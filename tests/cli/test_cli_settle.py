@@ -10,7 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 
@@ -60,7 +60,7 @@ def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_schedule
     for bucket in ("control", "data"):
         s3.create_bucket(Bucket=bucket)
     manifest = Manifest(
-        cluster="test", cloud=Cloud.AWS, region="us-east-1", control_url="s3://control", data_url="s3://data"
+        cluster="test", cloud="aws", region="us-east-1", control_url="s3://control", data_url="s3://data"
     )
     s3.put_object(Bucket="control", Key="cluster.json", Body=manifest.to_json())
     first = launch(ec2, "c6i.large", "us-east-1a", spot=True)
@@ -90,7 +90,7 @@ def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_schedule
 
 
 def test_a_cloud_that_does_not_answer_is_a_note_and_not_a_failure(world):
-    manifest = world.store.manifest().model_copy(update={"cloud": Cloud.AWS})
+    manifest = world.store.manifest().model_copy(update={"cloud": "aws"})
     world.store.write_manifest(manifest)
     env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     (note,) = world.run("--json", "report", env=env).json["notes"]

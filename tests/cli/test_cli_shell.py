@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from everspot_cli.commands.shell import inside
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def running(world):
     world.store.write_manifest(
-        Manifest.model_validate({**world.store.manifest().model_dump(), "cloud": Cloud.AWS, "region": "eu-west-1"})
+        Manifest.model_validate({**world.store.manifest().model_dump(), "cloud": "aws", "region": "eu-west-1"})
     )
     world.submit("mine", 0)
     world.assign("mine", "i-spot1", 10)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
+from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
@@ -36,7 +37,7 @@ def event(kind: EventKind, seconds: float, epoch=1, iid="i-1", job="job-1", **da
 
 
 def compute(launches, ends=(), points=(), events=None, as_of=100_000.0):
-    return bill(launches, ends, points, events or {}, builtin(), at(as_of))
+    return bill(launches, ends, points, events or {}, builtin(), at(as_of), rules=BILLING)
 
 
 def interrupted_job():

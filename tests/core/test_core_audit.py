@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
+from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
@@ -60,7 +61,7 @@ def test_bill_and_independent_sum_are_exactly_equal(market, until):
         [EndRecord(instance_id=i, ended_at=at(s), interrupted=taken) for i, s, taken in ends],
         [PricePoint(instance_type=k, zone=z, market=Market.SPOT, at=at(s), usd_per_hour=usd, source="t")
          for (k, z, s), usd in points.items()],
-        {}, builtin(), at(until),
+        {}, builtin(), at(until), rules=BILLING,
     )  # fmt: skip
     lines = [{"event": "price", "at": at(s).isoformat(), "type": k, "zone": z, "usd": exact(usd)}
              for (k, z, s), usd in points.items()]  # fmt: skip

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 from cost_kit import LISTED, T0, TYPE, ZONE, at, compute, end, event, interrupted_job, launch, price
+from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import savings_percent, spent
 from everspot_core.prices import PriceBook, rounded
@@ -122,6 +123,7 @@ def spent_of(events, **kwargs):
         "ends": {},
         "prices": PriceBook([price(0.036)], builtin()),
         "catalogue": builtin(),
+        "rules": BILLING,
     }
     return spent(events, **(defaults | kwargs))
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 from fractions import Fraction
 
 from cost_kit import T0, at, end, event, launch, price
+from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.records import Event, EventKind, Market
@@ -41,7 +42,7 @@ def worlds(draw):
 @settings(max_examples=150, deadline=None)
 @given(worlds(), moments)
 def test_the_parts_add_up_to_the_total_exactly(world, as_of):
-    found = bill(*world, builtin(), at(as_of))
+    found = bill(*world, builtin(), at(as_of), rules=BILLING)
     parts = sum((j.cost for j in found.jobs), Fraction(0)) + sum((u.cost for u in found.idle), Fraction(0))
     assert parts == found.cost
     listed = sum((j.on_demand_cost for j in found.jobs), Fraction(0))
@@ -59,5 +60,5 @@ def test_without_interruptions_by_the_cloud_a_later_bill_is_never_smaller(world,
     launches, ends, points, events = world
     ours = [e.model_copy(update={"interrupted": False}) for e in ends]
     early, late = sorted((one, other))
-    sums = [bill(launches, ours, points, events, builtin(), at(t)).cost for t in (early, late)]
+    sums = [bill(launches, ours, points, events, builtin(), at(t), rules=BILLING).cost for t in (early, late)]
     assert sums[0] <= sums[1]

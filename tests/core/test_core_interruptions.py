@@ -2,6 +2,7 @@
 
 import pytest
 from cost_kit import LISTED, at, compute, end, event, interrupted_job, launch, price
+from everspot_clouds.aws.rules import BILLING
 from everspot_core.attempts import attempts
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
@@ -47,7 +48,16 @@ def test_an_agent_that_was_restarted_under_the_same_epoch_has_steps_to_redo():
         event(EventKind.TRAINING, 230, from_step=100, restored=True),
         event(EventKind.FINISHED, 400, step=300),
     ]
-    known = bill([launch()], [end(500)], [price(0.036)], {"job-1": events}, builtin(), at(600), {("job-1", 1): 300})
+    known = bill(
+        [launch()],
+        [end(500)],
+        [price(0.036)],
+        {"job-1": events},
+        builtin(),
+        at(600),
+        {("job-1", 1): 300},
+        rules=BILLING,
+    )
     (interruption,) = known.jobs[0].interruptions
     assert (interruption.steps_redone, interruption.with_notice, interruption.kind) == (50, False, "lost")
     assert interruption.resumed_on == "i-1"
@@ -107,7 +117,7 @@ def test_metrics_may_know_of_more_steps_than_the_events():
             event(EventKind.TRAINING, 230, epoch=2, from_step=0),
         ]
     }
-    known = bill([launch()], [], [], events, builtin(), at(300), {("job-1", 1): 33, ("other", 1): 99})
+    known = bill([launch()], [], [], events, builtin(), at(300), {("job-1", 1): 33, ("other", 1): 99}, rules=BILLING)
     assert known.jobs[0].interruptions[0].steps_redone == 33
 
 

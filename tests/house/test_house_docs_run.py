@@ -15,7 +15,7 @@ import yaml
 from everspot_cli.main import main
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, FleetOffer, Manifest
+from everspot_core.manifest import FleetOffer, Manifest
 from everspot_core.records import EventKind, Market, Progress, Reason
 from everspot_store import Store
 
@@ -82,7 +82,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setenv("EVERSPOT_STORE", urls[0])
     store = Store.open(*urls)
     store.write_manifest(
-        Manifest(cluster="docs", cloud=Cloud.AWS, region="us-east-1", control_url=urls[0], data_url=urls[1],
+        Manifest(cluster="docs", cloud="aws", region="us-east-1", control_url=urls[0], data_url=urls[1],
                  fleet=FleetOffer(types=TYPES, markets=[Market.SPOT]))
     )  # fmt: skip
     data = tmp_path / "home/.everspot/data/fashion-mnist"

@@ -20,7 +20,7 @@ from agent_kit import TOY
 from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderCloud, FolderMetadata
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import EventKind, JobRecord, JobState, Market
 from everspot_scheduler.loop import Scheduler
 from everspot_store import (
@@ -229,7 +229,7 @@ class World:
             (root / name).mkdir(parents=True)
         self.manifest = Manifest(
             cluster="kills",
-            cloud=Cloud.FOLDER,
+            cloud="folder",
             control_url=f"file://{root}/control",
             data_url=f"file://{root}/data",
             limits=LIMITS,

@@ -15,7 +15,7 @@ import boto3
 from botocore.exceptions import ClientError
 from everspot import policies
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Event, EventKind, JobState, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
@@ -86,7 +86,7 @@ class Road:
 
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
-            cluster=CLUSTER, cloud=Cloud.AWS, role=role, region=REGION, limits=LIMITS, queue_url=self.queue_url,
+            cluster=CLUSTER, cloud="aws", role=role, region=REGION, limits=LIMITS, queue_url=self.queue_url,
             control_url=URLS[0], data_url=URLS[1],
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
-from everspot_core.manifest import Cloud, Limits, Manifest
+from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Event, EventKind, InstanceRecord, InstanceState, Market, Order, Progress, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Lease, ManualClock, Store, SystemClock
@@ -146,7 +146,7 @@ class Cluster:
         self.cloud = FakeCloud()
         self.manifest = Manifest(
             cluster="test",
-            cloud=Cloud.AWS,
+            cloud="aws",
             region="us-east-1",
             control_url=store.control.url,
             data_url=store.data.url,

@@ -15,7 +15,7 @@ from everspot_clouds.aws.instances import parse as parse_instance
 from everspot_clouds.aws.messages import UnreadableMessage, parse
 from everspot_clouds.aws.rules import NOTICE
 from everspot_clouds.base import MessageKind, Phase, Trouble
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_core.records import Market, Order, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, SystemClock
@@ -152,7 +152,7 @@ class Queue:
         self.url = self.sqs.create_queue(QueueName=f"q-{uuid4().hex[:8]}", Attributes=attributes)["QueueUrl"]
         manifest = Manifest(
             cluster=f"c-{uuid4().hex[:8]}",
-            cloud=Cloud.AWS,
+            cloud="aws",
             region="us-east-1",
             control_url="s3://c",
             data_url="s3://d",

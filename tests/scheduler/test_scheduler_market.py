@@ -9,7 +9,6 @@ from typing import Any
 import boto3
 import pytest
 from everspot_clouds.aws.cloud import AwsCloud
-from everspot_core.manifest import Cloud
 from everspot_core.records import JobState, Market, Order, Reason
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
@@ -36,7 +35,7 @@ class Here:
         for name in ("control", "data"):
             s3.create_bucket(Bucket=name)
         self.cluster = Cluster(Store.open("s3://control", "s3://data", clock=clock), clock)
-        update = {"cluster": "test", "cloud": Cloud.AWS, "queue_url": self._queue()}
+        update = {"cluster": "test", "cloud": "aws", "queue_url": self._queue()}
         self.cluster.manifest = self.cluster.manifest.model_copy(update=update)
         self.cloud = AwsCloud.open(self.cluster.manifest, clock, long_poll=timedelta(seconds=1))
         self.scheduler = Scheduler(self.cluster.store, self.cluster.manifest, self.cloud, "s1")

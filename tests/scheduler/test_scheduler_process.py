@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_core.manifest import Cloud
 from everspot_store import SystemClock
 from scheduler_kit import Cluster, folder_store
 
@@ -34,7 +33,7 @@ def real(tmp_path: Path) -> Cluster:
     clock = SystemClock()
     cluster = Cluster(folder_store(tmp_path, clock), clock)
     limits = cluster.manifest.limits.model_copy(update={"tick_every": timedelta(milliseconds=20)})
-    cluster.manifest = cluster.manifest.model_copy(update={"cloud": Cloud.FOLDER, "limits": limits})
+    cluster.manifest = cluster.manifest.model_copy(update={"cloud": "folder", "limits": limits})
     (tmp_path / "manifest.json").write_bytes(cluster.manifest.to_json())
     return cluster
 

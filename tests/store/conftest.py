@@ -7,7 +7,7 @@ from uuid import uuid4
 import boto3
 import pytest
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -40,7 +40,7 @@ def open_folder_store(root: Path, clock: ManualClock | None = None) -> Store:
         (root / name).mkdir(exist_ok=True)
     urls = [(root / name).as_uri() for name in ("control", "data")]
     store = Store.open(*urls, clock=clock)
-    store.write_manifest(Manifest(cluster="test", cloud=Cloud.FOLDER, control_url=urls[0], data_url=urls[1]))
+    store.write_manifest(Manifest(cluster="test", cloud="folder", control_url=urls[0], data_url=urls[1]))
     return store
 
 
@@ -53,7 +53,7 @@ def s3_store(aws: str, clock: ManualClock) -> Store:
     urls = [f"s3://{name}?region=eu-west-1" for name in names]
     store = Store.open(*urls, clock=clock)
     store.write_manifest(
-        Manifest(cluster="test", cloud=Cloud.AWS, region="eu-west-1", control_url=urls[0], data_url=urls[1])
+        Manifest(cluster="test", cloud="aws", region="eu-west-1", control_url=urls[0], data_url=urls[1])
     )
     return store
 

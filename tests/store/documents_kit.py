@@ -18,7 +18,7 @@ from everspot_core.documents import Document
 from everspot_core.dossier import Dossier
 from everspot_core.job import Budget, CheckpointPolicy, JobSpec, JobSubmission, Priority, Resources, Retries, Wheel
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import Cloud, FleetOffer, Limits, Manifest, Proxy, Standing
+from everspot_core.manifest import FleetOffer, Limits, Manifest, Proxy, Standing
 from everspot_core.notify import Notifications, Occasion
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_core.records import (
@@ -118,7 +118,7 @@ def _manifest() -> Manifest:
     return every_field(
         Manifest,
         cluster="c",
-        cloud=Cloud.AWS,
+        cloud="aws",
         role=Role.SCHEDULER,
         region="eu-west-1",
         control_url="s3://control?region=eu-west-1",

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import boto3
 import pytest
-from everspot_core.manifest import Cloud, Manifest
+from everspot_core.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_store import Bucket, ManualClock, Store, StoreError, StoreMissing, StoreUnavailable, region
@@ -67,7 +67,7 @@ def test_a_wrong_region_is_one_sentence_that_names_the_right_one(bucket: str, cl
 def test_a_manifest_tells_the_region_of_urls_that_do_not(bucket: str, clock: ManualClock) -> None:
     store = Store.open(f"s3://{bucket}?region={HOME}", f"s3://{bucket}?region={HOME}", clock=clock)
     manifest = Manifest(
-        cluster="c", cloud=Cloud.AWS, region=HOME, control_url=f"s3://{bucket}", data_url=f"s3://{bucket}?region={HOME}"
+        cluster="c", cloud="aws", region=HOME, control_url=f"s3://{bucket}", data_url=f"s3://{bucket}?region={HOME}"
     )
     store.write_manifest(manifest)
     read = Store.open(f"s3://{bucket}", clock=clock).manifest()

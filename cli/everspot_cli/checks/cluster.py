@@ -46,7 +46,7 @@ def _asked(session: Session, name: str, ask: Callable[[Session], Check]) -> Chec
 
 def _manifest(session: Session) -> Check:
     manifest = session.manifest
-    where = f"cluster {manifest.cluster} on {manifest.cloud.value} {manifest.region}".rstrip()
+    where = f"cluster {manifest.cluster} on {manifest.cloud} {manifest.region}".rstrip()
     return Check("store", "cluster.json", Verdict.OK, f"{where}, data in {manifest.data_url}")
 
 

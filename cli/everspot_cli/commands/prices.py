@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 from everspot_clouds.base import CloudError, NotOffered
-from everspot_clouds.registry import provider
 from everspot_core.counting import counted
 from everspot_core.price_table import PriceTable
 from rich.table import Table
@@ -66,15 +65,15 @@ def _refresh(session: Session) -> PriceTable:
             pages += 1
             status.update(f"reading the price lists of {region} … {pages} pages")
 
-        table = _asked(manifest.cloud, region, wanted, session, page)
+        table = _asked(region, wanted, session, page)
     if not table.prices:
         raise CliError(f"the price lists name none of these types in {region}", hint="is the region right?")
     return table
 
 
-def _asked(cloud: str, region: str, wanted: list[str], session: Session, page: Callable[[], None]) -> PriceTable:
+def _asked(region: str, wanted: list[str], session: Session, page: Callable[[], None]) -> PriceTable:
     try:
-        return provider(cloud).price_table(region, wanted, session.now, page)
+        return session.cloud.price_table(region, wanted, session.now, page)
     except NotOffered as error:
         raise CliError(str(error)) from None
     except CloudError as error:

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from everspot_clouds.base import Door, Handover, NotOffered
-from everspot_clouds.registry import provider
 from everspot_core.records import JobRecord, JobState
 
 from everspot_cli.commands.options import JobId, session_of
@@ -69,7 +68,7 @@ def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
 
 def _door(session: Session) -> Door:
     try:
-        return provider(session.manifest.cloud).door(session.manifest)
+        return session.cloud.door(session.manifest)
     except NotOffered as error:
         raise CliError(str(error)) from None
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from everspot_clouds.registry import provider
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
 from everspot_core.cost import Bill, bill
@@ -61,6 +60,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         session.catalogue,
         as_of,
         _reported(store, events),
+        rules=session.cloud.billing,
     )
     return Material(
         cluster=session.manifest.cluster,
@@ -141,7 +141,7 @@ def _settle(session: Session) -> str | None:
     could not be done, for the report's notes; None if the ledger is complete.
     """
     manifest = session.manifest
-    cloud = provider(manifest.cloud)
+    cloud = session.cloud
     try:
         errors = cloud.errors()
         from everspot_scheduler.ledger import settle_ledger

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
     from everspot_core.manifest import Manifest
@@ -43,6 +44,13 @@ class AwsProvider:
         from botocore.exceptions import BotoCoreError, ClientError
 
         return BotoCoreError, ClientError
+
+    @property
+    def billing(self) -> BillingRules:
+        """See `Provider`."""
+        from everspot_clouds.aws.rules import BILLING
+
+        return BILLING
 
     @property
     def by_hand(self) -> bool:

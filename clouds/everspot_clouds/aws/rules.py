@@ -6,6 +6,8 @@ Each figure has its source. Nothing here needs boto3, so that a Pulumi program m
 from dataclasses import dataclass
 from datetime import timedelta
 
+from everspot_core.billing import BillingRules
+
 CLUSTER_TAG = "everspot:cluster"
 """Tag by which the scheduler and the CLI find what belongs to a cluster."""
 
@@ -19,6 +21,22 @@ SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")
 
 NOTICE = timedelta(seconds=120)
 """Between EC2's warning and the interruption, market time (EC2 User Guide, "Spot Instance interruption notices")."""
+
+BILLING = BillingRules(
+    # EC2 User Guide, "EC2 On-Demand Instance pricing": by the second, with a minimum of 60 seconds.
+    minimum=timedelta(seconds=60),
+    # EC2 User Guide, "Billing for interrupted Spot Instances": interrupted by EC2 in the first hour, Linux: no charge.
+    free_within=timedelta(hours=1),
+    left_out=(
+        "data transfer between zones and out of the region",
+        "EBS volumes of the instances",
+        "S3 storage and requests",
+        "VPC interface endpoints",
+        "SQS, EventBridge, CloudWatch and KMS requests",
+        "taxes, discounts, credits, savings plans and reservations",
+    ),
+)
+"""What EC2 bills of an instance, and what else AWS bills."""
 
 
 @dataclass(frozen=True)

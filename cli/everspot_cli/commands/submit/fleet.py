@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_clouds.registry import provider
 from everspot_core.candidates import Candidate, candidates, misfits
 from everspot_core.catalogue import InstanceType
 from everspot_core.counting import counted
@@ -35,7 +34,7 @@ def fleet_of(session: Session) -> FleetTypes | None:
     known, offer = session.catalogue.types, session.manifest.fleet
     if offer is not None:
         return FleetTypes(tuple(known[name] for name in offer.types if name in known), True)
-    if not provider(session.manifest.cloud).by_hand:
+    if not session.cloud.by_hand:
         return None
     alive = [doc.value for doc in session.store.instances.scan().values()]
     kinds = {

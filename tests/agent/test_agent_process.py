@@ -17,7 +17,7 @@ from toy_train import expected
 
 
 def test_a_job_is_taken_trained_and_finished(cluster: Cluster) -> None:
-    cluster.submit("job-1", env={"TOY_STEPS": "12"})
+    cluster.submit("job-1", env={"TOY_STEPS": "12", "OMP_NUM_THREADS": "99"})
     cluster.assign("job-1", "i-1")
     agent = cluster.start_agent("i-1")
 
@@ -34,6 +34,7 @@ def test_a_job_is_taken_trained_and_finished(cluster: Cluster) -> None:
     log = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode()
     assert "step 0\n" in log
     assert "step 11\n" in log
+    assert log.count("everspot: OMP_NUM_THREADS=99 in each of 1 process is more than the job's share of 1 vCPU") == 1
     eventually("its run directory is removed", lambda: not list((agent.home / "runs").iterdir()))
 
 

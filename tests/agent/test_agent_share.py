@@ -8,7 +8,7 @@ from everspot_core.ledger import FaultKind
 from everspot_core.records import Reason
 from everspot_train.agent.endings import ending_of
 from everspot_train.agent.failures import ERROR_FILE, Failure, read_failure
-from everspot_train.agent.program import command_for, environment_for
+from everspot_train.agent.program import command_for, environment_for, too_many_threads
 from everspot_train.rundir import Phase, Status
 
 RUN = Path("/runs/job-1")
@@ -41,6 +41,27 @@ def test_a_job_has_the_processes_gpus_and_threads_that_it_asked_for_whatever_the
     assert (env["HOME"], env["TMPDIR"]) == ("/runs/job-1/home", "/runs/job-1/tmp")
     assert env["EVERSPOT_CHECKPOINT_DIR"] == "/runs/job-1/code/checkpoints"
     assert (env["A"], env["EVERSPOT_HOME"]) == ("b", "/h")
+
+
+@pytest.mark.parametrize(
+    ("resources", "asked", "told"),
+    [
+        ({"vcpus": 4}, "4", None),
+        ({"vcpus": 4}, "1", None),
+        ({"vcpus": 4}, "2,2", None),
+        ({"vcpus": 4}, "8", "OMP_NUM_THREADS=8 in each of 1 process is more than the job's share of 4 vCPUs"),
+        ({"vcpus": 32}, "32", "share of 16 vCPUs"),
+        ({"vcpus": 8, "gpus": 4}, "8", "in each of 4 processes is more than the job's share of 8 vCPUs"),
+    ],
+)
+def test_the_users_own_threads_are_kept_and_more_than_its_vcpus_are_said(
+    resources: dict[str, int], asked: str, told: str | None
+) -> None:
+    job = spec(**resources).model_copy(update={"env": {"OMP_NUM_THREADS": asked}})
+    assert environment_for(job, {}, 16, RUN, RUN / "code")["OMP_NUM_THREADS"] == asked
+    said = too_many_threads(job, 16)
+    assert said is None if told is None else said is not None and told in said
+    assert too_many_threads(spec(**resources), 16) is None
 
 
 def test_torchrun_waits_as_long_as_the_agent_does() -> None:

@@ -1,16 +1,21 @@
 """The recipe: what it reads, what it refuses, and that it learns."""
 
 import gzip
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from everspot_train.recipes import image_classification as recipe
 from everspot_train.recipes.images import FASHION_MNIST_SHA256, BadDataset, find_folder, load_images, parse_idx
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
+from everspot_train.recipes.resnet import ResNet
+from everspot_train.recipes.telling import ProgressLog
 from everspot_train.rundir import CheckpointRequest, Phase
+from everspot_train.trainer import Run
 from trainer_post import Post
 
 pytestmark = pytest.mark.torch
@@ -158,3 +163,49 @@ def test_missing_data_is_told_to_the_agent(job: Callable[..., Post], tmp_path: P
     assert recipe.main([]) == 2
     assert post.status.phase is Phase.FAILED
     assert "nowhere" in post.status.message
+
+
+def test_the_log_tells_step_loss_and_rate_every_ten_seconds_and_reads_no_loss_between(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Counting:
+        rank, steps_done, reads = 0, 0, 0
+
+        @property
+        def last_loss(self) -> float:
+            self.reads += 1
+            return 0.5
+
+    run, now = Counting(), 0.0
+    caplog.set_level("INFO", "everspot.recipe")
+    told = ProgressLog(total=1000, samples=64, clock=lambda: now)
+    for _ in range(500):  # 20 steps a second
+        run.steps_done += 1
+        told.step(cast(Run, run))
+        now += 0.05
+    assert caplog.messages == [
+        "step 1 of 1000: loss 0.5000",
+        "step 201 of 1000: loss 0.5000, 1280 samples/s",
+        "step 401 of 1000: loss 0.5000, 1280 samples/s",
+    ]
+    assert run.reads == 3
+    run.rank = 1
+    now += 60
+    told.step(cast(Run, run))
+    assert run.reads == 3
+
+
+def test_the_recipe_leaves_its_figures_and_weights_in_the_folder_that_is_kept(
+    job: Callable[..., Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setenv("EVERSPOT_OUTPUT_DIR", str(tmp_path / "outputs"))
+    caplog.set_level("INFO", "everspot.recipe")
+    post = job(epochs=0.25)
+    assert recipe.main([]) == 0
+    metrics = json.loads((tmp_path / "outputs" / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == post.status.metrics["test_accuracy"]
+    assert (metrics["steps"], metrics["parameters"]["width"]) == (2, 4)
+    weights = torch.load(tmp_path / "outputs" / "model.pt", weights_only=True)
+    ResNet(10, 4, 2, 0.0).load_state_dict(weights)
+    assert any(message.startswith("step 1 of 2: loss ") for message in caplog.messages)

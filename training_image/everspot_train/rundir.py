@@ -18,6 +18,8 @@ from pydantic import Field, ValidationError
 from everspot_train.masking import masked, own_secrets
 
 RUN_DIR_VARIABLE = "EVERSPOT_RUN_DIR"
+OUTPUT_DIR_VARIABLE = "EVERSPOT_OUTPUT_DIR"
+"""The folder whose files are kept when an attempt ends."""
 
 
 class RunDirError(Exception):

@@ -27,8 +27,9 @@ from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import CACHE
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.logs import OUTPUT
 from everspot_train.agent.process import Launcher
-from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared
+from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import Session
 from everspot_train.rundir import RunContext
 
@@ -159,6 +160,9 @@ class Desk:
         if spec.entrypoint is not None:
             session.leavings.put_back(self._folder(session, cwd / CHECKPOINTS))
         zero = session.record.from_zero
+        if (told := too_many_threads(spec, self._hardware.vcpus)) is not None:
+            with (folder / OUTPUT).open("a") as output:
+                output.write(f"everspot: {told}\n")
         process = self._processes.launch(command, folder, cwd, environment)
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))

@@ -8,22 +8,44 @@ from pathlib import Path
 from everspot_core.job import JobSpec, JobSubmission
 
 from everspot_train.agent.failures import ERROR_FILE
+from everspot_train.rundir import OUTPUT_DIR_VARIABLE
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
 LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
 """Replaces torchrun, for programs that need no process group: debugging, tests."""
 CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
-OUTPUT_DIR_VARIABLE = "EVERSPOT_OUTPUT_DIR"
 SHUTDOWN_SECONDS = 3600
 """torchrun kills what does not heed its SIGTERM within 30 s by default. How long a program may take is the agent's to
 say, by the notice; this is beyond what it ever grants."""
 CHECKPOINTS, OUTPUTS = "checkpoints", "outputs"
 HOME, TEMPORARY = "home", "tmp"
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 def processes_of(spec: JobSpec) -> int:
     """One process for each GPU that the job asked for, whatever the machine has; one without GPUs."""
     return max(1, spec.resources.gpus)
+
+
+def threads_of(spec: JobSpec, vcpus: int) -> int:
+    """Threads of each process: the job's vCPUs, as far as a machine with `vcpus` has them, shared by its processes."""
+    return max(1, min(spec.resources.vcpus, vcpus) // processes_of(spec))
+
+
+def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
+    """What the log says of a job that asks for more threads than it has vCPUs; None if it does not."""
+    try:
+        asked = int(spec.env.get(THREADS_VARIABLE, "0"))
+    except ValueError:  # a list, one number for each level of nesting
+        return None
+    fitting, processes = threads_of(spec, vcpus), processes_of(spec)
+    if asked <= fitting:
+        return None
+    return (
+        f"{THREADS_VARIABLE}={asked} in each of {processes} process{'es' if processes > 1 else ''} is more than the "
+        f"job's share of {min(spec.resources.vcpus, vcpus)} vCPUs: threads that wait for each other spin. Without "
+        f"the variable each has {fitting}"
+    )
 
 
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
@@ -54,9 +76,8 @@ def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: 
     Threads are the job's share and not the machine's: what it asked for is the same wherever it runs, so that a resume
     computes the same numbers, and two jobs that share a machine do not spin against each other.
     """
-    share = min(spec.resources.vcpus, vcpus) // processes_of(spec)
     asked = {
-        "OMP_NUM_THREADS": str(max(1, share)),
+        THREADS_VARIABLE: str(threads_of(spec, vcpus)),
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which the GPUs were counted
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in range(spec.resources.gpus)),

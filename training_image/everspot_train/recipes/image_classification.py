@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from everspot_train.recipes.images import BadDataset, Images, load_images
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
 from everspot_train.recipes.resnet import ResNet
+from everspot_train.recipes.telling import ProgressLog, leave
 from everspot_train.rundir import Phase, RunContext, RunDir, Status
 from everspot_train.trainer import BatchOrder, Run, TensorLoader, TrainerError
 
@@ -38,20 +39,13 @@ def train(p: ImageClassification) -> float:
         net = ResNet(images.classes, p.width, p.stages, p.dropout).to(memory_format=layout)
         model = run.prepare(net)
         order = BatchOrder(len(images.x), p.batch_size, seed=p.seed)
-        total = max(1, int(p.epochs * len(order)) // run.accumulation_for(p.batch_size))
-        optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=p.learning_rate,
-            momentum=p.momentum,
-            nesterov=p.momentum > 0,
-            weight_decay=p.weight_decay,
-        )
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, p.learning_rate, total_steps=total, pct_start=0.25, div_factor=10, final_div_factor=100
-        )
+        accumulation = run.accumulation_for(p.batch_size)
+        total = max(1, int(p.epochs * len(order)) // accumulation)
+        optimizer, scheduler = schedule(model, p, total)
         loader = TensorLoader((images.x, images.y), order)
         run.track(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
         scale = Scale(images, layout)
+        progress = ProgressLog(total, p.batch_size * accumulation * run.world_size)
         for x, y in run.batches(total):
             x, y = scale(x.to(run.device)), y.to(run.device)
             if p.flip:
@@ -59,11 +53,30 @@ def train(p: ImageClassification) -> float:
                 x = torch.where(mirrored, x.flip(3), x)
             with run.autocast():
                 loss = cross_entropy(model(x), y, label_smoothing=p.label_smoothing)
-            run.step(loss)
+            if run.step(loss):
+                progress.step(run)
         accuracy = evaluate(net, images, scale, run)
         run.log(test_accuracy=accuracy)
-        log.info("step %d: test accuracy %.4f", run.steps_done, accuracy)
+        if run.rank == 0:
+            log.info("step %d of %d: test accuracy %.4f", run.steps_done, total, accuracy)
+            leave(net, {"test_accuracy": accuracy, "steps": run.steps_done, "parameters": p.model_dump()})
         return accuracy
+
+
+def schedule(
+    model: torch.nn.Module, p: ImageClassification, total: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Descent with momentum, its rate rising and falling once over all steps."""
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=p.learning_rate,
+        momentum=p.momentum,
+        nesterov=p.momentum > 0,
+        weight_decay=p.weight_decay,
+    )
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, p.learning_rate, total_steps=total, pct_start=0.25, div_factor=10, final_div_factor=100
+    )
 
 
 def layout_for(device: torch.device) -> torch.memory_format:

@@ -1,0 +1,61 @@
+"""What a recipe tells while it trains, and what it leaves when it is done."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from everspot_train.rundir import OUTPUT_DIR_VARIABLE
+from everspot_train.trainer import Run
+
+EVERY = 10.0
+"""Real seconds between two lines of the log. The loss is read from the device then, and at no other step."""
+
+log = logging.getLogger("everspot.recipe")
+
+
+class ProgressLog:
+    """Lines of the log for whoever follows a job: the first step, then one every `EVERY` seconds. The first rank's.
+
+    Args:
+        total: steps of the whole run.
+        samples: per step, of all processes together.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, total: int, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._samples, self._clock = total, samples, clock
+        self._told: float | None = None
+        self._told_step = 0
+
+    def step(self, run: Run) -> None:
+        """A step is done. Cheap: most calls only look at the clock."""
+        if run.rank != 0:
+            return
+        now = self._clock()
+        if self._told is None:
+            self._told, self._told_step = now, run.steps_done
+            log.info("step %d of %d: loss %.4f", run.steps_done, self._total, run.last_loss)
+        elif now - self._told >= EVERY:
+            rate = (run.steps_done - self._told_step) * self._samples / (now - self._told)
+            self._told, self._told_step = now, run.steps_done
+            log.info("step %d of %d: loss %.4f, %.0f samples/s", run.steps_done, self._total, run.last_loss, rate)
+
+
+def leave(model: torch.nn.Module, metrics: Mapping[str, Any]) -> Path | None:
+    """Write `metrics.json` and the weights, a state_dict on the processor as `model.pt`, to the folder whose files the
+    agent keeps; that folder, or None without an agent, when nothing is written."""
+    told = os.environ.get(OUTPUT_DIR_VARIABLE)
+    if not told:
+        return None
+    folder = Path(told)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    torch.save(weights, folder / "model.pt")
+    (folder / "metrics.json").write_text(json.dumps(dict(metrics), indent=1) + "\n")
+    return folder

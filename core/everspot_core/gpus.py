@@ -1,7 +1,9 @@
 """Which GPUs a build of torch runs on, so that a type that it does not run on is refused before it costs anything.
 
 A build holds machine code for some architectures. By the CUDA C++ Programming Guide (binary compatibility), code for
-sm_XY runs on a GPU of compute capability X.Z with Z >= Y and on no other; torch's wheels hold no PTX to fall back on.
+sm_XY runs on a GPU of compute capability X.Z with Z >= Y and on no other. PTX, which later GPUs could compile, is not
+counted: the image's wheel has none (its list has no `compute_…`), though some of torch's builds do
+(pytorch/pytorch, .ci/manywheel/build_cuda.sh: `+PTX` for CUDA 12.9).
 """
 
 import re
@@ -33,7 +35,7 @@ IMAGE_BUILD = Build(
 )
 """The build that the baked image has. CUDA 13 dropped Maxwell, Pascal and Volta (CUDA 13.0 release notes)."""
 
-CAPABILITIES_SOURCE = "NVIDIA, CUDA GPU Compute Capability, https://developer.nvidia.com/cuda-gpus, read in 2026-11"
+CAPABILITIES_SOURCES = ("https://developer.nvidia.com/cuda-gpus", "https://developer.nvidia.com/cuda-legacy-gpus")
 CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
         "K80": "3.7", "M60": "5.2", "P100": "6.0", "P4": "6.1", "V100": "7.0", "V100-32GB": "7.0",
@@ -42,7 +44,9 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "B200": "10.0", "B300": "10.3", "RTX PRO 6000": "12.0",
     }
 )  # fmt: skip
-"""Compute capability by GPU model, as catalogues and settings call it."""
+"""Compute capability by GPU model, as catalogues and settings call it. From NVIDIA's two tables, of which stored copies
+were read and not the live pages. T4G and A10G, which AWS alone has, stand in neither: they are taken for a T4's and an
+A10's, of whose chips they are made."""
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {

@@ -1,6 +1,6 @@
 """What people are told of jobs without asking, and when: decided here, sent by the scheduler."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -53,29 +53,35 @@ class Notification:
 
 
 def due(
-    cluster: str, jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datetime, on: Iterable[Occasion]
+    cluster: str,
+    jobs: Iterable[tuple[JobSubmission, JobRecord | None]],
+    now: datetime,
+    since: Mapping[Occasion, datetime],
 ) -> list[Notification]:
-    """Everything that there is to tell of these jobs by now, in order of jobs, whether it was told before or not."""
-    wanted = frozenset(on)
+    """Everything that there is to tell of these jobs by now, in order of jobs, whether it was told before or not.
+    `since`: the occasions that are told of, and from when on: what came before was told of to nobody."""
     return [
         _notification(cluster, submission, record, occasion)
         for submission, record in jobs
-        for occasion in _occasions(submission, record, now)
-        if occasion in wanted
+        for occasion, at in _occasions(submission, record, now)
+        if occasion in since and at >= since[occasion]
     ]
 
 
-def _occasions(submission: JobSubmission, record: JobRecord | None, now: datetime) -> Iterator[Occasion]:
+def _occasions(
+    submission: JobSubmission, record: JobRecord | None, now: datetime
+) -> Iterator[tuple[Occasion, datetime]]:
+    """What happened to a job, and when."""
     state, deadline = record.state if record is not None else JobState.PENDING, submission.deadline_at
     ended = record.changed_at if record is not None and state.final else now
     if deadline is not None and ended > deadline and state is not JobState.CANCELLED:
-        yield Occasion.LATE
+        yield Occasion.LATE, deadline
     if state is JobState.FAILED:
-        yield Occasion.FAILED
+        yield Occasion.FAILED, ended
     if state is JobState.SUCCEEDED:
-        yield Occasion.SUCCEEDED
+        yield Occasion.SUCCEEDED, ended
     if state is JobState.CANCELLED:
-        yield Occasion.CANCELLED
+        yield Occasion.CANCELLED, ended
 
 
 _WORDS = {

@@ -4,11 +4,12 @@ What was told is written down behind the telling: a crash between the two tells 
 """
 
 import logging
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
-from everspot_core.notify import Notification, Notifications, due
+from everspot_core.notify import Notification, Notifications, Occasion, due
 from everspot_core.records import Request
 from everspot_store import Store
 
@@ -19,6 +20,8 @@ TRIES = 6
 FIRST_WAIT = timedelta(seconds=30)
 """Real time before what could not be sent is tried again; doubled each time."""
 AT_ONCE = 20
+SINCE = "_since/"
+"""Under which it is written down, by occasion, since when people are told of it. No job's name begins like that."""
 _log = logging.getLogger(__name__)
 
 
@@ -28,6 +31,8 @@ class Notifier:
     def __init__(self, store: Store, declaration: Declaration, cloud: Cloud) -> None:
         self._store, self._declaration, self._cloud = store, declaration, cloud
         self._told: set[str] | None = None
+        self._since: dict[Occasion, datetime] = {}
+        self._was_off = False
         self._failed: dict[str, tuple[int, timedelta]] = {}
         self._sending: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
@@ -36,9 +41,11 @@ class Notifier:
         """Note what has been sent since, and send what is due."""
         settings = self._declaration.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
+            self._since, self._was_off = {}, True
             return
         if self._told is None:
-            self._told = set(self._store.told.scan())
+            self._told = {key for key in self._store.told.scan() if not key.startswith(SINCE)}
+        self._begin(settings.on)
         self._collect(self._told)
         self._forget(seen, self._told)
         jobs = [
@@ -47,7 +54,7 @@ class Notifier:
             if name not in seen.unreadable_jobs
         ]
         now = self._store.clock.now()
-        for found in due(self._declaration.manifest.cluster, jobs, now, settings.on):
+        for found in due(self._declaration.manifest.cluster, jobs, now, self._since):
             if len(self._sending) >= AT_ONCE:
                 return
             if found.key not in self._told and found.key not in self._sending and self._may_try(found):
@@ -56,6 +63,20 @@ class Notifier:
     def close(self) -> None:
         """Send nothing more. What is under way is not waited for: the next scheduler sends it again."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, on: Iterable[Occasion]) -> None:
+        """Know since when each occasion is told of: from now on, if it was not before. Else whoever switches
+        notifications on is told of every job that the tables still hold."""
+        for occasion in set(on) - set(self._since):
+            key, now = f"{SINCE}{occasion.value}", self._store.clock.now()
+            there = None if self._was_off else self._store.told.get(key)
+            if there is None:
+                self._store.told.put(key, Request(at=now))
+            self._since[occasion] = there.value.at if there is not None else now
+        for occasion in set(self._since) - set(on):
+            self._store.told.delete(f"{SINCE}{occasion.value}")
+            del self._since[occasion]
+        self._was_off = False
 
     def _send(self, settings: Notifications, found: Notification) -> None:
         """Send it, unless another scheduler has since this one began: two overlap while one takes over."""

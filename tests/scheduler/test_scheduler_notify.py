@@ -43,15 +43,48 @@ def job(state: JobState | None, *, ended: float = 1, deadline: float | None = No
     ],
 )
 def test_what_is_due(found, hours, occasions):
-    told = due("c", [found], AT + timedelta(hours=hours), Occasion)
+    now = AT + timedelta(hours=hours)
+    told = due("c", [found], now, dict.fromkeys(Occasion, AT))
     assert [t.occasion for t in told] == occasions
-    assert due("c", [found], AT + timedelta(hours=hours), []) == []
+    assert due("c", [found], now, {}) == []
+    assert due("c", [found], now, dict.fromkeys(Occasion, now + timedelta(seconds=1))) == []
+
+
+def test_only_what_happens_from_then_on_is_told_of_when_notifications_are_switched_on(cluster: Cluster):
+    cluster.agent("i-1")
+    fails(cluster, "before")
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC, on=(Occasion.FAILED,)))
+    cluster.run(20)
+    cluster.agents["i-1"].breaks = False
+    cluster.submit("fine")
+    settle(cluster, lambda: cluster.state("fine") == "SUCCEEDED")
+    cluster.agents.clear()
+    cluster.agent("i-2")
+    cluster.agents["i-1"] = cluster.agents["i-2"]
+    fails(cluster, "after")
+    settle(cluster, lambda: "after/failed" in cluster.store.told.scan())
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC, on=(Occasion.FAILED, Occasion.SUCCEEDED)))
+    cluster.run(20)
+    cluster.schedulers = [cluster.scheduler("s2")]  # which knows it from the store
+    cluster.run(20)
+    assert [data["job_id"] for _, data in cluster.cloud.notified] == ["after"]
+
+
+def test_what_happened_while_notifications_were_off_is_not_told_of(cluster: Cluster):
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.agent("i-1")
+    cluster.run(5)
+    cluster.declare(notifications=None)
+    fails(cluster, "meanwhile")
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.run(20)
+    assert cluster.cloud.notified == []
 
 
 def test_a_subject_is_one_line_that_sns_takes():
     submission, record = job(JobState.FAILED, detail="Fehler: ☃\n" * 200)
     named = submission.model_copy(update={"job_id": "é" * 300})
-    (told,) = due("c", [(named, record)], AT, [Occasion.FAILED])
+    (told,) = due("c", [(named, record)], AT, {Occasion.FAILED: AT})
     assert told.subject.isascii()
     assert len(told.subject) <= SUBJECT
     assert "\n" not in told.subject
@@ -125,7 +158,7 @@ def test_what_was_told_of_a_job_that_is_gone_is_forgotten(cluster: Cluster):
     cluster.store.told.create("gone/failed", Request(at=AT))
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.run(10)
-    assert cluster.store.told.scan() == {}
+    assert set(cluster.store.told.scan()) == {"_since/failed", "_since/late"}
 
 
 def test_a_topic_gets_the_subject_and_the_text(aws: str):

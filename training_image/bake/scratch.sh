@@ -3,21 +3,45 @@
 # is uploaded, and they take gigabytes a second where a root volume takes 125 MB. What they hold ends with the instance,
 # as all that the agent keeps does.
 # Several disks become one (RAID 0). Disks that something else has mounted already, as AWS's Deep Learning images do at
-# /opt/dlami/nvme, are shared with it. Where there are none, nothing is done, and the folder lies on the root volume.
+# /opt/dlami/nvme, are shared with it. A disk is formatted only if it is blank: what anybody has put on one stays. Where
+# there are none, nothing is done, and the folder lies on the root volume.
 set -euo pipefail
 
 readonly at=${EVERSPOT_SCRATCH:-/var/lib/everspot}
 readonly by_id=${EVERSPOT_DISKS:-/dev/disk/by-id}
 readonly label=everspot
+readonly model="Amazon EC2 NVMe Instance Storage"
 
-# By the EC2 User Guide ("Make instance store volumes available for use") the disk's model tells it from an EBS volume.
+# Disks and what is made of them, a line each. By the EC2 User Guide ("Make
+# instance store volumes available for use") the model tells the machine's own disks from EBS volumes.
+describe() {
+    lsblk --pairs --paths --output NAME,TYPE,MODEL,FSTYPE,LABEL,MOUNTPOINT "$@"
+}
+
+# The disks of its own that udev knows and whose model says the same.
 disks() {
-    local link
+    local link disk
     for link in "$by_id"/nvme-Amazon_EC2_NVMe_Instance_Storage_*; do
         if [[ -e $link && $link != *-part* ]]; then
-            readlink -f "$link"
+            disk=$(readlink -f "$link")
+            if describe --nodeps "$disk" | grep -q "MODEL=\"$model *\""; then
+                echo "$disk"
+            fi
         fi
     done | sort -u
+}
+
+# Whether nothing is on a disk: no file system, table of partitions or member of an array, and nothing made of it.
+is_blank() {
+    local signatures lines
+    signatures=$(wipefs --no-act "$1") || return 1
+    lines=$(describe "$1") || return 1
+    [[ -z $signatures && $lines == NAME=* && $lines != *$'\n'* ]]
+}
+
+# The device that an earlier start of this machine has formatted.
+formatted() {
+    describe "$@" | sed -n "s/^NAME=\"\([^\"]*\)\".*FSTYPE=\"ext4\" LABEL=\"$label\".*/\1/p" | head -n 1
 }
 
 one_device() {
@@ -29,29 +53,49 @@ one_device() {
     fi
 }
 
+put_on() {
+    mount -o noatime,nodev,nosuid "$1" "$at"
+    echo "scratch: $at lies on $1$2"
+}
+
 main() {
     if mountpoint --quiet "$at"; then
         return
     fi
-    local -a found
+    local -a found blank=()
     mapfile -t found < <(disks)
     if [[ ${#found[@]} -eq 0 ]]; then
         echo "scratch: this machine has no NVMe disks of its own"
         return
     fi
     mkdir -p "$at"
-    local taken device
-    taken=$(lsblk --noheadings --output MOUNTPOINT "${found[@]}" | awk 'NF { print; exit }')
+    local taken device disk
+    taken=$(describe "${found[@]}" | sed -n 's/.*MOUNTPOINT="\(\/[^"]*\)".*/\1/p' | head -n 1)
     if [[ -n $taken ]]; then
         mkdir -p "$taken/everspot"
         mount --bind "$taken/everspot" "$at"
         echo "scratch: $at lies in $taken"
         return
     fi
-    device=$(one_device "${found[@]}")
+    device=$(formatted "${found[@]}")
+    if [[ -n $device ]]; then
+        put_on "$device" ", as before the machine started anew"
+        return
+    fi
+    for disk in "${found[@]}"; do
+        if is_blank "$disk"; then
+            blank+=("$disk")
+        else
+            echo "scratch: $disk is left alone: something is on it"
+        fi
+    done
+    if [[ ${#blank[@]} -eq 0 ]]; then
+        echo "scratch: no disk is blank, so $at stays on the root volume"
+        return
+    fi
+    device=$(one_device "${blank[@]}")
     mkfs.ext4 -q -F -m 0 -L $label -E lazy_itable_init=1,lazy_journal_init=1,nodiscard "$device"
-    mount -o noatime,nodev,nosuid "$device" "$at"
-    echo "scratch: $at lies on $device (${#found[@]} disks)"
+    put_on "$device" " (${#blank[@]} disks)"
 }
 
 main "$@"

@@ -9,6 +9,8 @@ Definitions, used by report and budget alike:
 - An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
 - *Steps redone* by it: the last step that the attempt is known to have done, minus the step that the next training
   resumed from. An attempt that never trained has done none, whatever its job's record still said of the one before.
+  One that ended without a last word of its agent did what it reported *at least*: it reports with each renewal of its
+  lease, and what it did since nobody knows.
 - *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
   training runs again, or the job ends without. Spans that overlap are counted once.
 """
@@ -51,6 +53,7 @@ class Attempt:
     training_at: datetime | None = None
     from_step: int | None = None
     last_step: int | None = None
+    last_step_told: bool = False  # by its agent, when it was over; else it is what was reported last
     durable_at: datetime | None = None
     notice_at: datetime | None = None
     notice_source: str | None = None
@@ -98,6 +101,12 @@ class Interruption:
         if self.resumed_step is None:
             return None
         return max(0, (self.attempt.last_step or 0) - self.resumed_step)
+
+    @property
+    def steps_redone_is_least(self) -> bool:
+        """Whether there may have been more: nobody told how far the attempt had come when it ended."""
+        attempt = self.attempt
+        return self.resumed_step is not None and attempt.training_at is not None and not attempt.last_step_told
 
     @property
     def changeover_seconds(self) -> float | None:
@@ -190,6 +199,9 @@ def _attempt(
         training_at=training.at if training else None,
         from_step=_int(training.data.get("from_step")) if training else None,
         last_step=max([reported, *known]) if known or reported else None,
+        last_step_told=release is not None
+        and release.kind is not EventKind.LOST
+        and _int(release.data.get("step")) is not None,
         durable_at=durable[-1].at if durable else None,
         notice_at=_seen_at(notice) if notice else None,
         notice_source=_text(notice.data.get("source")) if notice else None,

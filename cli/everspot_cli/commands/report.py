@@ -14,7 +14,7 @@ from everspot_cli.finding import find_job
 from everspot_cli.report.gather import gather
 from everspot_cli.report.html import document
 from everspot_cli.report.model import build
-from everspot_cli.report.terminal import money, page, percent, where_prices_come_from
+from everspot_cli.report.terminal import money, page, percent, redone, where_prices_come_from
 from everspot_cli.session import Session
 from everspot_cli.tables import duration
 
@@ -124,6 +124,7 @@ def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:
         "lost_seconds": job["lost_seconds"],
         "interruptions": job["interruptions"],
         "steps_redone": job["steps_redone"],
+        "steps_redone_is_least": job["steps_redone_is_least"],
         "state": job["state"],
     }
 
@@ -140,6 +141,7 @@ def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
         "lost_seconds": 0.0,
         "interruptions": 0,
         "steps_redone": 0,
+        "steps_redone_is_least": False,
         "state": job["state"],
     }
 
@@ -173,10 +175,10 @@ def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> Non
         ("job duration", "job_duration_seconds", duration),
         ("time lost", "lost_seconds", duration),
         ("interruptions", "interruptions", str),
-        ("steps redone", "steps_redone", str),
-        ("state", "state", str),
     ):
         table.add_row(label, shown(left[key]), shown(right[key]))
+    table.add_row("steps redone", redone(left), redone(right))
+    table.add_row("state", left["state"], right["state"])
     session.console.print(table)
     words = " ".join(part for part in (_verdict(left, right), session.scale_note()) if part)
     session.console.print(Text(f"\n{words}", style="dim"))

@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any
 
-from everspot_cli.report.terminal import money, percent
+from everspot_cli.report.terminal import money, percent, redone
 from everspot_cli.tables import duration
 
 
@@ -66,12 +66,17 @@ def _outcome(report: dict[str, Any]) -> list[str]:
     jobs, waits, accuracy = report["jobs"], report["notice_to_durable_seconds"], report["accuracy"]
     done = sum(job["state"] == "SUCCEEDED" for job in jobs)
     missed = sum(job["deadline_met"] is False for job in jobs)
-    redone, silent = report["steps_redone_after_notice"], report["steps_redone_total"]
+    again = report["steps_redone_after_notice"]
     late = f"{missed} deadline{'s' if missed > 1 else ''} missed" if missed else ""
     found = [
         _card(f"{done} of {len(jobs)}", "jobs succeeded", late, "bad" if missed else ""),
         _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
-        _card(str(redone), "steps redone after notices", f"{silent} in total", "good" if redone == 0 else "bad"),
+        _card(
+            str(again),
+            "steps redone after notices",
+            f"{redone(report, 'steps_redone_total')} in total",
+            "good" if again == 0 else "bad",
+        ),
     ]
     if waits:
         over = f"over {len(waits)} notice{'s' if len(waits) > 1 else ''}"

@@ -9,7 +9,16 @@ from typing import Any
 from everspot_cli.report.cards import cards
 from everspot_cli.report.gather import Material
 from everspot_cli.report.paths import draw_paths
-from everspot_cli.report.terminal import at_least, clock, money, percent, resumed_on, waived, where_prices_come_from
+from everspot_cli.report.terminal import (
+    at_least,
+    clock,
+    money,
+    percent,
+    redone,
+    resumed_on,
+    waived,
+    where_prices_come_from,
+)
 from everspot_cli.report.timeline import draw, legend
 from everspot_cli.tables import duration
 
@@ -88,7 +97,7 @@ def _jobs(report: dict[str, Any]) -> str:
                 f"{job['spot_hours']:.3f} / {job['on_demand_hours']:.3f}",
                 str(job["interruptions"]),
                 duration(job["lost_seconds"]),
-                str(job["steps_redone"]),
+                redone(job),
                 accuracy,
                 job["priority"],
             ]
@@ -129,7 +138,7 @@ def _interruptions(report: dict[str, Any]) -> str:
                 "—" if durable is None else f"{durable:.1f} s",
                 duration(stroke["changeover_seconds"]),
                 "—" if stroke["resumed_from"] is None else str(stroke["resumed_from"]),
-                "—" if stroke["steps_redone"] is None else str(stroke["steps_redone"]),
+                redone(stroke),
             ]
         )
     names = ("at", "job", "kind", "learnt from", "instance", "resumed on", "durable after", "changeover",

@@ -27,7 +27,8 @@ DEFINITIONS = {
     "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
     "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again, or the "
     "job ends",
-    "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from",
+    "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "
+    "at least, where it ended without a last word: it reports with each renewal of its lease",
     "notice_to_durable_seconds": "from the moment of the notice until the checkpoint was published, market time",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
@@ -52,6 +53,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "interruptions": sorted(strokes, key=lambda s: s["at"]),
         "steps_redone_after_notice": sum(s["steps_redone"] or 0 for s in strokes if s["with_notice"]),
         "steps_redone_total": sum(s["steps_redone"] or 0 for s in strokes),
+        "steps_redone_is_least": any(s["steps_redone_is_least"] for s in strokes),
         "lost_seconds": sum(job["lost_seconds"] for job in jobs),
         "notice_to_durable_seconds": [
             s["notice_to_durable_seconds"] for s in strokes if s["notice_to_durable_seconds"] is not None
@@ -172,6 +174,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),
+        "steps_redone_is_least": any(s["steps_redone_is_least"] for s in strokes),
         "errors": record.errors,
         "metrics": progress.metrics,
         "accuracy": _accuracy(progress.metrics),
@@ -208,6 +211,7 @@ def _interruption(stroke: Interruption) -> dict[str, Any]:
         "last_step": attempt.last_step,
         "resumed_from": stroke.resumed_step,
         "steps_redone": stroke.steps_redone,
+        "steps_redone_is_least": stroke.steps_redone_is_least,
         "resumed_at": _utc(stroke.resumed_at),
         "resumed_on": stroke.resumed_on,
         "changeover_seconds": stroke.changeover_seconds,

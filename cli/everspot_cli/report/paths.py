@@ -68,7 +68,8 @@ def _attempt(
         parts.append(_bar(axis, attempt.start, attempt.training_at, middle, BAR, 'class="lead"', said))
     if stroke is not None:
         lost_from = min(max(attempt.lost_from, attempt.start), end)
-        redone = f", {stroke.steps_redone} steps redone" if stroke.steps_redone else ""
+        least = "at least " if stroke.steps_redone_is_least else ""
+        redone = f", {least}{stroke.steps_redone} steps redone" if stroke.steps_redone else ""
         parts.append(_bar(axis, lost_from, end, middle, BAR, 'class="wasted"', f"lost{redone}"))
         x = axis.x(end)
         parts.append(

@@ -21,6 +21,11 @@ def money(amount: float | None) -> str:
     return f"{sign}${size:,.2f}" if size >= 1 or size == 0 else f"{sign}${size:.4f}"
 
 
+def redone(of: dict[str, Any], key: str = "steps_redone") -> str:
+    """Steps redone, as a lower bound where nobody knows better."""
+    return "—" if of[key] is None else f"{'≥ ' if of['steps_redone_is_least'] else ''}{of[key]}"
+
+
 def percent(value: float | None) -> str:
     """A share, `—` where there is nothing to compare with."""
     return "—" if value is None else f"{value if abs(value) >= 0.05 else 0.0:.1f} %"
@@ -77,7 +82,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("  free beside it", waived(report)),
             ("interruptions", f"{len(report['interruptions'])}"),
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
-                             f"{report['steps_redone_total']} in total"),
+                             f"{redone(report, 'steps_redone_total')} in total"),
             ("notice → durable", ", ".join(f"{s:.1f} s" for s in waits) if waits else None),
             ("time lost", duration(report["lost_seconds"])),
             ("accuracy", _accuracy(report)),
@@ -133,7 +138,7 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
             duration(job["job_duration_seconds"]),
             str(job["interruptions"]),
             duration(job["lost_seconds"]),
-            str(job["steps_redone"]),
+            redone(job),
             money(job["cost_usd"]),
             money(job["on_demand_cost_usd"]),
             percent(job["savings_percent"]),
@@ -169,7 +174,7 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
             *([left, went_on] if wide else [f"{left}\n→ {went_on}"]),
             "—" if durable is None else f"{durable:.1f} s",
             duration(stroke["changeover_seconds"]),
-            "—" if stroke["steps_redone"] is None else str(stroke["steps_redone"]),
+            redone(stroke),
         )
     return table
 

@@ -192,11 +192,14 @@ def test_a_secret_in_what_ended_a_program_is_in_no_record_and_no_event(cluster, 
 def test_a_program_is_over_when_it_is_over_whoever_holds_its_output(capfd):
     leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, 'hunter22' * 9000, flush=True)"
     assert run_scrubbed([sys.executable, "-c", leaves], dict(os.environ), ["hunter22"]) == 0
-    pid, said = capfd.readouterr().out.split()
+    printed, told = capfd.readouterr().out.split("\neverspot: ")
+    assert told == "the program is over, and a child of it is not: what it prints from here on is not kept\n"
+    pid, said = printed.split()
     assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep"), "its child was waited for"
     os.kill(int(pid), signal.SIGKILL)
     assert said.encode() == MASK * 9000
     assert run_scrubbed(["/bin/sh", "-c", "kill -9 $$"], dict(os.environ), ["hunter22"]) == 128 + signal.SIGKILL
+    assert capfd.readouterr().out == ""  # nobody outlives it
 
 
 def test_a_secret_that_is_not_there_is_told_without_any_value(cluster, code, aws):

@@ -13,6 +13,7 @@ from everspot_train import masking
 
 MASK = masking.MASK.encode()
 _CHUNK = 64 * 1024
+_OUTLIVED = b"\neverspot: the program is over, and a child of it is not: what it prints from here on is not kept\n"
 _LOOK_SECONDS = 0.2  # between two looks whether a silent program has ended
 
 
@@ -59,7 +60,8 @@ class Scrubber:
 
 def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> int:
     """Run a program to its end and pass on what it and its children print until then, without the secrets; its exit
-    code, 128 and the number of the signal that ended it. SIGTERM and SIGINT are handed on, where there are secrets."""
+    code, 128 and the number of the signal that ended it. SIGTERM and SIGINT are handed on, where there are secrets.
+    A child that outlives it is not waited for, since the job is over; that its output ends is said."""
     if not masking.wanted(secrets):
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return _as_ours(done.returncode)
@@ -101,7 +103,8 @@ def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
                 left = None if left is None else left - len(piece)
                 yield piece
             elif left is not None:
-                return
+                break
+        yield _OUTLIVED
 
 
 def _as_ours(code: int) -> int:

@@ -19,6 +19,7 @@ from everspot_cli.errors import MEANING
 from everspot_cli.main import HELP, app
 from everspot_cli.views import MEANING_OF_STATUS
 from everspot_core.documents import format_duration
+from everspot_core.field_types import SAID_OF_NAMES
 from everspot_core.job import JobSpec
 from everspot_core.recipes import RECIPES
 from pydantic import BaseModel
@@ -100,6 +101,7 @@ def spec() -> str:
              "Durations are written `45s`, `10m`, `1h30m`, `2d`; moments with their zone, `2026-01-31T12:00:00Z`. "
              f"Recipes: {', '.join(f'`{r}`' for r in RECIPES)}.", ""]  # fmt: skip
     waiting: list[tuple[str, type[BaseModel]]] = [("", JobSpec)]
+    waiting += [(f"parameters of `{recipe}`", kind) for recipe, kind in RECIPES.items()]
     while waiting:
         path, model = waiting.pop(0)
         if path:
@@ -157,7 +159,7 @@ def _meaning(field: FieldInfo) -> str:
     if isinstance(kind, type) and issubclass(kind, BaseModel | Enum):
         return _paragraphs(kind.__doc__)
     if any(getattr(m, "pattern", None) for m in field.metadata):
-        return "1 to 40 small letters, digits and hyphens, with neither end a hyphen."
+        return f"{SAID_OF_NAMES}."
     return ""
 
 

@@ -1,11 +1,13 @@
 """What the command says and how it ends when something goes wrong."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from everspot_cli.nearby import with_local_cloud
 
 if TYPE_CHECKING:
+    from everspot_core.problems import Problem
     from everspot_store import StoreError
 
 
@@ -31,6 +33,15 @@ MEANING = {
     Exit.JOB_FAILED: "the job that was waited for ended as FAILED or CANCELLED (`job --wait`, `logs -f`)",
     Exit.INTERRUPTED: "stopped with Ctrl-C",
 }
+
+
+def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
+    """Problems for an error: the first ones one by one, the rest as a count."""
+    from everspot_core.problems import SHOWN_AT_MOST  # most commands end well, and start fast
+
+    told = [{"field": problem.path or "(the whole)", "problem": problem.reason} for problem in problems[:SHOWN_AT_MOST]]
+    left = len(problems) - SHOWN_AT_MOST
+    return told if left <= 0 else [*told, {"field": f"(and {left} more)", "problem": "not listed; mend these first"}]
 
 
 class CliError(Exception):

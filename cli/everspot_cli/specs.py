@@ -1,20 +1,56 @@
-"""Reading a job's YAML file: every bad field named at once, with what would be allowed."""
+"""Reading a job's YAML file, and what the command line says instead: every bad field named at once, with what would be
+allowed."""
 
-import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from everspot_core.faults import faults
 from everspot_core.job import JobSpec
-from everspot_core.problems import cut
+from everspot_core.problems import Problem, cut, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from everspot_cli.errors import CliError
-from everspot_cli.overrides import Overrides
-from everspot_cli.yamlfile import read_yaml
+from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.yamlfile import parse_yaml, read_yaml
 
-SHOWN = 20  # faults that are told one by one; the rest are counted
 _VALUE = 80  # characters of a wrong value that are shown
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """`fields`: values by their path, such as `resources.gpus`."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, name: str | None, sets: Sequence[str], env: Sequence[str]) -> "Overrides":
+        """From `--name`, `--set FIELD=VALUE` (the value as in the file) and `--env KEY=VALUE`.
+
+        Raises:
+            CliError: if one of them has no `=`, or its value is no YAML.
+        """
+        bad = [words for words in (*sets, *env) if not words.partition("=")[0] or "=" not in words]
+        if bad:
+            raise CliError(f"{', '.join(bad)}: write --set FIELD=VALUE and --env KEY=VALUE", Exit.USAGE)
+        fields = {path: parse_yaml(value, f"--set {path}") for path, _, value in (text.partition("=") for text in sets)}
+        fields |= {f"env.{key}": value for key, _, value in (text.partition("=") for text in env)}
+        return cls(fields | ({"name": name} if name is not None else {}))
+
+    def over(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The file's fields with these in their places."""
+        data = dict(data)
+        for path, value in self.fields.items():
+            # The name of a variable is one word, whatever is in it.
+            parts = path.split(".", 1) if path.startswith("env.") else path.split(".")
+            inner = data
+            for part in parts[:-1]:
+                there = inner.get(part)
+                inner[part] = dict(there) if isinstance(there, dict) else {}
+                inner = inner[part]
+            inner[parts[-1]] = value
+        return data
 
 
 def read_spec(path: Path, overrides: Overrides | None = None) -> JobSpec:
@@ -44,114 +80,54 @@ def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
     try:
         return JobSpec.model_validate(data)
     except ValidationError as error:
-        problems = _by_field([dict(fault) for fault in error.errors(include_url=False)])[:SHOWN]
+        problems = listed(faults(error, JobSpec))
         raise CliError(f"{what} with these changes is no valid job", problems=problems) from None
 
 
 def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
-    problems: list[dict[str, str]] = []
+    problems: list[Problem] = []
     spec: JobSpec | None = None
     try:
         spec = JobSpec.model_validate(data)
     except ValidationError as error:
-        problems = _by_field([dict(fault) for fault in error.errors(include_url=False)])
+        problems = faults(error, JobSpec)
     recipe = data.get("recipe")
     if isinstance(recipe, str) and parameters_of(recipe) is None:
-        known = ", ".join(RECIPES)
-        problems.append({"field": "recipe", "problem": f"{cut(repr(recipe), _VALUE)} is no recipe; allowed: {known}"})
+        words = f"{shown(recipe)} is no recipe{near(recipe, RECIPES)}; allowed: {', '.join(RECIPES)}"
+        problems.append(Problem("recipe", words))
     folder = _folder(path, spec, problems) if spec is not None and spec.code is not None else None
     if spec is not None and spec.requirements is not None and not (path.parent / spec.requirements).is_file():
-        problems.append({"field": "requirements", "problem": f"there is no file {cut(spec.requirements, _VALUE)}"})
+        problems.append(Problem("requirements", f"there is no file {cut(spec.requirements, _VALUE)}"))
     if problems or spec is None:
         count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
-        left = len(problems) - SHOWN
-        more = [{"field": f"(and {left} more)", "problem": "not listed; mend these first"}] if left > 0 else []
-        problems = [*problems[:SHOWN], *more]
-        raise CliError(f"{path}: {count} wrong", hint="docs/reference-spec.md lists every field", problems=problems)
+        hint = "docs/reference-spec.md lists every field"
+        raise CliError(f"{path}: {count} wrong", hint=hint, problems=listed(problems))
     changes = {"code": str(folder)} if folder is not None else {}
     if spec.requirements is not None:
         changes["requirements"] = str((path.parent / spec.requirements).resolve())
     return spec.model_copy(update=changes)
 
 
-def _folder(path: Path, spec: JobSpec, problems: list[dict[str, str]]) -> Path:
+def _folder(path: Path, spec: JobSpec, problems: list[Problem]) -> Path:
     """The folder of the code, absolute; problems are added if it is none, or does not hold the script."""
     folder = (path.parent / str(spec.code)).resolve()
     try:
         is_folder = folder.is_dir()
     except OSError as error:  # a name longer than the system takes
-        problems.append({"field": "code", "problem": f"cannot be read: {error.strerror}"})
+        problems.append(Problem("code", f"cannot be read: {error.strerror}"))
         return folder
     if not is_folder:
-        problems.append({"field": "code", "problem": f"{folder} is not a folder"})
+        problems.append(Problem("code", f"{folder} is not a folder"))
         return folder
     script = spec.entrypoint[0] if spec.entrypoint else ""
     try:
         found = (folder / script).resolve()
         missing, outside = not found.is_file(), not found.is_relative_to(folder)
     except OSError as error:
-        problems.append({"field": "entrypoint", "problem": f"cannot be read: {error.strerror}"})
+        problems.append(Problem("entrypoint", f"cannot be read: {error.strerror}"))
         return folder
     if missing:
-        problems.append({"field": "entrypoint", "problem": f"there is no {cut(script, _VALUE)} in {folder}"})
+        problems.append(Problem("entrypoint", f"there is no {cut(script, _VALUE)} in {folder}"))
     elif outside:
-        problems.append({"field": "entrypoint", "problem": f"{cut(script, _VALUE)} leads out of {folder}"})
+        problems.append(Problem("entrypoint", f"{cut(script, _VALUE)} leads out of {folder}"))
     return folder
-
-
-def _by_field(faults: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """One line for each field: what may be a duration or a moment fails as both. Those that are only counted are not
-    put into words."""
-    fields: dict[str, list[dict[str, Any]]] = {}
-    for fault in faults:
-        fields.setdefault(".".join(_where(fault)) or "(the whole)", []).append(fault)
-    told = []
-    for number, (field, found) in enumerate(fields.items()):
-        words = _joined([_words(fault) for fault in found[:SHOWN]]) if number < SHOWN else ""
-        told.append({"field": cut(_printable(field), _VALUE), "problem": words})
-    return told
-
-
-def _joined(words: list[str]) -> str:
-    # A duration that is out of bounds is no moment either, and nobody meant it to be one.
-    meant = [said for said in words if said.startswith("a duration lies")]
-    return "; and ".join(meant or words)
-
-
-def _where(fault: dict[str, Any]) -> list[str]:
-    # The members of a union (deadline) put their type's name into the location: it says nothing to the author.
-    where = [str(part) for part in fault["loc"] if not str(part).startswith("function-")]
-    return [part for part in where if part not in ("timedelta", "datetime")]
-
-
-def _words(fault: dict[str, Any]) -> str:
-    where = _where(fault)
-    said = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        known = _fields(where[:-1])
-        near = difflib.get_close_matches(where[-1], known, n=1)
-        said = f"unknown field{f', did you mean {near[0]}?' if near else ''}; allowed: {', '.join(known)}"
-    elif fault["type"] == "string_pattern_mismatch" and where == ["name"]:
-        said = "1 to 40 small letters, digits and hyphens, with neither end a hyphen"
-    elif fault["type"] in ("enum", "literal_error"):
-        said = f"must be {fault['ctx']['expected']}, not {cut(repr(fault['input']), _VALUE)}"
-    elif fault["type"] == "missing":
-        said = "is missing"
-    elif not said.startswith(repr(fault["input"])) and isinstance(fault["input"], str | int | float | bool):
-        said = f"{said[0].lower()}{said[1:]}, not {cut(repr(fault['input']), _VALUE)}"
-    return cut(_printable(said), 10 * _VALUE)
-
-
-def _fields(path: list[str]) -> list[str]:
-    model: type[BaseModel] = JobSpec
-    for part in path:
-        inner = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        model = inner
-    return list(model.model_fields)
-
-
-def _printable(text: str) -> str:
-    """Without what a terminal would obey: field names are the author's own words."""
-    return "".join(char if char.isprintable() else "�" for char in text)

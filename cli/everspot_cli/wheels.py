@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from everspot_core.counting import counted
 from everspot_core.job import Wheel
+from everspot_core.problems import Problem
 
-from everspot_cli.errors import CliError
+from everspot_cli.errors import CliError, listed
 
 if TYPE_CHECKING:
     from everspot_store import Store
@@ -41,17 +42,16 @@ def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
             continue
         found = _PINNED.match(bare)
         if found is None:
-            faults.append({"field": f"requirement {number}", "problem": f"{bare[:80]!r} is no `name==version`"})
+            faults.append(Problem(f"requirement {number}", f"{bare[:80]!r} is no `name==version`"))
         elif FROM_IMAGE.match(found["name"].lower().replace("_", "-").replace(".", "-")):
             left.append(found["name"])
         else:
             kept.append(line)
     if faults:
-        more = [{"field": f"(and {len(faults) - 20} more)", "problem": "not listed"}] if len(faults) > 20 else []
         raise CliError(
             f"{file} is no lock file: it has to pin every package",
             hint="`pip-compile`, `uv pip compile` or `uv export` make one",
-            problems=[*faults[:20], *more],
+            problems=listed(faults),
         )
     return kept, left
 

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
+from everspot_core.problems import shown
+
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool | str):
-        raise ValueError(f"has to be a number, not {str(value)[:40]!r}")
+        raise ValueError(f"has to be a number, not {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("has to be a finite number")
     return value
@@ -21,7 +23,9 @@ def printable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+NAME = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
+SAID_OF_NAMES = "1 to 40 small letters, digits and hyphens, with neither end a hyphen"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
 Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(printable)]

@@ -15,6 +15,7 @@ from pydantic import (
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
 from everspot_core.field_types import Line, Name, Number, Whole, printable
+from everspot_core.problems import BadInputs
 from everspot_core.recipes import parameter_faults
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -225,7 +226,7 @@ class JobSpec(Frozen):
         if value and recipe is None and "recipe" in info.data:
             raise ValueError("parameters belong to recipe; a script takes its arguments in entrypoint")
         if recipe is not None and not is_stored(info) and (faults := parameter_faults(recipe, value)):
-            raise ValueError("; ".join(faults))
+            raise BadInputs("parameters", faults)
         return value
 
     @model_validator(mode="after")

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from everspot_core.documents import Frozen
-
-_SHOWN = 20  # faults named; the rest are counted
+from everspot_core.faults import faults
+from everspot_core.problems import Problem
 
 
 class ImageClassification(Frozen):
@@ -40,17 +40,13 @@ def parameters_of(recipe: str) -> type[Frozen] | None:
     return RECIPES.get(recipe.replace("_", "-"))
 
 
-def parameter_faults(recipe: str, given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a recipe's parameters, one sentence each; nothing for a recipe that is not known here."""
+def parameter_faults(recipe: str, given: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a recipe's parameters, by name; nothing for a recipe that is not known here."""
     kind = parameters_of(recipe)
     if kind is None:
         return []
     try:
         kind.model_validate(dict(given))
     except ValidationError as error:
-        found = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {str(e['input'])[:60]!r})" for e in error.errors()
-        ]
-        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        return [*found[:_SHOWN], *more, f"known: {', '.join(kind.model_fields)}"]
+        return faults(error, kind)
     return []

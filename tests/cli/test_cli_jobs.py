@@ -60,12 +60,12 @@ checkpoint: {every: 1s}
     assert answer.code == 1
     for words in (
         "name: 1 to 40 small letters",
-        "recipe: 'image-clasification' is no recipe; allowed: image-classification",
+        "recipe: 'image-clasification' is no recipe (did you mean image-classification?); allowed: image-",
         "priority: must be 'critical' or 'normal', not 'urgent'",
         "deadline:",
-        "resource: unknown field, did you mean resources?",
+        "resource: unknown field (did you mean resources?); allowed: name, recipe",
         "resources.vcpus:",
-        "resources.gpus:",
+        "resources.gpus: has to be a number, not 'two'\n",
         "checkpoint: checkpoint.every must be at least 5s",
     ):
         assert words in answer.err

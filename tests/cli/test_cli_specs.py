@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from everspot_cli.errors import CliError
-from everspot_cli.specs import SHOWN, read_spec
+from everspot_cli.specs import read_spec
 from everspot_cli.yamlfile import read_yaml
 from everspot_core.job import JobSpec
+from everspot_core.problems import SHOWN_AT_MOST
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +113,7 @@ def test_what_the_file_says_is_taken_by_its_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "field", "said"),
     [
-        ({"resources": {"gpus": True}}, "resources.gpus", "has to be a number, not 'True'"),
+        ({"resources": {"gpus": True}}, "resources.gpus", "has to be a number, not True"),
         ({"resources": {"vcpus": "4"}}, "resources.vcpus", "has to be a number, not '4'"),
         ({"resources": {"memory_gib": 1e308}}, "resources.memory_gib", "less than or equal to 100000"),
         ("name: mine\nrecipe: image-classification\nresources: {memory_gib: .nan}", "resources.memory_gib", "finite"),
@@ -139,8 +140,16 @@ def test_what_the_file_says_is_taken_by_its_word(tmp_path: Path) -> None:
         ({"tags": {" ": "x"}}, "tags", "a tag's key has 1 to 128 characters"),
         ({"tags": {"Team": "\x1b[2J"}}, "tags", "cannot be printed"),
         ({"name": "Mine"}, "name", "small letters"),
-        ({"recipe": "image_klassification"}, "recipe", "is no recipe; allowed: image-classification"),
-        ({"parameters": {"epochs": -1, "leraning_rate": 1}}, "parameters", "leraning_rate"),
+        (
+            {"recipe": "image_klassification"},
+            "recipe",
+            "is no recipe (did you mean image-classification?); allowed: im",
+        ),
+        ({"parameters": {"epochs": -1, "leraning_rate": 1}}, "parameters.epochs", "must be greater than 0, not -1"),
+        ({"parameters": {"epochs": -1, "leraning_rate": 1}}, "parameters.leraning_rate", "did you mean learning_rate?"),
+        ({"parameters": {"flop": 1}}, "parameters.flop", "allowed: data, epochs, batch_size, learning_rate, momentum"),
+        ({"parameters": {"width": "wide"}}, "parameters.width", "must be a whole number, not 'wide'"),
+        ({"datasets": ["a", 3]}, "datasets[1]", "must be a text, not 3"),
         ({**SCRIPT, "recipe": None, "entrypoint": ["/bin/sh"]}, "entrypoint", "does not lie in `code`"),
         ({**SCRIPT, "recipe": None, "entrypoint": ["../outside.py"]}, "entrypoint", "does not lie in `code`"),
         ({**SCRIPT, "recipe": None, "entrypoint": ["leads_out.py"]}, "entrypoint", "leads_out.py leads out of"),
@@ -157,6 +166,8 @@ def test_what_makes_no_sense_is_refused_by_its_field(folder: Path, values: Any, 
     found = problems_of(folder, {**GOOD, **values} if isinstance(values, dict) else values)
     assert said in found[field], found
     assert all(len(words) < 1000 for words in found.values())
+    assert not any("Extra inputs" in words or "Input should" in words for words in found.values())
+    assert all(words.count(", not ") <= 1 for words in found.values()), "the value is told once"
 
 
 def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> None:
@@ -164,7 +175,7 @@ def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> No
     with pytest.raises(CliError) as caught:
         spec_of(folder, values)
     assert "9000 fields are wrong" in str(caught.value)
-    assert len(caught.value.problems) == SHOWN + 1
+    assert len(caught.value.problems) == SHOWN_AT_MOST + 1
     assert caught.value.problems[-1]["field"] == "(and 8980 more)"
     assert len(json.dumps(caught.value.problems)) < 20_000
 
@@ -223,7 +234,7 @@ def test_whatever_is_written_is_a_job_or_an_answer_that_can_be_read(folder: Path
         spec = read_spec(path)
     except CliError as error:
         told = json.dumps([str(error), error.problems])
-        assert len(error.problems) <= SHOWN + 1
+        assert len(error.problems) <= SHOWN_AT_MOST + 1
         assert len(told) < 25_000
         assert all(char.isprintable() for problem in error.problems for char in "".join(problem.values()))
         return

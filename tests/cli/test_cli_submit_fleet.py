@@ -86,7 +86,7 @@ def test_the_command_line_goes_before_the_file(world, spec_file):
     [
         (("--set", "resources.gpu"), 2, "--set FIELD=VALUE"),
         (("--env", "=x"), 2, "--env KEY=VALUE"),
-        (("--set", "resources.vcpu=1"), 1, "resources.vcpu: unknown field, did you mean vcpus?"),
+        (("--set", "resources.vcpu=1"), 1, "resources.vcpu: unknown field (did you mean vcpus?)"),
         (("--set", "resources.vcpus=[1"), 1, "--set resources.vcpus is neither YAML nor JSON"),
         (("--name", "Not A Name"), 1, "name: 1 to 40 small letters"),
     ],

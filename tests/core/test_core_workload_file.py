@@ -57,7 +57,7 @@ def job(**more):
         (job(hours=float("inf")), "jobs[0].hours", "finite"),
         (job(hours=float("nan")), "jobs[0].hours", "finite"),
         (job(arrival_hours=-1), "jobs[0].arrival_hours", "greater than or equal to 0"),
-        (job(id="Not a name"), "jobs[0].id", "pattern"),
+        (job(id="Not a name"), "jobs[0].id", "1 to 40 small letters, digits and hyphens"),
         (job(priority="high"), "jobs[0].priority", "'critical' or 'normal'"),
         (job(dedline_hours=3), "jobs[0].dedline_hours", "did you mean deadline_hours"),
         (job(hours_upper=1), "jobs[0]", "above hours_upper"),

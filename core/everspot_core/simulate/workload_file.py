@@ -6,6 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from everspot_core.catalogue import Catalogue, InstanceType, UnknownInstanceType
+from everspot_core.faults import faults, unknown_field
 from everspot_core.problems import Problems, near
 from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.view import PoolKey
@@ -34,9 +35,9 @@ def parse(values: object, name: str, catalogue: Catalogue) -> Workload:
         problems.add("", "must be a mapping with `jobs` and `fleet`")
         problems.raise_any(f"workload {name}")
         raise AssertionError("unreachable")
-    known = tuple(Workload.model_fields)
+    known = list(Workload.model_fields)
     for word in (str(k) for k in values if k not in known):
-        problems.add(word, f"unknown field{near(word, known)}; allowed: {', '.join(known)}")
+        problems.add(word, unknown_field(word, known))
     jobs = _each(WorkloadJob, values.get("jobs", []), problems.at("jobs"))
     problems.need(bool(values.get("jobs")), "jobs", "at least one is needed")
     traces = _named(values.get("traces", {}), problems.at("traces"))
@@ -153,16 +154,6 @@ def _model(kind: type[M], values: object, problems: Problems, known: type[BaseMo
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        for fault in error.errors():
-            where = ".".join(str(part) for part in fault["loc"])
-            said = str(fault["msg"]).removeprefix("Value error, ")
-            if fault["type"] == "extra_forbidden":
-                fields = tuple((known or kind).model_fields) if len(fault["loc"]) == 1 else ()
-                said = f"unknown field{near(str(fault['loc'][-1]), fields)}"
-                said += f"; allowed: {', '.join(fields)}" if fields else ""
-            elif fault["type"] == "missing":
-                said = "is missing"
-            elif isinstance(fault["input"], str | int | float | bool):
-                said = f"{said[0].lower()}{said[1:]}, not {fault['input']!r}"
-            problems.add(where, said)
+        for fault in faults(error, known or kind):
+            problems.add(fault.path, fault.reason)
         return None

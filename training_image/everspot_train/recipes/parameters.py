@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from everspot_core.counting import counted
 from everspot_core.documents import Frozen
+from everspot_core.faults import faults
+from everspot_core.problems import SHOWN_AT_MOST
 from everspot_core.recipes import ImageClassification
 from pydantic import ValidationError
 
@@ -25,6 +28,6 @@ def read_parameters(kind: type[ParametersT], given: Mapping[str, Any]) -> Parame
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors()]
-        known = ", ".join(kind.model_fields)
-        raise BadParameters(f"{len(wrong)} wrong: " + "; ".join(wrong) + f". Known: {known}") from error
+        wrong = faults(error, kind)
+        told = "; ".join(str(problem) for problem in wrong[:SHOWN_AT_MOST])
+        raise BadParameters(f"{counted(len(wrong), 'wrong parameter')}: {told}") from error

@@ -8,10 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-from everspot_core.problems import BadInputs, near
+from everspot_core.problems import BadInputs, Problem, near
 from everspot_core.simulate import GENERATORS, POLICIES, Capacity, Setting, Trace, parse, starts
 
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.errors import CliError, Exit, listed
 
 OPTIMAL = "optimal"
 KNOWN = (*POLICIES, OPTIMAL)
@@ -83,12 +83,12 @@ class _Faults:
     """Problems by option or file. Missing files are counted apart: if nothing else is wrong, they set the exit code."""
 
     def __init__(self) -> None:
-        self.found: list[dict[str, str]] = []
+        self.found: list[Problem] = []
         self.missing = 0
 
     def add(self, field: str, problem: str) -> None:
-        if {"field": field, "problem": problem} not in self.found:
-            self.found.append({"field": field, "problem": problem})
+        if Problem(field, problem) not in self.found:
+            self.found.append(Problem(field, problem))
 
     def take(self, error: BadInputs, file: str = "") -> None:
         """What the core has found: in a file, or else in options, which it knows by the names of its own fields."""
@@ -102,7 +102,7 @@ class _Faults:
         code = Exit.NOT_FOUND if self.missing == len(self.found) else Exit.USER
         count = len(self.found)
         told = "an input is wrong" if count == 1 else f"{count} inputs are wrong"
-        raise CliError(f"simulate: {told}", code, hint="everspot simulate --help", problems=self.found)
+        raise CliError(f"simulate: {told}", code, hint="everspot simulate --help", problems=listed(self.found))
 
 
 def checked(given: Given) -> Asked:

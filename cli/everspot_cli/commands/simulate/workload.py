@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.errors import CliError, Exit, listed
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 from everspot_cli.yamlfile import read_yaml
@@ -133,9 +133,8 @@ def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
         traces = traces_of(workload, load)
         problems.raise_any(f"workload {path}")
     except BadInputs as error:
-        faults = [{"field": p.path or "(the whole)", "problem": p.reason} for p in error.problems]
-        count = f"{len(faults)} fields are" if len(faults) > 1 else "a field is"
-        raise CliError(f"{path}: {count} wrong", hint=_HINT, problems=faults) from None
+        count = f"{len(error.problems)} fields are" if len(error.problems) > 1 else "a field is"
+        raise CliError(f"{path}: {count} wrong", hint=_HINT, problems=listed(error.problems)) from None
     return workload, traces
 
 

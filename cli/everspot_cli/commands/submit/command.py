@@ -17,9 +17,8 @@ from everspot_cli.commands.submit.fleet import fleet_of, possible, price_warning
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
 from everspot_cli.errors import CliError
-from everspot_cli.overrides import Overrides
 from everspot_cli.session import Session
-from everspot_cli.specs import read_spec
+from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.supplies import supplied
 
 

@@ -14,9 +14,8 @@ from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, Wait
 from everspot_cli.commands.submit.command import answer_submitted, check
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
-from everspot_cli.overrides import Overrides
 from everspot_cli.session import Session
-from everspot_cli.specs import changed
+from everspot_cli.specs import Overrides, changed
 
 
 def register(app: typer.Typer) -> None:

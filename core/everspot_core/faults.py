@@ -1,0 +1,101 @@
+"""What a model has found wrong, in our words: each field once, by its path, with what is allowed."""
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from everspot_core.field_types import NAME, SAID_OF_NAMES
+from everspot_core.problems import SHOWN_AT_MOST, BadInputs, Problem, cut, near, shown
+
+_PATH_AT_MOST, _WORDS_AT_MOST = 80, 800
+# The members of a union put their type's name into the location: it says nothing to the author.
+_UNION = re.compile(r"function-.*|timedelta|datetime")
+_SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value) should ")
+_BY_TYPE = {
+    "missing": "is missing",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "finite_number": "must be a finite number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_type": "must be a mapping",
+    "string_type": "must be a text",
+}
+
+
+def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
+    """One problem for each field that is wrong. What may be of two types fails as both, and says so once.
+
+    Those beyond `SHOWN_AT_MOST`, which are only counted, are not put into words. `kind`: the model, whose fields are
+    what is allowed.
+    """
+    fields: dict[str, list[dict[str, Any]]] = {}
+    for detail in error.errors(include_url=False):
+        found = dict(detail)
+        where = _where(found)
+        inner = detail.get("ctx", {}).get("error")
+        if isinstance(inner, BadInputs):
+            for problem in inner.problems:
+                fields.setdefault(_path([*where, problem.path]), []).append({"reason": problem.reason})
+        else:
+            fields.setdefault(_path(where), []).append(found)
+    return [
+        Problem(_printable(cut(path, _PATH_AT_MOST)), _told(found, kind) if number < SHOWN_AT_MOST else "")
+        for number, (path, found) in enumerate(fields.items())
+    ]
+
+
+def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:
+    words = list(dict.fromkeys(_words(fault, kind) for fault in found[:SHOWN_AT_MOST]))
+    # A duration that is out of bounds is no moment either, and nobody meant it to be one.
+    meant = [said for said in words if said.startswith("a duration lies")]
+    return cut(_printable("; and ".join(meant or words)), _WORDS_AT_MOST)
+
+
+def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:
+    if "reason" in fault:
+        return str(fault["reason"])
+    given, where = fault["input"], _where(fault)
+    if fault["type"] == "extra_forbidden":
+        return unknown_field(where[-1], _fields(kind, where[:-1]))
+    if fault["type"] in ("enum", "literal_error"):
+        return f"must be {fault['ctx']['expected']}, not {shown(given)}"
+    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME:
+        return f"{SAID_OF_NAMES}, not {shown(given)}"
+    said = _BY_TYPE.get(fault["type"]) or _SHOULD.sub("must ", str(fault["msg"]).removeprefix("Value error, "))
+    plain = isinstance(given, str | int | float | bool) and fault["type"] != "missing"
+    return f"{said}, not {shown(given)}" if plain and shown(given) not in said else said
+
+
+def unknown_field(name: str, allowed: list[str]) -> str:
+    """What is said of a field that there is not."""
+    return f"unknown field{near(name, allowed)}" + (f"; allowed: {', '.join(allowed)}" if allowed else "")
+
+
+def _where(fault: dict[str, Any]) -> list[str]:
+    return [f"[{part}]" if isinstance(part, int) else part for part in fault["loc"] if not _UNION.fullmatch(str(part))]
+
+
+def _path(parts: list[str]) -> str:
+    return ".".join(part for part in parts if part).replace(".[", "[")
+
+
+def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """What a place of the model may hold; nothing, if that is not a model itself."""
+    for part in path:
+        inner = kind.model_fields[part].annotation if part in kind.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        kind = inner
+    return list(kind.model_fields)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey: names of fields are the author's own words."""
+    return "".join(char if char.isprintable() else "�" for char in text)

@@ -25,6 +25,7 @@ from everspot_clouds.base import (
     MetadataError,
     NotOffered,
     Phase,
+    Provider,
     Trouble,
 )
 
@@ -164,4 +165,4 @@ class FolderProvider:
         raise NotOffered("there is no cloud that opens an instance: this cluster is on folder; log in to the machine")
 
 
-PROVIDER = FolderProvider()
+PROVIDER: Provider = FolderProvider()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
-    from everspot_clouds.base import Check, Cloud, Door, Metadata
+    from everspot_clouds.base import Check, Cloud, Door, Metadata, Provider
 
 
 class AwsProvider:
@@ -82,4 +82,4 @@ class AwsProvider:
         return SessionManager(manifest.region)
 
 
-PROVIDER = AwsProvider()
+PROVIDER: Provider = AwsProvider()

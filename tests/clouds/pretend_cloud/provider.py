@@ -1,0 +1,61 @@
+"""All that there is of the pretend cloud."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from everspot_clouds.base import Check, Door, Handover, Provider, Verdict
+from everspot_core.billing import BillingRules
+from everspot_core.catalogue import Catalogue
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
+from everspot_core.price_table import PriceTable, TypePrice
+from everspot_store import Store
+
+from pretend_cloud.cloud import PretendCloud
+from pretend_cloud.metadata import PretendMetadata
+from pretend_cloud.rules import BILLING
+
+
+class PretendDoor:
+    def enter(self, instance_id: str, command: str) -> Handover:
+        return Handover(command=("true",), needs=(("true", "the truth"),), install="", denied="")
+
+    def forward(self, instance_id: str, port: int, local: int) -> Handover:
+        return Handover(command=("true",), needs=(("pretend", "the pretender"),), install="pretend harder", denied="")
+
+
+class PretendProvider:
+    billing: BillingRules = BILLING
+    by_hand = False
+
+    def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> PretendMetadata:
+        return PretendMetadata(getenv)
+
+    def scheduling(self, manifest: Manifest, store: Store) -> PretendCloud:
+        return PretendCloud()
+
+    def reading(self, manifest: Manifest, clock: Clock) -> PretendCloud:
+        return PretendCloud()
+
+    def errors(self) -> tuple[type[Exception], ...]:
+        return ()
+
+    def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+        return [Check("credentials", "credentials", Verdict.OK, f"anybody in {region}")]
+
+    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+        page()
+        return PriceTable(
+            cloud="pretend", region=region, as_of=as_of, on_demand_source="pretence", spot_source="pretence",
+            prices=[TypePrice(instance_type="e2-cpu", on_demand_usd_per_hour=7.2)],
+        )  # fmt: skip
+
+    def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+        return None
+
+    def door(self, manifest: Manifest) -> Door:
+        return PretendDoor()
+
+
+PROVIDER: Provider = PretendProvider()

@@ -1,0 +1,8 @@
+"""What the pretend cloud has laid down, as values."""
+
+from datetime import timedelta
+
+from everspot_core.billing import BillingRules
+
+NOTICE = timedelta(seconds=30)
+BILLING = BillingRules(minimum=timedelta(minutes=1), free_within=None, left_out=("the weather",))

@@ -1,0 +1,119 @@
+"""What a cloud has to bring, and that a second one needs nothing but its own folder and one entry of the registry."""
+
+import io
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from everspot_clouds import base
+from everspot_clouds.registry import CLOUDS, UnknownCloud, cloud_of, provider
+from everspot_core.records import NoticeKind
+from everspot_store import ManualClock, Store
+from everspot_train.agent import main as agent
+from everspot_train.agent.metadata import interruption_of
+from pretend_cloud.cloud import BEGAN, PretendCloud
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
+BRINGS = {
+    "Provider": {
+        "billing", "by_hand", "checks", "credentials", "door", "errors", "metadata", "price_table", "reading",
+        "scheduling",
+    },
+    "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
+    "Cloud": {"close", "instances", "messages", "notify", "settle", "spot_prices", "trouble"},
+    "Door": {"enter", "forward"},
+}  # fmt: skip
+
+
+def members(protocol: type) -> set[str]:
+    return {name for name in vars(protocol) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("protocol", list(BRINGS))
+def test_what_a_cloud_has_to_bring_is_this_and_the_guide_names_all_of_it(protocol: str) -> None:
+    assert members(getattr(base, protocol)) == BRINGS[protocol]
+    assert {name for name in BRINGS[protocol] if f"`{name}`" not in GUIDE} == set()
+
+
+def test_no_protocol_is_forgotten() -> None:
+    found = {name for name, kind in vars(base).items() if getattr(kind, "_is_protocol", False) and name != "Protocol"}
+    assert found == set(BRINGS)
+
+
+@pytest.mark.parametrize("cloud", list(CLOUDS))
+def test_each_cloud_brings_all_of_it(cloud: str) -> None:
+    found = provider(cloud)
+    assert {name for name in BRINGS["Provider"] if not hasattr(found, name)} == set()
+
+
+def test_a_cloud_that_nobody_has_taught_is_named_with_those_that_are_known() -> None:
+    with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder"):
+        provider("mars")
+    assert [cloud_of(url) for url in ("s3://b?region=x", "file:///x", "mars://b")] == ["aws", "folder", None]
+
+
+def test_an_agent_boots_on_a_second_cloud(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERSPOT_CLOUD", "pretend")
+    monkeypatch.setenv("PRETEND_MANIFEST", store.manifest().to_json().decode())
+    clock = ManualClock(BEGAN)
+    metadata = agent._metadata(agent._parser().parse_args([]), clock)
+    manifest, identity = agent._introduce(metadata, clock)
+    assert (manifest, identity.instance_id) == (store.manifest(), "p-1")
+    assert interruption_of(metadata, clock) is None
+    end = BEGAN + timedelta(seconds=30)
+    monkeypatch.setenv("PRETEND_END", end.isoformat())
+    notice = interruption_of(metadata, clock)
+    assert notice is not None
+    assert (notice.kind, notice.action_at) == (NoticeKind.INTERRUPTION, end)
+
+
+def test_a_scheduler_keeps_the_books_of_a_second_cloud(store: Store, pretend: type[PretendCloud]) -> None:
+    from everspot_scheduler.loop import Scheduler
+
+    cloud = provider("pretend").scheduling(store.manifest(), store)
+    scheduler = Scheduler(store, store.manifest(), cloud, "s-1")
+    scheduler.tick()
+    pretend.taken = BEGAN + timedelta(minutes=30)
+    assert isinstance(store.clock, ManualClock)
+    store.clock.advance(timedelta(minutes=31))
+    scheduler.tick()
+    assert {name: doc.value.zone for name, doc in store.launches.scan().items()} == {"p-1": "us-central1-a"}
+    assert {name: doc.value.interrupted for name, doc in store.ends.scan().items()} == {"p-1": True}
+
+
+def everspot(store: Store, *arguments: str) -> tuple[int, str]:
+    """The command on this store: exit code, and all that it said."""
+    from everspot_cli.main import main
+
+    said, code = io.StringIO(), 0
+    with redirect_stdout(said), redirect_stderr(said):
+        try:
+            main(["--store", store.control.url, *arguments])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, said.getvalue()
+
+
+def test_the_command_speaks_of_a_second_cloud_by_its_own_rules(store: Store, pretend: type[PretendCloud]) -> None:
+    pretend.taken = BEGAN + timedelta(minutes=30)
+    code, said = everspot(store, "report")
+    assert code == 0
+    assert "the weather" in said
+    # Half an hour of Spot at $3.60: this cloud waives nothing of what it takes.
+    assert re.search(r"\$1\.80", said)
+    assert everspot(store, "prices", "refresh")[0] == 0
+    table = store.price_table()
+    assert table is not None
+    assert [row.on_demand_usd_per_hour for row in table.prices] == [7.2]
+
+
+def test_a_second_cloud_touches_its_own_folder_and_the_registry_alone() -> None:
+    own = sorted(path.name for path in (Path(__file__).parent / "pretend_cloud").glob("*.py"))
+    assert own == ["__init__.py", "cloud.py", "metadata.py", "provider.py", "rules.py"]
+    product = [room / path for room in map(Path, ("core", "store", "clouds", "scheduler", "training_image", "cli"))
+               for path in (ROOT / room).rglob("*.py")]  # fmt: skip
+    assert product
+    assert [path for path in product if "pretend_cloud" in path.read_text()] == []

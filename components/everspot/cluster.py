@@ -92,7 +92,8 @@ class TrainingClusterArgs(TypedDict):
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the buckets and the fleet. Default: false."""
     guard_jobs: NotRequired[bool]
-    """Whether `pulumi destroy`, which then needs --run-program, is refused while jobs run. Default: true."""
+    """Whether `pulumi destroy`, which then needs --run-program, and the replacement of a fleet are refused while jobs
+    run. Default: true."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
@@ -172,8 +173,8 @@ class TrainingCluster(pulumi.ComponentResource):
             # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet]),
         )
-        if args.get("guard_jobs", True):
-            guard(self, f"{name}-guard", self.control_url, [events, store, network, identity, fleet, scheduler])
+        whole = [events, store, network, identity, fleet, scheduler]
+        guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         self.register_outputs(
             {
                 "cluster": self.cluster,
@@ -203,6 +204,7 @@ class TrainingCluster(pulumi.ComponentResource):
             "subnet_ids": subnets,
             "manifest": self._manifest(Role.AGENT, identity),
             "protect": self._args.get("protect", False),
+            "guard_jobs": self._args.get("guard_jobs", True),
         }
         if "gpu_arches" in self._args:
             args["gpu_arches"] = self._args["gpu_arches"]

@@ -18,8 +18,10 @@ from pulumi_aws import ec2
 
 from everspot import common
 from everspot.capacity import CapacityArgs, capacity_of, check_capacity, check_gpus, known_types
+from everspot.guard import fleet_guard
 from everspot.launch import MachineArgs, check_machine, launch_template
 from everspot.offers import sold_in
+from everspot.volume_key import warn_of_customer_key
 
 # The provider spells this one value otherwise than the API does.
 _PROVIDER_WORDS = {"lowest-price": "lowestPrice"}
@@ -47,6 +49,9 @@ class TrainingFleetArgs(TypedDict):
     """The agents' manifest, JSON, at most 16 KB: it becomes the user data."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the fleet. Default: false."""
+    guard_jobs: NotRequired[bool]
+    """Whether a fleet is neither replaced nor deleted while jobs run on it; `pulumi destroy` then needs --run-program.
+    Default: true."""
 
 
 class TrainingFleet(pulumi.ComponentResource):
@@ -55,7 +60,7 @@ class TrainingFleet(pulumi.ComponentResource):
     EC2 heals them without the scheduler, and only Pulumi changes them: target, on-demand base and share change their
     sizes in place. A new launch template reaches instances as they are replaced; nothing that is running is ended by a
     change, also not by a lower target. Allocation strategies and capacity rebalancing are the exception: a change of
-    these replaces the fleet that they belong to, and the preview says so.
+    these replaces the fleet that they belong to, and the preview says what that does to running jobs.
     """
 
     on_demand_fleet_id: pulumi.Output[str]
@@ -79,6 +84,7 @@ class TrainingFleet(pulumi.ComponentResource):
         problems.need(bool(subnets), "subnetIds", "at least one subnet is needed")
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"TrainingFleet {name}")
+        warn_of_customer_key(self)
         self._args, self._capacity = args, capacity_of(args["capacity"])
         self._zones = sold_in(self, f"TrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
         template = launch_template(
@@ -133,11 +139,14 @@ class TrainingFleet(pulumi.ComponentResource):
             excess_capacity_termination_policy="no-termination",
             terminate_instances=True,
             tags=common.cluster_tags(args["cluster"], args["tags"]),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                protect=args.get("protect", False) or None,
-                ignore_changes=ignored_changes(market, capacity.spot_allocation),
-                aliases=[pulumi.Alias(name=formerly)] if formerly else None,
+            opts=pulumi.ResourceOptions.merge(
+                pulumi.ResourceOptions(
+                    parent=self,
+                    protect=args.get("protect", False) or None,
+                    ignore_changes=ignored_changes(market, capacity.spot_allocation),
+                    aliases=[pulumi.Alias(name=formerly)] if formerly else None,
+                ),
+                fleet_guard(self, name, market, args["manifest"], on=args.get("guard_jobs", True)),
             ),
         )
 

@@ -1,56 +1,143 @@
-"""What stands between `pulumi destroy` and running jobs: the first resource to go, which does not go while any runs."""
+"""What stands between running jobs and whatever would end them: `pulumi destroy`, and the replacement of a fleet.
 
+Both ask the cluster's store in a hook of the engine, in the program: so `pulumi destroy` of such a stack needs
+`--run-program`, and says so. A hook is registered also where it guards nothing: the state may still name it from the
+time before, and the engine refuses to delete what has a hook that it does not know.
+"""
+
+import json
 import os
 from collections.abc import Sequence
 
 import pulumi
 from everspot_core.problems import cut
-from everspot_core.records import JobState
+from everspot_core.records import JobState, Market
 from everspot_store import Store, StoreError
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
 
 FORCE = "EVERSPOT_FORCE_DESTROY"
-"""Set to 1, it lets a destroy end what runs."""
+"""Set to 1, it lets a destroy or a replacement end what runs."""
 
 _BUSY = (JobState.ASSIGNED, JobState.RUNNING)
 _NAMED_AT_MOST = 5
 
+WHAT_BECOMES_OF_THEM = (
+    "Their instances are shut down without a notice: agents get SIGTERM and 80 s to checkpoint, which EC2 does not "
+    "promise; the jobs go on elsewhere, from there or from their last checkpoint"
+)
+"""Amazon EC2 User Guide, "How instance termination works": EC2 attempts a clean shutdown of the system, and then pulls
+the plug. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption (docs/agent.md)."""
+
 
 def guard(
-    parent: pulumi.Resource, name: str, control_url: pulumi.Input[str], after: Sequence[pulumi.Resource]
-) -> pulumi.Stash:
-    """A resource that depends on all of a cluster and is deleted before any of it; while jobs run, it refuses.
-
-    What asks is a hook in the program: so `pulumi destroy` of such a stack needs `--run-program`, and says so.
-    """
+    parent: pulumi.Resource, name: str, control_url: pulumi.Input[str], after: Sequence[pulumi.Resource], *, on: bool
+) -> None:
+    """While `on`, a resource that depends on all of a cluster and is deleted before any of it; while jobs run, it
+    refuses."""
     hooks = None
-    if not isinstance(get_monitor(), MockMonitor):  # mocks know no hooks, and delete nothing
-        hook = pulumi.ResourceHook(f"{name}-no-job-runs", refuse_while_jobs_run)
+    if _has_hooks():
+        hook = pulumi.ResourceHook(f"{name}-no-job-runs", lambda args: refuse_while_jobs_run(args) if on else None)
         hooks = pulumi.ResourceHookBinding(before_delete=[hook])
-    options = pulumi.ResourceOptions(parent=parent, depends_on=list(after), hooks=hooks)
-    return pulumi.Stash(name, options, input=control_url)
+    if on:
+        options = pulumi.ResourceOptions(parent=parent, depends_on=list(after), hooks=hooks)
+        pulumi.Stash(name, options, input=control_url)
+
+
+def fleet_guard(
+    parent: pulumi.Resource, name: str, market: Market, manifest: pulumi.Input[str], *, on: bool
+) -> pulumi.ResourceOptions:
+    """Options of a fleet by which a preview that replaces or deletes it says what that does to running jobs, and by
+    which it is not done while they run. `manifest`: of the fleet's agents, which names the store.
+
+    The old fleet goes first, so that a refusal comes before anything is made, and no quota has to hold both.
+    """
+    if not _has_hooks():
+        return pulumi.ResourceOptions()
+    stores: list[str] = []  # known by the time that a hook runs, unless the store itself is not there yet
+    pulumi.Output.from_input(manifest).apply(lambda text: stores.append(str(json.loads(text)["control_url"])))
+
+    def before_delete(_: pulumi.ResourceHookArgs) -> None:
+        url = stores[-1] if stores else ""
+        if pulumi.runtime.is_dry_run():
+            pulumi.log.warn(f"{name}: {told(url, market, refused=on)}", parent)
+        elif on:
+            _refuse(url, market)
+
+    hook = pulumi.ResourceHook(f"{name}-no-job-runs", before_delete, pulumi.ResourceHookOptions(on_dry_run=True))
+    if not on:
+        return pulumi.ResourceOptions()
+    binding = pulumi.ResourceHookBinding(before_delete=[hook])
+    return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
 
 
 def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
-    """The hook: asks the cluster's store, by the URL in the state.
+    """The hook of a whole cluster: asks its store, by the URL in the state.
 
     Raises:
         pulumi.RunError: if a job is running or assigned, or if the store does not say.
     """
+    _refuse(str((args.old_inputs or {}).get("input", "")))
+
+
+def told(url: str, market: Market, *, refused: bool) -> str:
+    """What the end of a market's fleet does to jobs now. `refused`: whether `pulumi up` does not do it while they
+    run."""
+    try:
+        busy = busy_jobs(url, market)
+    except StoreError as error:
+        found = f"whether jobs run on its instances could not be read from the store ({cut(str(error), 200)})"
+    else:
+        if not busy:
+            return "replaced or deleted, it ends its instances; no job runs on them now"
+        found = f"{_count(busy)} on its instances now: {_names(busy)}"
+    unless = f". Not done while they run: `everspot drain --wait` first, or {FORCE}=1" if refused else ""
+    return f"replaced or deleted, it ends its instances; {found}. {WHAT_BECOMES_OF_THEM}{unless}"
+
+
+def busy_jobs(url: str, market: Market | None = None) -> list[str]:
+    """Jobs that are running or assigned, on a market's instances if one is given.
+
+    Raises:
+        StoreError: if the store does not say.
+    """
+    if not url:
+        raise StoreError("its address is not known yet")
+    store = Store.open(url, url)
+    owners = {key: found.value.owner for key, found in store.records.scan().items() if found.value.state in _BUSY}
+    if market is None or not owners:
+        return sorted(owners)
+    instances = store.instances.scan()
+    # Of an instance that has not reported yet nobody knows the market: it may be this one.
+    return sorted(
+        job for job, owner in owners.items() if owner not in instances or instances[owner].value.market is market
+    )
+
+
+def _refuse(url: str, market: Market | None = None) -> None:
     if os.environ.get(FORCE) == "1":
         return
-    url = str((args.old_inputs or {}).get("input", ""))
     try:
-        found = Store.open(url, url).records.scan()
+        busy = busy_jobs(url, market)
     except StoreError as error:
         raise pulumi.RunError(
-            f"whether jobs run could not be asked of {url}: {cut(str(error), 200)}. {FORCE}=1 destroys nevertheless"
+            f"whether jobs run could not be asked of {url}: {cut(str(error), 200)}. {FORCE}=1 goes on nevertheless"
         ) from None
-    busy = sorted(key for key, record in found.items() if record.value.state in _BUSY)
     if busy:
-        more = f" and {len(busy) - _NAMED_AT_MOST} more" if len(busy) > _NAMED_AT_MOST else ""
         raise pulumi.RunError(
-            f"{len(busy)} job{'s' if len(busy) > 1 else ''} would be ended: {', '.join(busy[:_NAMED_AT_MOST])}{more}. "
+            f"{len(busy)} job{'s' if len(busy) > 1 else ''} would be ended: {_names(busy)}. "
             f"`everspot drain --wait` first, which has them checkpoint; {FORCE}=1 ends them"
         )
+
+
+def _count(jobs: Sequence[str]) -> str:
+    return f"{len(jobs)} jobs run" if len(jobs) > 1 else "1 job runs"
+
+
+def _names(jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - _NAMED_AT_MOST} more" if len(jobs) > _NAMED_AT_MOST else ""
+    return f"{', '.join(jobs[:_NAMED_AT_MOST])}{more}"
+
+
+def _has_hooks() -> bool:
+    return not isinstance(get_monitor(), MockMonitor)  # mocks know no hooks, and delete nothing

@@ -30,7 +30,7 @@ index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCalle
 index/getPartition:getPartition ssm/getParameter:getParameter ec2/getAmi:getAmi iam/getPolicyDocument:getPolicyDocument
 ec2/getVpc:getVpc ec2/getSubnet:getSubnet ec2/getPrefixList:getPrefixList
 iam/getRole:getRole ec2/getVpcEndpoint:getVpcEndpoint ec2/getRouteTable:getRouteTable
-ec2/getInstanceTypeOfferings:getInstanceTypeOfferings
+ec2/getInstanceTypeOfferings:getInstanceTypeOfferings ebs/getDefaultKmsKey:getDefaultKmsKey kms/getKey:getKey
 """.split()  # noqa: SIM905
 
 ROOT = Path(__file__).parents[2]

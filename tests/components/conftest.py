@@ -69,6 +69,7 @@ class Recorder(pulumi.runtime.Mocks):
                 "availabilityZone": subnet.removesuffix("stray"),
             },
             "aws:ec2/getPrefixList:getPrefixList": {"id": "pl-found"},
+            "aws:ebs/getDefaultKmsKey:getDefaultKmsKey": {"keyArn": "alias/aws/ebs"},
         }[args.token]
 
     def offerings(self, asked: dict[Any, Any]) -> dict[str, Any]:

@@ -9,7 +9,11 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
+from everspot.capacity import check_offers
 from everspot.cluster import check_cluster
+from everspot_core.catalogue import region_of
+from everspot_core.problems import Problems
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 
 STACKS = Path(__file__).resolve().parents[2] / "stacks"
 
@@ -49,6 +53,20 @@ def test_every_environment_is_sound(settings: Any, stack: str) -> None:
     check_cluster(f"everspot-{stack}", found.cluster)
     assert found.account is None
     assert found.cluster["tags"]["Environment"] == stack
+
+
+@pytest.mark.parametrize("stack", ["aws-dev", "aws-prod"])
+def test_every_environment_names_types_that_all_zones_of_its_region_have(settings: Any, stack: str) -> None:
+    # As moto recorded them of AWS. All zones, because an account's us-east-2a is another's us-east-2b.
+    cluster = settings.read_settings(written(stack), stack=stack).cluster
+    region = region_of(cluster["zones"][0])
+    offered = [(o["InstanceType"], o["Location"]) for o in INSTANCE_TYPE_OFFERINGS["availability-zone"][region]]
+    assert len(offered) > 1000
+    problems = Problems()
+    check_offers(
+        problems, cluster["capacity"], region=region, zones=sorted({zone for _, zone in offered}), offered=offered
+    )
+    assert not problems.found
 
 
 def test_the_account_stack_declares_no_cluster(settings: Any) -> None:

@@ -3,16 +3,21 @@
 The tests share one cluster and run in this order; each leaves it as its settings say.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_store import Store
 from pulumi import automation
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 SPOT, ON_DEMAND = "everspot-local-fleet-spot", "everspot-local-fleet-on-demand"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REPLACED = {"replace", "create-replacement", "delete-replaced", "delete"}
 
 
@@ -147,6 +152,54 @@ def test_protect_refuses_to_replace_the_fleet(rig: Any, restored: Callable[[], N
     rig.settings("capacity.spotAllocation", "capacity-optimized")
     with pytest.raises(automation.CommandError, match="protect"):
         rig.changes()
+
+
+def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
+    rig: Any, restored: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleets = rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]
+    rig.settings("guardJobs", "true")
+    rig.up()
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, rig.env[name])
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    store = Store.open(rig.outputs["controlUrl"])
+    runs = [works_on(store, "vision-1", Market.SPOT), works_on(store, "speech-1", Market.ON_DEMAND)]
+    rig.settings("capacity.spotAllocation", "capacity-optimized")
+    told = rig.stack().preview(color="never").stdout
+    assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in told
+    assert "agents get SIGTERM and 80 s to checkpoint, which EC2 does not promise" in told
+    assert "speech-1" not in told and f"{ON_DEMAND}: replaced" not in told
+    with pytest.raises(automation.CommandError, match=r"1 job would be ended: vision-1\. `everspot drain --wait`"):
+        rig.up()
+    assert rig.fleet()["FleetState"] == "active"
+    assert [f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]] == list(fleets)  # nothing was made
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
+    blind = dataclasses.replace(rig, env={**rig.env, "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"})
+    told = blind.stack().preview(color="never").stdout
+    assert "whether jobs run on its instances could not be read from the store" in told
+    for record, version in runs[:1]:
+        drained = record.model_copy(update={"state": JobState.PENDING, "owner": None})
+        store.records.replace(record.job_id, version, drained)
+    told = rig.stack().preview(color="never").stdout
+    assert f"{SPOT}: replaced or deleted, it ends its instances; no job runs on them now" in told
+    rig.up()
+    assert rig.outputs["onDemandFleetId"] == fleets[0] and rig.outputs["spotFleetId"] != fleets[1]
+    rig.settings("guardJobs", "false")
+    rig.up()
+
+
+def works_on(store: Store, job: str, market: Market) -> tuple[JobRecord, Any]:
+    """A job that runs on an instance of a market, as its agent would have written it."""
+    instance = InstanceRecord(
+        instance_id=f"i-of-{job}", cluster="everspot-local", role=Role.AGENT, instance_type="c6i.large",
+        zone="eu-west-1a", market=market, vcpus=2, memory_gib=4, state=InstanceState.BUSY, booted_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    record = JobRecord(job_id=job, state=JobState.RUNNING, owner=instance.instance_id, changed_at=NOW)
+    assert store.instances.create(instance.instance_id, instance) is not None
+    version = store.records.create(job, record)
+    assert version is not None
+    return record, version
 
 
 def test_what_was_deleted_behind_its_back_is_found_and_made_again(rig: Any) -> None:

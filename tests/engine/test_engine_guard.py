@@ -19,7 +19,7 @@ class Whole(pulumi.ComponentResource):
     def __init__(self):
         super().__init__("everspot:index:Whole", "whole")
         part = pulumi.Stash("part", pulumi.ResourceOptions(parent=self), input="what jobs run on")
-        guard(self, "whole-guard", {url!r}, [part])
+        guard(self, "whole-guard", {url!r}, [part], on={on})
         self.register_outputs({{}})
 
 Whole()
@@ -37,7 +37,7 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
     kept = store.records.create("fashion-1", runs)
     assert kept is not None
     (tmp_path / "Pulumi.yaml").write_text("name: guarded\nruntime: python\n")
-    (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url))
+    (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=True))
     env = {
         "PULUMI_BACKEND_URL": f"file://{tmp_path}/state", "PULUMI_CONFIG_PASSPHRASE": "x",
         "PULUMI_HOME": str(tmp_path / "home"), "PULUMI_SKIP_UPDATE_CHECK": "1", "PYTHONWARNINGS": "ignore",
@@ -54,6 +54,10 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
         stack.destroy(color="never", run_program=True)
     names = {r["urn"].rsplit("::", 1)[1] for r in stack.export_stack().deployment["resources"]}
     assert {"part", "whole-guard"} <= names
+    # Switched off, the guard goes by itself, whatever runs: and the engine still knows its hook.
+    for on in (False, True):
+        (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=on))
+        stack.up(color="never")
     # Drained: what waits is no reason. Forced works too, which the environment of the destroy says.
     assert store.records.replace("fashion-1", kept, runs.model_copy(update={"state": JobState.PENDING})) is not None
     stack.destroy(color="never", run_program=True)

@@ -74,6 +74,22 @@ def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
     assert "AWS cannot be asked: credentials or the region are missing" in told
 
 
+def test_a_customers_default_key_of_volumes_is_told_at_preview(rig: Any) -> None:
+    ec2, kms = rig.client("ec2"), rig.client("kms")
+    assert "customer key" not in rig.stack().preview(color="never").stdout
+    key = kms.create_key()["KeyMetadata"]["Arn"]
+    ec2.modify_ebs_default_kms_key_id(KmsKeyId=key)
+    try:
+        told = rig.stack().preview(color="never").stdout
+        assert told.count(f"The account's default key for EBS is the customer key {key}: ") == 1
+        assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in told
+    finally:
+        ec2.modify_ebs_default_kms_key_id(KmsKeyId="alias/aws/ebs")
+    # AWS answers its own key by ARN, once one had been chosen.
+    assert ec2.get_ebs_default_kms_key_id()["KmsKeyId"].startswith("arn:aws:kms:")
+    assert "customer key" not in rig.stack().preview(color="never").stdout
+
+
 def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through(rig: Any) -> None:
     bucket = rig.outputs["dataUrl"].removeprefix("s3://").partition("?")[0]
     assert rig.client("s3").get_bucket_versioning(Bucket=bucket)["Status"] == "Suspended"

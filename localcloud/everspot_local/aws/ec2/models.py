@@ -10,6 +10,7 @@ from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Reservation
 from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.utils import convert_tag_spec
+from moto.kms.models import kms_backends
 
 from everspot_local.aws import account
 from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules
@@ -33,6 +34,12 @@ class LocalEC2Backend(EC2Backend):
         super().__init__(region_name, account_id)
         own = images.baked(self)
         self.amis[own.id] = own
+
+    def _create_default_encryption_key(self) -> str:
+        """moto's, which is AWS's key and no customer's; that a volume needs it makes it nobody's choice."""
+        key = str(super()._create_default_encryption_key())
+        kms_backends[self.account_id][self.region_name].describe_key(key).key_manager = "AWS"
+        return key
 
     def run_instances(
         self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any

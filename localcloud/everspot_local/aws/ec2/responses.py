@@ -60,6 +60,11 @@ class LocalEC2Response(EC2Response):
         self.error_on_dryrun()
         return ActionResult({"ImageId": images.register(self.ec2_backend, self.params).id})
 
+    def get_ebs_default_kms_key_id(self) -> ActionResult:
+        """GetEbsDefaultKmsKeyId: the alias of AWS's own key, until somebody has chosen one."""
+        self.error_on_dryrun()
+        return ActionResult({"KmsKeyId": self.ec2_backend.default_kms_key_id or "alias/aws/ebs"})
+
     def create_fleet(self) -> ActionResult:
         """CreateFleet."""
         self.error_on_dryrun()

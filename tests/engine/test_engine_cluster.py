@@ -173,7 +173,7 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
     with pytest.raises(automation.CommandError, match=r"1 job would be ended: vision-1\. `everspot drain --wait`"):
         rig.up()
     assert rig.fleet()["FleetState"] == "active"
-    assert [f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]] == list(fleets)  # nothing was made
+    assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was made
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
     blind = dataclasses.replace(rig, env={**rig.env, "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"})
     told = blind.stack().preview(color="never").stdout

@@ -3,7 +3,6 @@
 The tests share one cluster and run in this order; each leaves it as its settings say.
 """
 
-import dataclasses
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -164,7 +163,8 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
         monkeypatch.setenv(name, rig.env[name])
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     store = Store.open(rig.outputs["controlUrl"])
-    runs = [works_on(store, "vision-1", Market.SPOT), works_on(store, "speech-1", Market.ON_DEMAND)]
+    record, version = works_on(store, "vision-1", Market.SPOT)
+    works_on(store, "speech-1", Market.ON_DEMAND)
     rig.settings("capacity.spotAllocation", "capacity-optimized")
     told = rig.stack().preview(color="never").stdout
     assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in told
@@ -174,15 +174,8 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
         rig.up()
     assert rig.fleet()["FleetState"] == "active"
     assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was made
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
-    blind = dataclasses.replace(rig, env={**rig.env, "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"})
-    told = blind.stack().preview(color="never").stdout
-    assert "whether jobs run on its instances could not be read from the store" in told
-    for record, version in runs[:1]:
-        drained = record.model_copy(update={"state": JobState.PENDING, "owner": None})
-        store.records.replace(record.job_id, version, drained)
-    told = rig.stack().preview(color="never").stdout
-    assert f"{SPOT}: replaced or deleted, it ends its instances; no job runs on them now" in told
+    drained = record.model_copy(update={"state": JobState.PENDING, "owner": None})
+    assert store.records.replace(record.job_id, version, drained) is not None
     rig.up()
     assert rig.outputs["onDemandFleetId"] == fleets[0] and rig.outputs["spotFleetId"] != fleets[1]
     restored()
@@ -193,7 +186,8 @@ def works_on(store: Store, job: str, market: Market) -> tuple[JobRecord, Any]:
     """A job that runs on an instance of a market, as its agent would have written it."""
     instance = InstanceRecord(
         instance_id=f"i-of-{job}", cluster="everspot-local", role=Role.AGENT, instance_type="c6i.large",
-        zone="eu-west-1a", market=market, vcpus=2, memory_gib=4, state=InstanceState.BUSY, booted_at=NOW, updated_at=NOW,
+        zone="eu-west-1a", market=market, vcpus=2, memory_gib=4, state=InstanceState.BUSY,
+        booted_at=NOW, updated_at=NOW,
     )  # fmt: skip
     record = JobRecord(job_id=job, state=JobState.RUNNING, owner=instance.instance_id, changed_at=NOW)
     assert store.instances.create(instance.instance_id, instance) is not None

@@ -1,0 +1,64 @@
+"""What a preview says of the jobs that the end of a fleet would end. The engine's part is in tests/engine."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from everspot.guard import busy_jobs, told
+from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_store import Store, StoreError
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def cluster(folder: Path, **jobs: tuple[JobState, Market | None]) -> str:
+    """A store in which each job has an instance of its own; None: one that has not reported."""
+    url = f"file://{folder}"
+    store = Store.open(url, url)
+    for job, (state, market) in jobs.items():
+        owner = f"i-{job}"
+        store.records.create(job, JobRecord(job_id=job, state=state, owner=owner, changed_at=NOW))
+        if market is not None:
+            instance = InstanceRecord(
+                instance_id=owner, cluster="c", role=Role.AGENT, instance_type="g5.xlarge", zone="us-east-2a",
+                market=market, vcpus=4, memory_gib=16, state=InstanceState.BUSY, booted_at=NOW, updated_at=NOW,
+            )  # fmt: skip
+            store.instances.create(owner, instance)
+    return url
+
+
+def test_the_jobs_are_those_on_the_fleets_own_instances(tmp_path: Path) -> None:
+    url = cluster(
+        tmp_path,
+        a=(JobState.RUNNING, Market.SPOT),
+        b=(JobState.ASSIGNED, Market.SPOT),
+        c=(JobState.RUNNING, Market.ON_DEMAND),
+        d=(JobState.PENDING, Market.SPOT),
+        e=(JobState.RUNNING, None),  # which may be of either
+    )
+    assert busy_jobs(url, Market.SPOT) == ["a", "b", "e"]
+    assert busy_jobs(url, Market.ON_DEMAND) == ["c", "e"]
+    assert busy_jobs(url) == ["a", "b", "c", "e"]
+    said = told(url, Market.SPOT, refused=True)
+    assert "it ends its instances; 3 jobs run on its instances now: a, b, e. Their instances are shut down" in said
+    assert said.endswith("Not done while they run: `everspot drain --wait` first, or EVERSPOT_FORCE_DESTROY=1")
+    assert "Not done" not in told(url, Market.SPOT, refused=False)
+
+
+def test_of_many_jobs_five_are_named(tmp_path: Path) -> None:
+    url = cluster(tmp_path, **{f"j{n}": (JobState.RUNNING, Market.SPOT) for n in range(8)})
+    assert "8 jobs run on its instances now: j0, j1, j2, j3, j4 and 3 more. " in told(url, Market.SPOT, refused=True)
+
+
+def test_where_no_job_runs_nothing_is_lost(tmp_path: Path) -> None:
+    url = cluster(tmp_path, a=(JobState.RUNNING, Market.ON_DEMAND))
+    assert told(url, Market.SPOT, refused=True).endswith("it ends its instances; no job runs on them now")
+
+
+def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    for url in ("", f"ftp://{tmp_path}"):
+        said = told(url, Market.SPOT, refused=True)
+        assert "whether jobs run on its instances could not be read from the store (" in said
+        assert "agents get SIGTERM and 80 s to checkpoint" in said
+        with pytest.raises(StoreError):
+            busy_jobs(url, Market.SPOT)

@@ -23,6 +23,7 @@ from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Limits, Manifest
+from everspot_core.notify import Notifications
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
@@ -105,6 +106,9 @@ class SlowCloud:
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         time.sleep(LATENCY)
         return []
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        pass
 
     def trouble(self, error: Exception) -> Trouble:
         return Trouble.REQUEST

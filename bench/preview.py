@@ -27,10 +27,11 @@ from pulumi.runtime import stack as runtime
 ROUNDS, LIMIT = 5, 1.2
 REFERENCE = re.compile(r"<<([a-z0-9-]+)\.(\w+)>>")
 ANSWERS = ("arn", "url", "name", "prefixListId", "latestVersion")
+IMAGE = "ami-04681a1dbd79675a5"
 SPEC: TrainingClusterArgs = {
     "tags": {"Project": "bench", "Team": "bench", "Environment": "bench"},
     "zones": ["us-east-1a", "us-east-1b", "us-east-1c"],
-    "image_id": "ami-04681a1dbd79675a5",
+    "image_id": IMAGE,
     "capacity": {
         "target": 5,
         "on_demand_base": 1,
@@ -50,8 +51,8 @@ class Recorder(pulumi.runtime.Mocks):
             self.seen.append({"type": args.typ, "name": args.name, "inputs": args.inputs})
         return f"<<{args.name}.id>>", {**{key: f"<<{args.name}.{key}>>" for key in ANSWERS}, **args.inputs}
 
-    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[Any, Any]:
-        return {"region": "us-east-1", "rootDeviceName": "/dev/xvda"}
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]]]:
+        return {"region": "us-east-1", "rootDeviceName": "/dev/xvda"}, []
 
 
 def record() -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def raw(resources: list[dict[str, Any]]) -> Callable[[], None]:
 
     def program() -> None:
         aws.get_region_output()
-        aws.ec2.get_ami_output(filters=[{"name": "image-id", "values": [SPEC["image_id"]]}])
+        aws.ec2.get_ami_output(filters=[aws.ec2.GetAmiFilterArgs(name="image-id", values=[IMAGE])])
         made: dict[str, pulumi.CustomResource] = {}
         for resource in resources:
             props = {**dict.fromkeys(ANSWERS), **{k: _resolve(v, made) for k, v in resource["inputs"].items()}}

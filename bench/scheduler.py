@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from everspot_core import lease
 from everspot_core.catalogue import builtin
-from everspot_core.records import Assignment, Market
+from everspot_core.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
 from everspot_core.schedule.fit import Shape, fits
 from everspot_core.simulate import GENERATORS, POLICIES, Setting, runs, starts
@@ -89,7 +89,7 @@ def _machines(workload: Workload, count: int) -> Iterator[Machine]:
         yield machine
 
 
-def _held(machine: Machine, job_id: str) -> lease.JobRecord:
+def _held(machine: Machine, job_id: str) -> JobRecord:
     record = lease.assign(None, job_id, machine.instance_id, BEGIN)
     machine.take(job_id, record.epoch)
     machine.assignment = Assignment(

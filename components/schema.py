@@ -12,7 +12,8 @@ def schema() -> str:
     """The schema of every component of the package, as indented JSON with sorted keys."""
     kinds = [getattr(everspot, name) for name in everspot.__all__]
     components = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, pulumi.ComponentResource)]
-    return json.dumps(json.loads(ComponentProvider(components, "everspot").schema), indent=2, sort_keys=True) + "\n"
+    written = ComponentProvider(components, "everspot").schema or "{}"
+    return json.dumps(json.loads(written), indent=2, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -30,7 +31,7 @@ def moment(text: str) -> datetime:
     return found
 
 
-def read(path: Path) -> list[dict]:
+def read(path: Path) -> list[dict[str, Any]]:
     """The log's lines; a last line that is cut off is left out."""
     lines = path.read_text().splitlines()
     found = []
@@ -54,7 +55,7 @@ def spot_cost(prices: list[tuple[datetime, Fraction]], start: datetime, end: dat
     return cost
 
 
-def audit(lines: list[dict], until: datetime) -> list[dict]:
+def audit(lines: list[dict[str, Any]], until: datetime) -> list[dict[str, Any]]:
     """What every instance cost."""
     prices: dict[tuple[str, str], dict[datetime, Fraction]] = {}
     for line in lines:

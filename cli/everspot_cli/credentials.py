@@ -10,7 +10,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.nearby import with_local_cloud
 
 
-def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+def for_store(url: str, profile: str | None) -> Callable[[], Any] | None:
     """A provider of credentials for `Store.open`; None where the store knows better by itself.
 
     Raises:

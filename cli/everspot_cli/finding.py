@@ -35,6 +35,8 @@ def record_of(session: Session, job_id: str) -> JobRecord | None:
 
 def _meant(session: Session, given: str, ended: bool) -> str:
     store = session.store
+    jobs: list[str]
+    archived: dict[str, str]
     jobs, archived = side_by_side(store.jobs.names, store.archive.keys)
     if given in archived:
         return given

@@ -3,7 +3,7 @@
 import json as jsonlib
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,7 +83,7 @@ def _told(session: Session, error: Exception) -> CliError:
     return of_store(error, session.store_url)
 
 
-_UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 
 
 def _json_usage(session: Session, arguments: list[str]) -> None:

@@ -71,8 +71,8 @@ def _read(session: Session, wanted: Wanted) -> tuple[list[Dossier], set[str]]:
 
 def _of_interest(dossier: Dossier, wanted: Wanted, cancelling: bool, now: datetime) -> bool:
     spec, record = dossier.submission.spec, dossier.record
-    ended = record is not None and record.state.final
-    if ended and (wanted.active or (wanted.since is not None and record.changed_at < wanted.since)):
+    ended = record.changed_at if record is not None and record.state.final else None
+    if ended is not None and (wanted.active or (wanted.since is not None and ended < wanted.since)):
         return False
     if wanted.users and dossier.submission.submitted_by not in wanted.users:
         return False

@@ -87,7 +87,7 @@ class _Listed(TyperGroup):
 
     @classmethod
     def of(cls, group: TyperGroup) -> "_Listed":
-        brief = {name: TyperCommand(name=name, help=line) for name, (_, line) in COMMANDS.items()}
+        brief: dict[str, Any] = {name: TyperCommand(name=name, help=line) for name, (_, line) in COMMANDS.items()}
         return cls(
             name=group.name, commands=brief, params=group.params, help=group.help, epilog=group.epilog,
             rich_markup_mode=group.rich_markup_mode, context_settings=group.context_settings,

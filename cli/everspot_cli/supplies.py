@@ -35,12 +35,16 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
         return submission
     from everspot_cli.wheels import gathered
 
+    def told(words: str) -> None:
+        if not session.json:
+            session.errors.print(words, style="dim", markup=False)
+
     wheels = gathered(
         session.store,
         Path(spec.requirements),
         python=python or _python(session),
         archs=_archs(session),
-        told=lambda words: session.json or session.errors.print(words, style="dim", markup=False),
+        told=told,
     )
     return submission.model_copy(update={"wheels": wheels})
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -38,9 +38,8 @@ def sheet(columns: Sequence[str], *, left: int, fold: Sequence[str] = ()) -> Tab
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for index, name in enumerate(columns):
         folds = name in fold
-        table.add_column(
-            name, justify="left" if index < left else "right", no_wrap=not folds, overflow="fold" if folds else None
-        )
+        side: Literal["left", "right"] = "left" if index < left else "right"
+        table.add_column(name, justify=side, no_wrap=not folds, overflow="fold" if folds else "ellipsis")
     return table
 
 

@@ -157,7 +157,7 @@ class _Failed(Exception):
         self.code = code
 
 
-_UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 from problems import VENV_BYTES, Missing, disk, go
 from steps import PYTHON, ROOT, STAMPS, STUBS, VENV, Step, call
@@ -40,7 +41,7 @@ def make_venv() -> str:
             raise Missing(f"{sys.executable} has no venv module: install it (Debian: apt-get install python3-venv)")
         # Once whole and now with holes: pip would take for installed what is not there any more.
         call([sys.executable, "-m", "venv", *(["--clear"] if damaged else []), VENV], "venv")
-    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     call([*pip, "-c", CONSTRAINTS, *requirements()], "pip")
     call(
         [*pip, "--no-deps", "--no-build-isolation", "-e", ROOT] if has_backend() else [*pip, "--no-deps", "-e", ROOT],

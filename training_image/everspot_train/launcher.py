@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -36,7 +37,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _tell(rank: int, failure: ProcessFailure) -> None:
-    told = failure.message if isinstance(failure.message, dict) else {"message": ""}
+    message: Any = failure.message  # a text by its annotation; of a process that wrote its exception, a document
+    told: dict[str, Any] = message if isinstance(message, dict) else {"message": ""}
     extra = {"timestamp": str(int(time.time())), **told.get("extraInfo", {})}
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:

@@ -83,7 +83,7 @@ def _asked(region: str, wanted: list[str], session: Session, page: Callable[[], 
 def _show(session: Session, only: list[str], *, written: bool) -> None:
     catalogue, region, today = session.catalogue, session.manifest.region, session.now.date()
     names = only or sorted({*catalogue.offered(region), *(t.name for t in session.manifest.instance_types)})
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in names:
         listed, spot = catalogue.on_demand(name, region), catalogue.spot_range(name, region)
         dated = listed or (spot[0] if spot else None)

@@ -143,7 +143,7 @@ def _settle(session: Session) -> str | None:
     manifest = session.manifest
     cloud = session.cloud
     try:
-        errors = cloud.errors()
+        errors: tuple[type[Exception], ...] = (*cloud.errors(), StoreError)
         from everspot_scheduler.ledger import settle_ledger
     except ImportError as error:
         return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
@@ -155,6 +155,6 @@ def _settle(session: Session) -> str | None:
             settle_ledger(session.store, manifest, reader)
         finally:
             reader.close()
-    except (*errors, StoreError) as error:
+    except errors as error:
         return f"{manifest.cloud} could not be asked for the latest ends and prices: {error}"
     return None

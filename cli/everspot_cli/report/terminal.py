@@ -126,6 +126,7 @@ def _accuracy(report: dict[str, Any]) -> str | None:
 
 def _jobs(report: dict[str, Any], width: int) -> RenderableType:
     wide = width >= NARROW
+    columns: tuple[str, ...]
     columns = ("JOB", "STATE", "TOT. DURATION", "JOB DURATION", "#INT.", "LOST", "REDONE", "COST", "ON-DEMAND", "SAVED")
     if not wide:
         columns = ("JOB", "STATE", "JOB\nDURATION", "#INT.", "LOST", "REDONE", "COST", "ON-\nDEMAND", "SAVED")

@@ -43,6 +43,7 @@ def services(account: Account) -> Callable[..., Any]:
 
 def _fleet_replaces(region: str, machine: Machine) -> None:
     """Tell the fleet of a machine, if it has one, that it came to an end."""
-    fleet = ec2_backends[ACCOUNT][region].fleets.get(machine.fleet) if machine.fleet else None
+    fleets: dict[str, Any] = ec2_backends[ACCOUNT][region].fleets  # moto's own kind of fleet is never made
+    fleet = fleets.get(machine.fleet) if machine.fleet else None
     if fleet is not None:
         fleet.member_ended(machine.id)

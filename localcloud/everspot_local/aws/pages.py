@@ -7,7 +7,8 @@ continuation token. The other lists of IAM, SQS, EventBridge and S3 have their p
 from collections.abc import Callable
 from typing import Any
 
-from moto.core.responses import TYPE_RESPONSE, ActionResult
+from moto.core.common_types import TYPE_RESPONSE
+from moto.core.responses import ActionResult
 from moto.iam.responses import IamResponse
 from moto.s3.responses import S3Response
 

@@ -7,8 +7,9 @@ import json
 from typing import Any
 from xml.sax.saxutils import escape
 
+from moto.core.common_types import TYPE_RESPONSE
 from moto.core.exceptions import ServiceException
-from moto.core.responses import TYPE_RESPONSE, BaseResponse
+from moto.core.responses import BaseResponse
 
 _call_action = BaseResponse.call_action
 

@@ -59,7 +59,7 @@ def answered(method: F) -> F:
                     inputs=inputs,
                 )
             )
-            context.abort_with_status(_Status(str(error), detail))  # type: ignore[arg-type]
+            context.abort_with_status(_Status(str(error), detail))
         except READABLE as error:
             log.info("%s refused: %s", name, error)
             context.abort(grpc.StatusCode.UNKNOWN, str(error))

@@ -5,6 +5,7 @@ It does not know other actions than those named here, and refuses a misspelt fie
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from everspot_core.documents import parse_duration
@@ -83,7 +84,7 @@ class Actions:
             if side is Market.SPOT:
                 struck += self._notice_all(each)
             if span is not None:
-                self._market.timeline.at(until, lambda each=each: self._end_drought(each, side, until))
+                self._market.timeline.at(until, partial(self._end_drought, each, side, until))
         return {"pools": [p.name for p in pools], "instances": struck}
 
     def recover(self, pool: str, market: str = "spot") -> dict[str, Any]:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 def become_subreaper() -> bool:
     """Adopt the orphans of this process's descendants from now on. False where the kernel refuses."""
-    return ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 class ControlGroup:

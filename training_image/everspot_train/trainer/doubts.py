@@ -27,7 +27,7 @@ class _Doubt:
     judged: bool
 
     def here(self) -> bool:
-        return self.arrived is None or self.arrived.query()
+        return self.arrived is None or bool(self.arrived.query())
 
 
 class Doubts:

@@ -4,17 +4,18 @@ It does not scale by itself, nor launch Spot or mixed instances. `refresh` repla
 """
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 from moto.autoscaling.exceptions import ValidationError
 from moto.autoscaling.models import ASG_NAME_TAG, FakeAutoScalingGroup, InstanceState, autoscaling_backends
 from moto.autoscaling.responses import AutoScalingResponse
+from moto.core.common_types import TYPE_RESPONSE
 from moto.core.exceptions import ServiceException
-from moto.core.responses import TYPE_RESPONSE
 
 from everspot_local.aws import account, refusals
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling.refresh import Refresh
+from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.iam import rules as iam_rules
 from everspot_local.market.market import LocalMarket
 
@@ -61,10 +62,16 @@ class LocalGroup(FakeAutoScalingGroup):
                 here.market.timeline.after(here.market.delays.retry, self.heal)
                 return
 
+    @property
+    def members(self) -> list[LocalInstance]:
+        """Its instances. The local cloud's EC2 makes no others than its own; moto does not know."""
+        return [cast(LocalInstance, state.instance) for state in self.instance_states]
+
     def heal(self) -> None:
         """Bring the group back to its desired capacity, if it still exists and no refresh is about to."""
         if self.autoscaling_backend.autoscaling_groups.get(self.name) is self:
-            self.instance_states = [s for s in self.instance_states if s.instance.alive]
+            alive = {member.id for member in self.members if member.alive}
+            self.instance_states = [s for s in self.instance_states if s.instance.id in alive]
             extra = any(refresh.active for refresh in self.refreshes)
             if not extra or len(self.instance_states) < (self.desired_capacity or 0):
                 self.set_desired_capacity(self.desired_capacity)
@@ -102,7 +109,7 @@ class LocalGroup(FakeAutoScalingGroup):
             launch_template={"LaunchTemplateId": template.id, "Version": str(version.number)},
             tags={"instance": {**propagated_tags, ASG_NAME_TAG: self.name}},
         )
-        instance = reservation.instances[0]
+        instance: Any = reservation.instances[0]
         instance.autoscaling_group = self
         protected = self.new_instances_protected_from_scale_in
         self.instance_states.append(InstanceState(instance, protected_from_scale_in=protected))
@@ -113,7 +120,7 @@ class LocalGroup(FakeAutoScalingGroup):
 def member_ended(market: LocalMarket, instance_id: str) -> None:
     """Have the group of an instance that came to an end, if it has one, replace it after a while."""
     for group in list(autoscaling_backends[ACCOUNT][market.region].autoscaling_groups.values()):
-        if any(state.instance.id == instance_id for state in group.instance_states):
+        if isinstance(group, LocalGroup) and any(member.id == instance_id for member in group.members):
             market.timeline.after(market.delays.heal, group.heal)
 
 

@@ -45,7 +45,11 @@ class Group(Protocol):
 
     name: str
     instance_states: list[Any]
-    health_check_period: int | None
+    health_check_grace_period: int | None
+
+    @property
+    def members(self) -> list[Any]:
+        """Its instances."""
 
     def matches(self, instance: Any) -> bool:
         """Return whether an instance was launched from what the group launches from now."""
@@ -73,9 +77,9 @@ class Refresh:
         self._group = group
         self._first = int(preferences.get("MaxHealthyPercentage") or 100) > 100
         warmup = preferences.get("InstanceWarmup")
-        self._warmup = timedelta(seconds=int(warmup if warmup is not None else group.health_check_period or 300))
+        self._warmup = timedelta(seconds=int(warmup if warmup is not None else group.health_check_grace_period or 300))
         skip = bool(preferences.get("SkipMatching"))
-        self._old = [s.instance for s in group.instance_states if not (skip and group.matches(s.instance))]
+        self._old = [member for member in group.members if not (skip and group.matches(member))]
         self._all, self._tries = len(self._old), LAUNCH_TRIES
 
     @property
@@ -188,7 +192,7 @@ def _group(response: AutoScalingResponse) -> Any:
 def _check(strategy: str, preferences: dict[str, Any], desired: Any) -> None:
     if strategy != "Rolling" or desired:
         raise ValidationError("The local cloud supports the strategy Rolling without a desired configuration only.")
-    unset = (None, "", [], {}, False, 0)
+    unset: tuple[Any, ...] = (None, "", [], {}, False, 0)
     unknown = sorted(k for k, v in preferences.items() if k not in _PREFERENCES and v not in unset)
     if unknown:
         raise ValidationError(f"The local cloud does not support {', '.join(unknown)} of RefreshPreferences.")

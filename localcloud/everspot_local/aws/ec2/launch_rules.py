@@ -70,9 +70,10 @@ def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) 
                 "InvalidBlockDeviceMapping",
                 f"Either snapshot ID or volume size must be provided for: {device['DeviceName']}",
             )
-        gib = int(ebs.get("VolumeSize") or snapshot.volume.size)
+        least = int(snapshot.volume.size) if snapshot is not None else 0
+        gib = int(ebs.get("VolumeSize") or least)
         if snapshot is not None:
-            volume_rules.check_size(gib, snapshot.id, int(snapshot.volume.size))
+            volume_rules.check_size(gib, snapshot.id, least)
         volume_rules.check_volume({**ebs, "VolumeSize": gib})
 
 

@@ -3,7 +3,7 @@
 It does not sell in other regions than its own, nor types that the catalogue (or the market script) has no price for.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from everspot_core.records import Market
 from moto.ec2.models import EC2Backend
@@ -22,6 +22,7 @@ from everspot_local.aws.ec2.exceptions import (
     UnsupportedHere,
 )
 from everspot_local.aws.ec2.fleets import LocalFleet
+from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.iam import rules as iam_rules
 from everspot_local.aws.strict import strict
 from everspot_local.market.pools import MarketPool
@@ -50,8 +51,8 @@ class LocalEC2Backend(EC2Backend):
             kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
         spot = kwargs.get("lifecycle") == "spot" or kwargs.get("instance_market_options") == "spot"
         market = Market.SPOT if spot else Market.ON_DEMAND
-        image = self.amis.get(image_id or template.get("ImageId"))
-        _merge_template(kwargs, template, image)
+        image = self.amis.get(image_id or template.get("ImageId") or "")
+        _merge_template(kwargs, template, image if isinstance(image, images.LocalAmi) else None)
         self._tag_volumes(kwargs, template, market)
         pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
         if strict():
@@ -65,7 +66,7 @@ class LocalEC2Backend(EC2Backend):
         named = profile or kwargs
         iam_rules.check_profile(named.get("iam_instance_profile_name"), named.get("iam_instance_profile_arn"))
         reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
-        for instance in reservation.instances:
+        for instance in cast(list[LocalInstance], reservation.instances):
             if profile:
                 self.associate_iam_instance_profile(instance_id=instance.id, **profile)
             _provision(instance, kwargs["block_device_mappings"])
@@ -106,14 +107,14 @@ class LocalEC2Backend(EC2Backend):
 
     def describe_instance_types(self, instance_types: list[str] | None = None, filters: Any = None) -> list[Any]:
         """moto's; the wire answer for thousands of types takes it seconds, so name the ones you want."""
-        return super().describe_instance_types(instance_types, filters)  # type: ignore[no-any-return]
+        return super().describe_instance_types(instance_types, filters)
 
     def describe_instance_type_offerings(
         self, location_type: str | None = None, filters: dict[str, Any] | None = None
     ) -> list[dict[str, str]]:
         """By zone name what this market sells, which is what it launches; by region and zone id moto's."""
         if location_type != "availability-zone":
-            return super().describe_instance_type_offerings(location_type, filters)  # type: ignore[no-any-return]
+            return super().describe_instance_type_offerings(location_type, filters)
         pools, wanted = account.current().market.pools, filters or {}
         kinds, zones = wanted.get("instance-type", pools.catalogue.types), wanted.get("location", pools.zones)
         return [
@@ -126,7 +127,8 @@ class LocalEC2Backend(EC2Backend):
     def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
         """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns."""
         fleet = LocalFleet(self, request)
-        self.fleets[fleet.id] = fleet
+        fleets: dict[str, Any] = self.fleets  # moto's own kind of fleet is never made
+        fleets[fleet.id] = fleet
         fleet.begin()
         return fleet
 
@@ -153,7 +155,7 @@ class LocalEC2Backend(EC2Backend):
     def _template_data(self, launch_template: dict[str, Any]) -> dict[str, Any]:
         if not launch_template:
             return {}
-        return self._get_template_from_args(launch_template).data  # type: ignore[no-any-return]
+        return self._get_template_from_args(launch_template).data
 
     def _tag_volumes(self, kwargs: dict[str, Any], template: dict[str, Any], market: Market) -> None:
         """The template's tags of volumes, which moto overlooks. Of a fleet of type request or maintain EC2 does not tag

@@ -9,7 +9,8 @@ from typing import Any
 
 from everspot_core.allocation import OnDemandStrategy, SpotStrategy
 from everspot_core.records import Market
-from moto.core.responses import TYPE_RESPONSE, ActionResult
+from moto.core.common_types import TYPE_RESPONSE
+from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
 from moto.ec2.responses import EC2Response
 
@@ -48,12 +49,12 @@ class LocalEC2Response(EC2Response):
     def describe_instances(self) -> ActionResult:
         """DescribeInstances; of young instances nothing is known yet."""
         late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
-        return super().describe_instances()  # type: ignore[no-any-return]
+        return super().describe_instances()
 
     def describe_instance_status(self) -> ActionResult:
         """DescribeInstanceStatus; of young instances nothing is known yet."""
         late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
-        return super().describe_instance_status()  # type: ignore[no-any-return]
+        return super().describe_instance_status()
 
     def register_image(self) -> ActionResult:
         """RegisterImage, with what EC2 checks of an image at a launch."""

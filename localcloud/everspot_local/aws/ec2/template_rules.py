@@ -58,4 +58,4 @@ def _check(shape: Shape, value: Any, name: str) -> None:
 
 @cache
 def _input(action: str) -> StructureShape:
-    return get_service_model("ec2").operation_model(action).input_shape  # type: ignore[return-value]
+    return get_service_model("ec2").operation_model(action).input_shape

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from moto.events.models import events_backends
+from moto.events.utils import EventMessageType
 from moto.sqs.models import sqs_backends
 
 from everspot_local.aws.account import ACCOUNT
@@ -36,7 +37,7 @@ def emit(
     region: str, source: str, detail_type: str, resources: list[str], detail: dict[str, Any], at: datetime
 ) -> None:
     """Offer an event to every enabled rule of the default bus. `at` becomes its `time`."""
-    event = {
+    event: EventMessageType = {
         "version": "0",
         "id": str(uuid.uuid4()),
         "detail-type": detail_type,
@@ -54,7 +55,7 @@ def emit(
                 _send(region, rule.arn, target, event)
 
 
-def _send(region: str, rule_arn: str, target: dict[str, Any], event: dict[str, Any]) -> None:
+def _send(region: str, rule_arn: str, target: dict[str, Any], event: EventMessageType) -> None:
     """To a queue, as the event is; moto's own delivery drops the account and garbles the time."""
     arn = target["Arn"]
     if ":sqs:" not in arn or {"Input", "InputPath", "InputTransformer"} & set(target):

@@ -71,7 +71,7 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
 
 
 def _action(handler: Any) -> str | None:
-    action = handler._get_action()
+    action: str | list[str] | None = handler._get_action()
     return action[0] if isinstance(action, list) else action
 
 

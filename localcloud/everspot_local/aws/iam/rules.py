@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
-from moto.ec2.responses import instances as moto_instance_responses
+from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import EntityAlreadyExists, InvalidInput, LimitExceededException, NoSuchEntity
 from moto.iam.models import IAMBackend, InstanceProfile, Role, iam_backends
 
@@ -32,7 +32,7 @@ _attach = IAMBackend.attach_role_policy
 _create_profile = IAMBackend.create_instance_profile
 _add_role = IAMBackend.add_role_to_instance_profile
 _verify_tags = IAMBackend._tag_verification
-_filter_profiles = moto_instance_responses.filter_iam_instance_profiles
+_filter_profiles = filter_iam_instance_profiles
 
 
 def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: str, *words: Any, **more: Any) -> Role:

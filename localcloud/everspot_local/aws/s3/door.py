@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
-from moto.core.responses import TYPE_RESPONSE
+from moto.core.common_types import TYPE_RESPONSE
 from moto.s3.models import FakeBucket, PublicAccessBlock, s3_backends
 from moto.s3.responses import S3Response
 
@@ -39,7 +39,8 @@ def bucket_response(handler: S3Response, request: Any, full_url: str) -> Any:
     if known is None and creating and (made := _bucket(handler)) is not None and strict():
         # As every new bucket since April 2023: nothing public, no access control lists.
         made.public_access_block = PublicAccessBlock(True, True, True, True)
-        made.ownership_rule = made.ownership_rule or "BucketOwnerEnforced"
+        ownership: Any = made.ownership_rule or "BucketOwnerEnforced"  # moto calls it a document; it is the rule's name
+        made.ownership_rule = ownership
     return answer
 
 
@@ -49,11 +50,11 @@ def key_response(handler: S3Response, request: Any, full_url: str) -> TYPE_RESPO
     if refused is not None:
         return refused
     bucket = _bucket(handler)
-    try:
-        if bucket is not None and strict():
+    if bucket is not None and strict():
+        try:
             _check_key_write(request, full_url, bucket)
-    except S3Refused as error:
-        return _answer(request, error.status, error.code, error.message, bucket.region_name)
+        except S3Refused as error:
+            return _answer(request, error.status, error.code, error.message, bucket.region_name)
     return _key_response(handler, request, full_url)
 
 

@@ -122,11 +122,8 @@ def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
 
 def check_acl(bucket: FakeBucket, canned: str | None) -> None:
     """Refuse access control lists where they are off, but for those that give nothing away."""
-    if (
-        canned
-        and canned not in ("private", "bucket-owner-full-control")
-        and bucket.ownership_rule == "BucketOwnerEnforced"
-    ):
+    ownership: Any = bucket.ownership_rule  # moto calls it a document; it is the rule's name
+    if canned and canned not in ("private", "bucket-owner-full-control") and ownership == "BucketOwnerEnforced":
         raise S3Refused("AccessControlListNotSupported", "The bucket does not allow ACLs")
 
 

@@ -3,9 +3,8 @@ PYTHON ?= python3
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 4 || echo $(CORES))
 ARGS ?=
-STRICT := core/everspot_core store/everspot_store components/everspot
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo check test bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -20,8 +19,10 @@ demo: setup ## The whole road on this machine, no cloud account needed: provisio
 test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 	@.venv/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-lint: setup ## ruff on everything, mypy --strict on core, store and components
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy --strict $(STRICT)
+check: setup ## What needs no run, in under a minute: lint, format, strict types, the import rule, the documents' links
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+	@.venv/bin/python -m mypy
+	@.venv/bin/python -m pytest -q -p no:cacheprovider tests/house
 
 bench: setup ## Benchmarks, one JSON line per figure (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)

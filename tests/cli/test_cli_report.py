@@ -366,7 +366,7 @@ def test_the_independent_bill_is_equal_at_any_moment(past, tmp_path, minutes):
 def test_the_independent_bill_shares_no_code():
     text = (ROOT / "tools/audit_bill.py").read_text()
     imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
-    assert imported <= {"argparse", "json", "sys", "datetime", "decimal", "fractions", "pathlib"}
+    assert imported <= {"argparse", "json", "sys", "datetime", "decimal", "fractions", "pathlib", "typing"}
 
 
 def test_the_independent_bill_knows_the_free_first_hour_and_the_minimum(tmp_path):

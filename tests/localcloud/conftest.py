@@ -1,5 +1,6 @@
 """A local cloud in this process for each module that asks, emptied before every test, and boto3 clients to it."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
+
+sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 
 SCALE = 120.0  # a notice of 120 s takes one real second
 
@@ -192,3 +195,12 @@ def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Kit:
         monkeypatch.delenv(name, raising=False)
     module_cloud.reset()
     return Kit(module_cloud, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def rig(module_cloud: LocalCloud) -> Iterator[Kit]:
+    """One kit for every rule that leaves nothing behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = Kit(module_cloud, patch)
+        made.roles()
+        yield made

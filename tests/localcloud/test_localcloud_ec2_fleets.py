@@ -1,0 +1,117 @@
+"""What EC2 refuses of fleets: pools, groups, prices and targets that cannot be, and launches beyond a quota."""
+
+from typing import Any
+
+import pytest
+from localcloud_refusals import refused
+
+
+def subnets(rig: Any, zones: str, vpc: str | None = None) -> list[str]:
+    vpc = vpc or rig.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
+    return [
+        rig.ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.8.{i}.0/24", AvailabilityZone=f"us-east-1{zone}")["Subnet"][
+            "SubnetId"
+        ]
+        for i, zone in enumerate(zones)
+    ]
+
+
+def test_a_fleet_names_a_pool_once(rig: Any) -> None:
+    first, second, other = subnets(rig, "aab")
+    ways = [{"InstanceType": "m6i.large", "SubnetId": s} for s in (first, second)]
+    with refused("InvalidFleetConfig", "duplicate instance pools"):
+        rig.fleet(1, *ways, Type="instant")
+    with refused("InvalidFleetConfig", "duplicate instance pools"):
+        rig.fleet(1, *[{"InstanceType": "m6i.large", "AvailabilityZone": "us-east-1a"}] * 2)
+    ways[1] = {"InstanceType": "m6i.large", "SubnetId": other}
+    assert rig.fleet(1, *ways, Type="instant")["Errors"] == []
+
+
+def test_a_group_of_another_vpc(rig: Any) -> None:
+    """A fleet over two VPCs: what its groups do not belong to gives nothing."""
+    (subnet,) = subnets(rig, "a")
+    vpc = rig.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"][0]["VpcId"]
+    group = rig.ec2.create_security_group(GroupName="other", Description="another VPC", VpcId=vpc)["GroupId"]
+    template = rig.template(NetworkInterfaces=[{"DeviceIndex": 0, "Groups": [group]}])
+    answer = rig.fleet(1, {"InstanceType": "m6i.large", "SubnetId": subnet}, template=template, Type="instant")
+    assert [e["ErrorCode"] for e in answer["Errors"]] == ["InvalidParameter"]
+    assert "belong to different networks" in answer["Errors"][0]["ErrorMessage"]
+    rig.ec2.delete_security_group(GroupId=group)
+
+
+def test_a_max_price_is_per_unit_and_has_a_least(kit: Any, helpers: Any) -> None:
+    kit.do("price", pool="m6i.xlarge/us-east-1a", usd=0.08)
+    for price in ("0.001", "0"):
+        with refused("InvalidParameterValue", "MaxPrice"):
+            kit.fleet(1, helpers.override("m6i.xlarge", "a", MaxPrice=price), Type="instant")
+    low, enough = (helpers.override("m6i.xlarge", "a", MaxPrice=p, WeightedCapacity=2) for p in ("0.039", "0.041"))
+    answer = kit.fleet(2, low, Type="instant")
+    assert (answer["Instances"], [e["ErrorCode"] for e in answer["Errors"]]) == ([], ["SpotMaxPriceTooLow"])
+    assert len(kit.fleet(2, enough, Type="instant")["Instances"]) == 1
+
+
+def test_only_a_maintain_fleet_may_begin_empty(kit: Any) -> None:
+    kit.roles()
+    assert kit.fleet(0)["FleetId"]
+    for kind in ("instant", "request"):
+        with refused("InvalidTargetCapacitySpecification"):
+            kit.fleet(0, Type=kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "market", "quota", "code"),
+    [
+        ("m6i.large", "spot", "L-34B43A08", "MaxSpotInstanceCountExceeded"),
+        ("m6i.large", "on-demand", "L-1216C47A", "VcpuLimitExceeded"),
+        ("g5.xlarge", "spot", "L-3819A6DF", "MaxSpotInstanceCountExceeded"),
+        ("g5.xlarge", "on-demand", "L-DB2E81BA", "VcpuLimitExceeded"),
+        ("p4d.24xlarge", "on-demand", "L-417A185B", "VcpuLimitExceeded"),
+    ],
+)
+def test_vcpu_quotas_are_per_family_and_market(kit: Any, kind: str, market: str, quota: str, code: str) -> None:
+    pools = kit.cloud.market.pools
+    zone = next(z for z in pools.zones if pools.get(kind, z) is not None)
+    kit.do("depth", pool=f"{kind}/{zone}", instances=9)
+    vcpus = pools.catalogue.types[kind].vcpus
+    kit.do("quota", code=quota, value=2 * vcpus)
+    on_demand = 3 if market == "on-demand" else 0
+    way = {"InstanceType": kind, "AvailabilityZone": zone}
+    answer = kit.fleet(3, way, Type="instant", on_demand=on_demand)
+    assert sum(len(group["InstanceIds"]) for group in answer["Instances"]) == 2
+    assert [e["ErrorCode"] for e in answer["Errors"]] == [code]
+    more = {"InstanceMarketOptions": {"MarketType": "spot"}} if market == "spot" else {}
+    with refused(code):
+        kit.run(InstanceType=kind, Placement={"AvailabilityZone": zone}, **more)
+    kit.do("quota", code=quota, value=3 * vcpus)
+    assert kit.run(InstanceType=kind, Placement={"AvailabilityZone": zone}, **more)
+
+
+def test_a_fleet_beyond_its_quota_says_so_in_its_history_and_asks_again(kit: Any, helpers: Any) -> None:
+    kit.roles()
+    kit.do("quota", code="L-34B43A08", value=0)
+    fleet_id = kit.fleet(1)["FleetId"]
+
+    def told() -> list[str]:
+        records = kit.ec2.describe_fleet_history(FleetId=fleet_id, StartTime=0)["HistoryRecords"]
+        return [r["EventInformation"]["EventSubType"] for r in records if r["EventType"] == "service-error"]
+
+    helpers.until(told)
+    assert set(told()) == {"spotInstanceCountLimitExceeded"}
+    kit.do("quota", code="L-34B43A08", value=2)
+    kit.living(1)
+
+
+def test_service_quotas_tell_the_values_that_hold(kit: Any) -> None:
+    api = kit.client("service-quotas")
+    kit.do("quota", code="L-C4BD4855", value=192)
+    listed = api.get_paginator("list_service_quotas").paginate(ServiceCode="ec2", PaginationConfig={"PageSize": 5})
+    found = {quota["QuotaCode"]: quota for page in listed for quota in page["Quotas"]}
+    assert found["L-34B43A08"]["QuotaName"] == "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
+    assert found["L-C4BD4855"]["Value"] == 192
+    assert len(found) == 17
+    told = api.get_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]
+    assert told == found["L-C4BD4855"]
+    with refused("NoSuchResourceException"):
+        api.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
+    with pytest.raises(ValueError, match="unknown quota"):
+        kit.do("quota", code="L-1", value=3)

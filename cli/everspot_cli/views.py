@@ -18,7 +18,7 @@ SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 20 s
 
 MEANING_OF_STATUS = {
     "PENDING": "waits for an instance",
-    "STARTING": "has an instance, which fetches code and starts the training process",
+    "STARTING": "has an instance, which fetches code, data and packages, runs the set-up, and starts the program",
     "RUNNING": "trains",
     "STALLED": "runs, and has made no step for ten times as long as it usually takes",
     "RECOVERING": "lost its instance, or is tried again after an error, and waits for another",
@@ -37,7 +37,8 @@ def status_of(record: JobRecord, cancelling: bool = False) -> str:
         return "RECOVERING" if record.epoch else "PENDING"
     if record.state is JobState.RUNNING and record.progress.stalled_seconds is not None:
         return "STALLED"
-    return "STARTING" if record.state is JobState.ASSIGNED else record.state.value
+    starting = record.state is JobState.ASSIGNED or (record.state is JobState.RUNNING and record.progress.preparing)
+    return "STARTING" if starting else record.state.value
 
 
 def job_row(

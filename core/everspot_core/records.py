@@ -94,6 +94,9 @@ class Progress(Stored):
     stalled_seconds: float | None = Field(
         default=None, description="Real time without a step, once it is many times the usual; None while it goes on."
     )
+    preparing: bool = Field(
+        default=False, description="Its data, packages and set-up are being made ready; the program does not run yet."
+    )
 
 
 class JobRecord(Document):

@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
-from agent_kit import Cluster
+from agent_kit import Cluster, eventually
 from everspot_core.job import JobSpec, JobSubmission, Wheel
 from everspot_core.records import EventKind, JobState, Reason
 from everspot_train.prepare.fitting import fitting
@@ -128,6 +128,19 @@ def test_what_cannot_be_made_ready_is_the_job_s_error_in_one_sentence(cluster, c
     assert said in record.detail
     assert said in cluster.events("job-1", EventKind.ERROR)[0].data["message"]
     assert "read:" not in log_of(cluster)
+    assert "training" not in cluster.kinds("job-1"), "what was never ready has not trained"
+
+
+def test_a_job_that_is_being_made_ready_is_not_told_as_training_before_it_is(cluster, code):
+    gate = code.parent / "gate"
+    submit(cluster, code, setup=[f"until [ -e {gate} ]; do sleep 0.05; done"])
+    cluster.start_agent("i-1")
+    eventually("its record says so", lambda: cluster.record("job-1").progress.preparing)
+    opened = cluster.clock.now()
+    gate.touch()
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    (training,) = cluster.events("job-1", EventKind.TRAINING)
+    assert (training.at >= opened, training.data["by"]) == (True, "agent")
 
 
 def test_a_wheel_for_another_python_is_told_by_its_name(cluster, code, tmp_path):

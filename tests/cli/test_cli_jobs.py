@@ -171,6 +171,8 @@ def test_state_words_tell_where_a_job_is(world):
     word()
     world.start("a", 20)
     record = world.record("a")
+    world.save(record.model_copy(update={"progress": Progress(preparing=True)}))
+    word()
     world.save(record.model_copy(update={"progress": Progress(step=30, total_steps=120)}))
     word()
     assert "30/120 25%" in world.run("jobs").out
@@ -181,7 +183,7 @@ def test_state_words_tell_where_a_job_is(world):
     word()
     assert world.run("cancel", "a").code == 0
     word()
-    assert words == ["STARTING", "RUNNING", "STALLED", "RECOVERING", "CANCELLING"]
+    assert words == ["STARTING", "STARTING", "RUNNING", "STALLED", "RECOVERING", "CANCELLING"]
 
 
 def test_active_hides_what_has_ended(past):

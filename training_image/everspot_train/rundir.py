@@ -50,6 +50,15 @@ class RunContext(RunFile):
     scratch_dir: str = Field(description="Where checkpoints are written before they are uploaded.")
 
 
+class Ready(RunFile):
+    """Preparing process → agent, once: all that the job asks for is there, and its program is being started."""
+
+    file_name = "ready.json"
+
+    at: Utc = Field(description="Market time.")
+    since: float = Field(description="CLOCK_MONOTONIC seconds.")
+
+
 class LeaseFile(RunFile):
     """Agent → trainer, rewritten at every renewal. A trainer past `valid_until` publishes and retires nothing, and
     trains on: the store may be silent. One whose lease is `lost` ends."""

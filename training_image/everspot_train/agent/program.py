@@ -61,10 +61,15 @@ def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
     return [*head, *spec.entrypoint]
 
 
+def brings_along(submission: JobSubmission) -> bool:
+    """Whether the job asks for anything that has to be made ready before its program starts."""
+    spec = submission.spec
+    return bool(submission.datasets or submission.wheels or spec.setup or spec.secrets)
+
+
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
     """The command, behind the process that makes ready what the job asks for; itself where the job asks for nothing."""
-    spec = submission.spec
-    if not (submission.datasets or submission.wheels or spec.setup or spec.secrets):
+    if not brings_along(submission):
         return command
     return [sys.executable, "-m", "everspot_train.prepare", *command]
 

@@ -4,7 +4,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -15,6 +15,7 @@ from everspot_store import Lease, Store, StoreError, StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.beginning import Beginning
 from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.failures import Failure, read_failure
@@ -44,8 +45,6 @@ RENEWED_AFTER = 0.6
 """Of the lease's length."""
 RENEW_AGAIN = timedelta(seconds=5)
 """After a renewal that failed. No object is rewritten more often."""
-SILENCE = timedelta(minutes=1)
-"""A program that has not spoken for so long is taken for one that does not use the trainer library."""
 
 
 def renewal_of(limits: Limits) -> timedelta:
@@ -88,8 +87,7 @@ class Session:
         self._status: Status | None = None
         self._status_stamp: tuple[int, int, int] | None = None
         self._failure: Failure | None = None
-        self._started: tuple[datetime, timedelta] | None = None
-        self._training_told = False
+        self._beginning = Beginning(submission, self.run_dir, self._events, clock, self.status)
         self._stopping = False
         self._stalled: tuple[int, timedelta] | None = None
 
@@ -174,8 +172,7 @@ class Session:
         """The program has been launched."""
         self.process = process
         self.leavings.launched()
-        self.say(EventKind.STARTED, **data)
-        self._started = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
+        self._beginning.launched(**data)
 
     def failure(self) -> Failure:
         """What the program, which is over, told of its end. Read once: what is asked later has been cleaned away."""
@@ -203,8 +200,7 @@ class Session:
         with self._ship_lock:
             if self._over or self._concluding or self.lease_view() is not LeaseView.VALID:
                 return
-            if self._started is not None and self._clock.monotonic() - self._started[1] >= SILENCE:
-                self._tell_training()
+            self._beginning.tell_if_silent(restored=self.leavings.restored)
             self._events.write()
             self._logs.ship_if_due()
 
@@ -271,14 +267,6 @@ class Session:
         """Whether the program has never said where it is, as programs do that use the trainer library."""
         return self.status() is None
 
-    def _tell_training(self) -> None:
-        """Speak for a program that does not: it has been training since it was launched."""
-        if self._started is None or self._training_told or not self._silent():
-            return
-        self._training_told = True
-        data: dict[str, JsonValue] = {"from_step": 0, "restored": self.leavings.restored, "by": "agent"}
-        self._events.put(EventKind.TRAINING, self._started[0], data)
-
     def _tell_reclaimed(self) -> None:
         """The job had been taken for lost while the store was silent, and goes on where it is."""
         status = self.status()
@@ -288,7 +276,7 @@ class Session:
     def _progress(self) -> Progress | None:
         status = self.status()
         if status is None:
-            return None
+            return self._beginning.progress(self._lease.record.progress)
         stalled = self._stalled
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
         return Progress(
@@ -301,7 +289,7 @@ class Session:
 
     def _tell(self, ending: Ending, stop: Stop | None) -> None:
         if not self._ending_told:
-            self._tell_training()
+            self._beginning.tell(restored=self.leavings.restored)
             record, spec = self._lease.record, self.submission.spec
             started = self.process is not None
             tell_ending(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)

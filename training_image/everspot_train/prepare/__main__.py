@@ -21,7 +21,7 @@ from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
 from everspot_train.prepare.secrets import read_secrets
 from everspot_train.prepare.setup import run_setup
-from everspot_train.rundir import RunContext, RunDir
+from everspot_train.rundir import Ready, RunContext, RunDir
 from everspot_train.worker import ERROR_FILE_VARIABLE, record
 
 
@@ -29,7 +29,7 @@ def main(command: list[str]) -> int:
     """Prepare, then run the command; returns only where the program's output is scrubbed or preparing failed."""
     rundir = RunDir.from_environment()
     context = rundir.read(RunContext) if rundir else None
-    if context is None or context.cache_dir is None:
+    if rundir is None or context is None or context.cache_dir is None:
         sys.exit("everspot: no run directory: this is started by the agent")
     environment, cache = dict(os.environ), Path(context.cache_dir)
     submission = context.submission
@@ -40,6 +40,7 @@ def main(command: list[str]) -> int:
         environment |= lay_packages(store, submission, cache, environment)
         secrets = read_secrets(submission.spec.secrets, context.region)
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
+        rundir.write(Ready(at=store.clock.now(), since=store.clock.monotonic().total_seconds()))
     except Exception as error:
         told = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
         told = str(masked(told, list(secrets.values())))

@@ -1,0 +1,72 @@
+"""What is told of a program's beginning: that it was launched, and, where it does not say so itself, that it trains."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.job import JobSubmission
+from everspot_core.records import EventKind, Progress
+from pydantic import JsonValue
+
+from everspot_train.agent.outbox import Outbox
+from everspot_train.agent.program import brings_along
+from everspot_train.rundir import Ready, RunDir, RunDirError, Status
+
+SILENCE = timedelta(minutes=1)
+"""A program that has not spoken for so long is taken for one that does not use the trainer library."""
+
+
+class Beginning:
+    """Of one ownership. `status`: what the program says of itself; None until it has spoken."""
+
+    def __init__(
+        self,
+        submission: JobSubmission,
+        run_dir: RunDir,
+        events: Outbox,
+        clock: Clock,
+        status: Callable[[], Status | None],
+    ) -> None:
+        self._submission = submission
+        self._run_dir = run_dir
+        self._events = events
+        self._clock = clock
+        self._status = status
+        self._launched: tuple[datetime, timedelta] | None = None
+        self._told = False
+
+    def launched(self, **data: JsonValue) -> None:
+        """The first process runs: the program itself, or the one that makes ready what the job asks for."""
+        self._events.say(EventKind.STARTED, **data)
+        self._launched = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
+
+    def progress(self, last: Progress) -> Progress | None:
+        """For a program that has not spoken: how far it has come as last reported, and whether it is only being made
+        ready. None: nothing is new."""
+        preparing = self._launched is not None and self._began() is None
+        return last.model_copy(update={"preparing": preparing}) if preparing or last.preparing else None
+
+    def tell_if_silent(self, *, restored: bool) -> None:
+        """Speak for a program that has not for long."""
+        began = self._began()
+        if began is not None and self._clock.monotonic() - began[1] >= SILENCE:
+            self.tell(restored=restored)
+
+    def tell(self, *, restored: bool) -> None:
+        """Speak for a program that does not: it has been training since it began. One that never began, because its
+        data, packages or set-up failed, has not."""
+        began = self._began()
+        if began is None or self._told or self._status() is not None:
+            return
+        self._told = True
+        self._events.put(EventKind.TRAINING, began[0], {"from_step": 0, "restored": restored, "by": "agent"})
+
+    def _began(self) -> tuple[datetime, timedelta] | None:
+        """When the program itself was started: market time, and real time of this machine."""
+        if self._launched is None or not brings_along(self._submission):
+            return self._launched
+        try:
+            ready = self._run_dir.read(Ready)
+        except (RunDirError, OSError):  # the job's own processes may write there
+            return self._launched
+        return None if ready is None else (max(ready.at, self._launched[0]), timedelta(seconds=ready.since))

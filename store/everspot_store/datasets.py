@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -20,11 +21,13 @@ from pydantic import Field
 from everspot_store.bucket import Bucket
 from everspot_store.code import digest_of
 from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, StoreUnavailable, UnsafeArchive
+from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FILES = "datasets/_files/"
 _PARALLEL = 4
+_LOOKS, _LOOK_EVERY = 60, timedelta(seconds=2)  # at a collector that is about to remove files of a new version
 _ROUNDS = 4  # listings and uploads until all is there at once
 
 
@@ -70,6 +73,7 @@ class Datasets:
         self._data = data
         self._clock = clock
         self._table = Table(data, "datasets", Dataset)
+        self._sweeps = Sweeps(data)
 
     def put(self, name: str, folder: Path, *, told: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
         """Upload a folder as a version of the dataset `name`. Files that are there already are not sent again; the
@@ -104,7 +108,7 @@ class Datasets:
         self._complete(root, unique)
         made = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
         created = self._table.create(f"{name}/{made.digest}", made)
-        self._complete(root, unique)  # what was removed just before the version named it
+        self._secure(root, unique)  # what was removed just before the version named it
         return made if created is not None else self.find(name, made.digest)
 
     def census(self) -> tuple[list[Dataset], list[str]]:
@@ -159,6 +163,17 @@ class Datasets:
                 return
             _each(lambda file: self._send(file, root / file.path), missing)
         raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
+
+    def _secure(self, root: Path, files: Sequence[DatasetFile]) -> None:
+        """Have all files there to stay, now that a version names them: none of them is about to be removed."""
+        for _ in range(_LOOKS):
+            if not {file.key for file in files} & self._sweeps.announced_keys():
+                self._complete(root, files)
+                return
+            self._clock.sleep(_LOOK_EVERY)
+        raise StoreUnavailable(
+            "files of it are being removed as garbage, by a collector that was perhaps cut off: put it again"
+        )
 
     def _there(self) -> set[str]:
         return {entry.key for entry in self._data.list(_FILES)}

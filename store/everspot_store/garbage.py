@@ -7,6 +7,7 @@ there is one, nothing is judged.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,6 +18,7 @@ from everspot_core.records import JobRecord
 from everspot_store.backend import Entry
 from everspot_store.errors import Unreadable
 from everspot_store.store import Store
+from everspot_store.sweeps import PREFIX as SWEEPS
 
 GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
@@ -27,17 +29,24 @@ _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics")
 class Kind(StrEnum):
     """Why an object is of no use."""
 
+    HEADS = "checkpoints taken over by jobs that were never submitted"
     PARTS = "parts of checkpoints that no job names"
     FINISHED = "checkpoints of jobs that ended long ago"
     LOGS = "logs and metrics of jobs that ended long ago"
     CODE = "code that no job names"
     FILES = "files that no dataset names"
     AGENTS = "logs of instances that ended long ago"
+    SWEEPS = "announcements of collectors that were cut off"
+
+
+_SHARED = (Kind.CODE, Kind.FILES)
+"""What somebody may begin to use who found it there."""
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """One object of the data bucket. `size` in bytes; `job_id` of what belongs to a job."""
+    """One object of the data bucket, or a head in the control bucket. `size` in bytes; `job_id` of what belongs to a
+    job."""
 
     kind: Kind
     key: str
@@ -51,6 +60,7 @@ class _Known:
 
     heads: dict[str, CheckpointHead]
     records: dict[str, JobRecord]
+    jobs: frozenset[str]
     used: set[str]
 
 
@@ -73,13 +83,18 @@ class Collector:
             wall: the store's own time, in which objects have ages.
         """
         known = _read(self._store)
+        orphans = self._orphans(known, wall)
+        gone = {orphan.job_id for orphan in orphans}
+        heads = {job: head for job, head in known.heads.items() if job not in gone}
         ended = {job for job, r in known.records.items() if r.state.final and now - r.changed_at >= keep}
         old = [entry for entry in self._store.data.list() if wall - entry.modified >= GRACE]
         found = [
-            *self._of_jobs(old, known.heads, known.records, ended),
+            *self._of_jobs(old, heads, known.records, ended),
             *(_of(Kind.CODE, e) for e in old if e.key.startswith(_CODE) and e.key not in known.used),
             *(_of(Kind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in known.used),
             *self._of_agents(old, keep, now),
+            *(_of(Kind.SWEEPS, e) for e in old if e.key.startswith(f"{SWEEPS}/")),
+            *orphans,
         ]
         return sorted(found, key=lambda item: (list(Kind).index(item.kind), item.key))
 
@@ -92,13 +107,34 @@ class Collector:
         emptied = {job for job in ended if self._empty(job)}
         removed = []
         for some in _runs(found):
-            known = _read(self._store)
-            for item in some:
-                if item.key in known.used or (item.kind is Kind.FINISHED and item.job_id not in emptied):
-                    continue
-                self._store.data.delete(item.key)
-                removed.append(item)
+            shared = [item.key for item in some if item.kind in _SHARED]
+            with self._store.sweeps.announced(shared) if shared else nullcontext():
+                removed += self._remove(some, _read(self._store), emptied)
         return removed
+
+    def _remove(self, some: list[Garbage], known: _Known, emptied: set[str]) -> list[Garbage]:
+        """Remove those that are of no use still."""
+        removed = []
+        for item in some:
+            if item.kind is Kind.HEADS:
+                if item.job_id is None or item.job_id in known.jobs:
+                    continue
+                self._store.heads.delete(item.job_id)
+            elif item.key in known.used or (item.kind is Kind.FINISHED and item.job_id not in emptied):
+                continue
+            else:
+                self._store.data.delete(item.key)
+            removed.append(item)
+        return removed
+
+    def _orphans(self, known: _Known, wall: datetime) -> list[Garbage]:
+        """Heads that a retry has made before a job that never came to be: they would keep another's parts for good."""
+        without = {job for job in known.heads if job not in known.jobs}
+        if not without:
+            return []
+        heads = {entry.key: entry for entry in self._store.control.list("heads/") if wall - entry.modified >= GRACE}
+        keys = {job: self._store.heads.key(job) for job in sorted(without)}
+        return [_of(Kind.HEADS, heads[key], job) for job, key in keys.items() if key in heads]
 
     def _of_jobs(
         self, old: list[Entry], heads: dict[str, CheckpointHead], records: dict[str, JobRecord], ended: set[str]
@@ -166,7 +202,8 @@ def _read(store: Store) -> _Known:
     named = {job: doc.value for job, doc in heads.items()}
     codes = {f"{_CODE}{submission.code_digest}.tar.gz" for submission in submissions if submission.code_digest}
     files = {file.key for version in versions for file in version.files}
-    return _Known(named, of_jobs, codes | files | _named(named.values()))
+    everyone = frozenset(submission.job_id for submission in submissions)
+    return _Known(named, of_jobs, everyone, codes | files | _named(named.values()))
 
 
 def _named(heads: Iterable[CheckpointHead]) -> set[str]:

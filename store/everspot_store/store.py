@@ -23,6 +23,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
+from everspot_store.code_shelf import CodeShelf
 from everspot_store.datasets import Datasets
 from everspot_store.errors import BadDocument, JobExists, KeyTaken, StoreError
 from everspot_store.events import EventWriter, ordered
@@ -31,6 +32,7 @@ from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.memo import Memo
 from everspot_store.outputs import Outputs
+from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ class Store:
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
         self._prices = Table(control, "ledger/prices", PricePoint, memo)
         self.datasets = Datasets(data, clock)
+        self._code = CodeShelf(data)
+        self.sweeps = Sweeps(data)
         self.logs = Stream(data, "logs", ".log")
         self.metrics = Stream(data, "metrics", ".jsonl")
         self.agent_logs = Stream(data, "", ".log", root="agents")
@@ -171,36 +175,30 @@ class Store:
         Raises:
             JobExists: if the id is taken.
             UnsafeArchive: if the code cannot be packed.
+            Unreadable: if the job was created, and nobody can tell whether its code stays.
         """
-        if code_dir is not None:
-            submission = submission.model_copy(update={"code_digest": self.pack_code(code_dir, ignored)})
-        if self.jobs.create(submission.job_id, submission) is None:
-            raise JobExists(submission.job_id)
-        return submission
-
-    def pack_code(self, folder: Path, ignored: code.Ignored | None = None) -> str:
-        """Pack a folder and upload it under its digest, which is returned. The same code is uploaded once."""
+        if code_dir is None:
+            self._create(submission)
+            self._code.secure(submission, None)
+            return submission
         with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
             archive = Path(scratch, "code.tar.gz")
-            digest = code.pack(folder, archive, ignored)
-            try:
-                self.data.upload(_code_key(digest), archive)
-            except KeyTaken:
-                self.data.download(_code_key(digest), Path(scratch, "there"), digest)
-        return digest
+            submission = submission.model_copy(update={"code_digest": code.pack(code_dir, archive, ignored)})
+            assert submission.code_digest is not None  # noqa: S101  set above
+            self._code.put(archive, submission.code_digest)
+            self._create(submission)
+            self._code.secure(submission, archive)
+        return submission
 
-    def fetch_code(self, digest: str, folder: Path) -> None:
-        """Fetch code by its digest and unpack it into `folder`.
+    def fetch_code(self, submission: JobSubmission, folder: Path) -> None:
+        """Fetch a job's code and unpack it into `folder`.
 
         Raises:
-            FileNotFoundError: if it was never uploaded.
+            FileNotFoundError: if it has none, or it was never uploaded.
             DigestMismatch: if the bytes are others.
             UnsafeArchive: if it would write outside `folder`.
         """
-        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
-            archive = Path(scratch, "code.tar.gz")
-            self.data.download(_code_key(digest), archive, digest)
-            code.unpack(archive, folder)
+        self._code.fetch(submission, folder)
 
     def acquire(
         self,
@@ -339,6 +337,10 @@ class Store:
         """Chunks of the metrics in order, as `read_logs`."""
         return self.metrics.read(job_id, after)
 
+    def _create(self, submission: JobSubmission) -> None:
+        if self.jobs.create(submission.job_id, submission) is None:
+            raise JobExists(submission.job_id)
+
     def _root(self, model: type[Request]) -> Table[Request]:
         return Table(self.control, "", model)
 
@@ -348,7 +350,3 @@ def _read_manifest(control: Bucket) -> Manifest:
     if found is None:
         raise StoreError(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
     return found.value
-
-
-def _code_key(digest: str) -> str:
-    return f"code/{digest}.tar.gz"

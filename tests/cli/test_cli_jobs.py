@@ -40,7 +40,7 @@ def test_submit_uploads_the_code_folder_relative_to_the_file(world, spec_file, t
     path = spec_file("name: own\nentrypoint: [train.py, --fast]\ncode: src\n")
     answer = world.run("--json", "submit", str(path))
     assert answer.code == 0, answer.err
-    world.store.fetch_code(answer.json["code_digest"], tmp_path / "there")
+    world.store.fetch_code(world.store.jobs.get(answer.json["job_id"]).value, tmp_path / "there")
     assert (tmp_path / "there" / "train.py").read_text() == "print('hello')\n"
 
 

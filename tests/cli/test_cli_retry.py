@@ -123,7 +123,7 @@ def code_of(world, spec_file, tmp_path, ignore):
     if answer.code:
         return answer
     folder = tmp_path / "there"
-    world.store.fetch_code(answer.json["code_digest"], folder)
+    world.store.fetch_code(world.store.jobs.get(answer.json["job_id"]).value, folder)
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {".everspotignore"}
 
 

@@ -7,6 +7,7 @@ of earlier releases are never written again: documents like them lie in people's
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -40,7 +41,8 @@ from everspot_core.records import (
     RollRequest,
 )
 from everspot_store import Dataset, DatasetFile, SchedulerBeat
-from pydantic import BaseModel
+from everspot_store.sweeps import Sweep
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 GOLDEN = Path(__file__).parent / "golden"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -199,6 +201,7 @@ def examples() -> dict[str, Document]:
     )
     file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA)
     found["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
+    found["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
     found["SchedulerBeat"] = every_field(
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,
         agent_version="0.1.0", detail="fine",
@@ -211,15 +214,31 @@ def kinds() -> set[type[Document]]:
     return {kind for kind in _below(Document) if kind.__module__.startswith(("everspot_core.", "everspot_store."))}
 
 
-def models(kind: type[BaseModel]) -> set[type[BaseModel]]:
-    """The kind and the models of all its parts."""
-    return {kind}.union(*(models(part) for part in _types(kind) if issubclass(part, BaseModel)))
+def words(kind: type[BaseModel], path: str = "") -> dict[str, list[str]]:
+    """The members of every enumeration in it, by the path of the field."""
+    found: dict[str, list[str]] = {}
+    for name, field in kind.model_fields.items():
+        at = f"{path or kind.__name__}.{name}"
+        for part in _leaves(field.annotation):
+            if isinstance(part, type) and issubclass(part, Enum):
+                found[at] = [member.value for member in part]
+            elif isinstance(part, type) and issubclass(part, BaseModel):
+                found |= words(part, at)
+    return found
 
 
-def words(kind: type[BaseModel]) -> dict[str, list[str]]:
-    """The members of every enumeration in it."""
-    enums = {part for model in models(kind) for part in _types(model) if issubclass(part, Enum)}
-    return {enum.__name__: sorted(member.value for member in enum) for enum in enums}
+def takes(kind: type[BaseModel], path: str, word: str) -> bool:
+    """Whether the field at a path takes a word."""
+    name, _, rest = path.partition(".")
+    annotation = kind.model_fields[name].annotation
+    if rest:
+        inner = [p for p in _leaves(annotation) if isinstance(p, type) and issubclass(p, BaseModel)]
+        return any(takes(part, rest, word) for part in inner)
+    for value in (word, [word]):
+        with suppress(ValidationError):
+            TypeAdapter(annotation).validate_python(value)
+            return True
+    return False
 
 
 def least(kind: type[BaseModel], full: dict[str, Any]) -> dict[str, Any]:
@@ -239,11 +258,6 @@ def _below(kind: type[Any]) -> Iterator[type[Any]]:
     for sub in kind.__subclasses__():
         yield sub
         yield from _below(sub)
-
-
-def _types(model: type[BaseModel]) -> set[type[Any]]:
-    found = {leaf for field in model.model_fields.values() for leaf in _leaves(field.annotation)}
-    return {leaf for leaf in found if isinstance(leaf, type)}
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:

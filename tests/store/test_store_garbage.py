@@ -141,6 +141,7 @@ def test_what_another_job_begins_with_stays(
     head = store.heads.get("old")
     assert head is not None
     store.heads.put("again", head.value.model_copy(update={"job_id": "again", "epoch": 0}))
+    store.submit(again("again", clock))
     assert Collector(store).find(MONTH, clock.now(), WALL) == []
     assert Collector(store).remove(found) == []  # it came between the look and the removal
     assert store.checkpoints("again").restore(tmp_path / "r") is not None

@@ -92,7 +92,7 @@ def test_code_is_packed_uploaded_once_and_unpacked(store: Store, submission: Mak
     made = store.submit(submission(), code_dir=source)
     assert store.submit(submission("job-2"), code_dir=source).code_digest == made.code_digest
     assert made.code_digest is not None
-    store.fetch_code(made.code_digest, tmp_path / "out")
+    store.fetch_code(made, tmp_path / "out")
     assert (tmp_path / "out" / "pkg" / "train.py").read_text() == "print(1)\n"
 
 

@@ -151,8 +151,7 @@ class Desk:
         spec = session.submission.spec
         folder = session.run_dir.path
         if (code := self._code_dir(session.submission, folder)) is not None:
-            assert session.submission.code_digest is not None  # noqa: S101  there is no code without it
-            self._store.fetch_code(session.submission.code_digest, code)
+            self._store.fetch_code(session.submission, code)
         cwd = code or folder
         command = prepared(session.submission, command_for(spec, self._surroundings.launcher))
         environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd)

@@ -1,0 +1,13 @@
+"""The way into `everspot-scheduler`: packages that are missing are named in a sentence, before anything needs them."""
+
+import sys
+
+from everspot_core.extras import check
+
+
+def main() -> None:
+    """Run the program."""
+    check("everspot-scheduler", "scheduler")
+    from everspot_scheduler.main import main as run
+
+    sys.exit(run())

@@ -1,0 +1,148 @@
+"""What gets installed: the wheel's content, its programs without their extras, the components from anywhere, and the
+components' folder as the engine's language host installs it. Built and installed without a network."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from everspot_core.extras import lacking, sentence
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ROOMS = PROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
+QUIET = ["--quiet", "--disable-pip-version-check", "--no-deps"]
+PROGRAMS = {"everspot": "cli", "everspot-local": "local", "everspot-agent": "image", "everspot-scheduler": "scheduler"}
+
+
+def run(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    return subprocess.run(
+        [str(word) for word in words], cwd=cwd, env={**plain, **env}, capture_output=True, text=True, check=False
+    )
+
+
+def environment(folder: Path, *, others: bool) -> Path:
+    """The interpreter of a fresh environment; with `others` it sees what the tests' own has, but for Everspot."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin/python"
+    if others:
+        (site,) = folder.glob("lib/python*/site-packages")
+        # A path in a .pth file is looked through for modules only: the editable installation beside them stays unseen.
+        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def install(python: Path, *words: object, cwd: Path) -> None:
+    done = run(sys.executable, "-m", "pip", "--python", python, "install", *QUIET, *words, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+
+
+def tracked() -> list[str]:
+    listing = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).stdout.splitlines()
+    return [name for name in listing if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository as git gives it, in a folder of its own: nothing else may get into a wheel."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in tracked():
+        if name.split("/")[0] in (*ROOMS, "pyproject.toml", "README.md", "LICENSE"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    done = run(sys.executable, "-m", "pip", "wheel", *QUIET, "--no-build-isolation", "-w", folder, checkout, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("everspot-*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_file_of_every_room(wheel: Path) -> None:
+    rooms = {room: f"{room}/everspot" for room in ROOMS}
+    wanted = {name.partition("/")[2] for name in tracked() for start in rooms.values() if name.startswith(start)}
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == wanted
+    packages = {name.split("/")[0] for name in held}
+    assert len(packages) == len(ROOMS)
+    assert {f"{package}/py.typed" for package in packages} <= held
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`bin` of an environment that has the wheel and none of its extras."""
+    folder = tmp_path_factory.mktemp("bare")
+    install(environment(folder / "venv", others=False), wheel, cwd=folder)
+    return folder / "venv/bin"
+
+
+def test_every_program_is_spoken_of() -> None:
+    assert set(PROJECT["project"]["scripts"]) == set(PROGRAMS)
+
+
+@pytest.mark.parametrize(("program", "extra"), PROGRAMS.items())
+def test_a_program_without_its_extra_names_it(bare: Path, program: str, extra: str, tmp_path: Path) -> None:
+    done = run(bare / program, "--help", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{program} needs ")
+    assert line.endswith(f"not installed: pip install 'everspot[{extra}]'")
+
+
+def test_the_sentence_names_what_is_missing_and_nothing_else() -> None:
+    asked = ["numpy>=2", 'rich>=14; extra == "cli"', 'pyyaml>=6; extra == "cli"', "torch==2; extra == 'image'"]
+    assert lacking(asked, "cli", {"rich"}.__contains__) == ["pyyaml"]
+    assert lacking(asked, "image", {"rich"}.__contains__) == ["torch"]
+    assert lacking(asked, "cli", lambda _: True) == []
+    assert sentence("everspot", "cli", ["rich", "pyyaml"]) == (
+        "everspot needs rich, pyyaml, which are not installed: pip install 'everspot[cli]'"
+    )
+
+
+def test_components_installed_from_a_wheel_declare_a_cluster(wheel: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / "venv", others=True)
+    install(python, wheel, "--ignore-installed", cwd=tmp_path)
+    program = """
+import sys, everspot
+from everspot_core.extras import check
+assert everspot.__file__.startswith(sys.prefix), everspot.__file__
+check("everspot", "components")
+print(len([getattr(everspot, name) for name in everspot.__all__]))
+"""
+    done = run(python, "-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+
+
+@pytest.mark.engine
+def test_the_components_folder_is_installed_and_served_as_the_language_host_does_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """`pulumi package add …/components`: the host makes an environment, installs `requirements.txt` in the folder, runs
+    the folder with it, and the engine asks what answers for its schema. The host that is built here cannot make the
+    environment; its steps are taken one by one."""
+    python, room = environment(tmp_path / "venv", others=True), checkout / "components"
+    install(python, "--ignore-installed", "--no-build-isolation", "-r", "requirements.txt", cwd=room)
+    served = tmp_path / "pulumi-resource-everspot"
+    served.write_text(f'#!/bin/sh\nexec {python} {room} "$@"\n')
+    served.chmod(0o755)
+    path = f"{ROOT / '.everspot/toolchain/bin'}:{os.environ['PATH']}"
+    done = run(
+        "pulumi", "package", "get-schema", served, cwd=tmp_path,
+        PATH=path, PULUMI_HOME=str(tmp_path / "home"), PULUMI_SKIP_UPDATE_CHECK="1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    committed = json.loads((ROOT / "components/schema.json").read_text())
+    assert set(json.loads(done.stdout)["resources"]) == set(committed["resources"])

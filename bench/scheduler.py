@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from everspot_core import lease
 from everspot_core.catalogue import builtin
+from everspot_core.manifest import Limits
 from everspot_core.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
 from everspot_core.schedule.fit import Shape, fits
@@ -70,6 +71,14 @@ def cluster(jobs: int) -> ClusterView:
         usage={team: 100.0 * n for n, team in enumerate(workload.teams)},
         shares=workload.teams,
         tick=timedelta(minutes=5),
+        draining=False,
+        limits=Limits(),
+        shared=False,
+        standing=None,
+        generation="",
+        rolling=False,
+        booting=0,
+        faults=(),
     )
 
 
@@ -113,6 +122,10 @@ def _pools(workload: Workload, count: int) -> Iterator[PoolView]:
             usd_per_hour=offer.usd_per_hour,
             available=count // 10 if spot else None,
             behaviour=behaviour if spot else Behaviour().seen(True, BEGIN),
+            reserved=False,
+            placement_score=None,
+            refused_at=(),
+            noticed_at=None,
         )
 
 

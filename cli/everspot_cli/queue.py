@@ -10,6 +10,7 @@ from everspot_core.records import InstanceRecord, JobState
 
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.views import job_row
+from everspot_cli.waiting import explain
 
 RECENT = timedelta(days=1)
 """How long what has left the tables is listed without being asked for."""
@@ -52,6 +53,7 @@ def job_rows(session: Session, wanted: Wanted | None = None) -> Rows:
     shown = _with_events(session, chosen[: wanted.limit])
     owners = _owners(session, shown)
     rows = [job_row(d.submission, d.record, d.events, session.now, d.job_id in cancels, owners) for d in shown]
+    explain(session, rows)
     return Rows(rows, len(chosen))
 
 

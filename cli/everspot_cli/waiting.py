@@ -1,64 +1,85 @@
-"""Why a job waits: what the scheduler's own policy says to the cluster as it stands in the store."""
+"""Why jobs wait: what the scheduler has written of it. Nothing is worked out here."""
 
-from datetime import timedelta
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from everspot_core.manifest import Limits
-from everspot_core.records import InstanceRecord, InstanceState, JobState
-from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Why, plan
-from everspot_core.schedule.words import because
+from everspot_core.records import JobState
+from everspot_store import SchedulerBeat, Wait
 
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.views import SILENT_AFTER, grave
+from everspot_cli.tables import duration, humane
+from everspot_cli.views import SCHEDULER_SILENT, grave
+
+NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
+"""Reasons, by their codes, that faults of images and pools may explain."""
+SHOWN = 5
+"""So many reasons are listed below a table of jobs."""
 
 
-def why_waiting(session: Session, job_id: str) -> str | None:
-    """One sentence for a job that waits, None for any other.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Why jobs wait, as it was read once. `trouble`: why there is nothing to be read; empty while a scheduler beats."""
 
-    The store alone is asked: what only the cloud knows, the scheduler may judge otherwise.
-    """
-    view = _view(session)
-    job = next((j for j in view.jobs if j.job_id == job_id), None)
-    if job is None or job.state is not JobState.PENDING:
-        return None
-    for action in plan(view, session.now):
-        if isinstance(action, Hold) and action.job_id == job_id:
-            doubted = grave(session) if action.why in (Why.NOTHING_SEEN, Why.NO_FREE_INSTANCE) else ""
-            return because(action) + (f"; {doubted}" if doubted else "")
-        if isinstance(action, Assign) and action.job_id == job_id:
-            return f"nothing: the scheduler's next tick can give it {action.instance_id}, if there is a scheduler"
-    return None
+    waits: dict[str, Wait]
+    trouble: str
+    doubts: str
 
-
-def _view(session: Session) -> ClusterView:
-    store, now, limits = session.store, session.now, session.manifest.limits
-    jobs, held, cancels, ends, assigned, launches, instances, drain = side_by_side(
-        store.jobs.scan, store.records.scan, store.cancels.names, store.ends.scan, store.assignments.scan,
-        store.launches.scan, store.instances.scan, store.drain_request,
-    )  # fmt: skip
-    records, cancelled = {job: doc.value for job, doc in held.items()}, set(cancels)
-    assignments = {i: doc.value for i, doc in assigned.items()}
-    launched = {doc.value.instance_type for doc in launches.values()}
-    known = {t.name for t in session.manifest.instance_types} | launched
-    return ClusterView(
-        jobs=tuple(
-            JobView(submission=doc.value, record=records.get(job), cancel=job in cancelled) for job, doc in jobs.items()
-        ),
-        instances=tuple(
-            InstanceView(
-                instance_id=instance,
-                record=doc.value,
-                assignment=assignments.get(instance),
-                stale=session.clock.to_real(now - doc.value.updated_at) > _silence(limits, doc.value),
-                gone=instance in ends or doc.value.state.value == "GONE",
-            )
-            for instance, doc in instances.items()
-        ),
-        draining=drain is not None,
-        types=tuple(session.catalogue.types[name] for name in sorted(known) if name in session.catalogue.types),
-        limits=limits,
-    )
+    def because(self, job_id: str) -> tuple[str, datetime | None]:
+        """The reason for one job that waits, and when the scheduler found it; None if it is not the scheduler's."""
+        wait = self.waits.get(job_id)
+        if self.trouble:
+            return _join(self.trouble, self.doubts), None
+        if wait is None:
+            return "the scheduler has not said why yet", None
+        return _join(wait.words, self.doubts if wait.why in NOTHING_RUNS_IT else ""), wait.since
 
 
-def _silence(limits: Limits, record: InstanceRecord) -> timedelta:
-    """After how long without a word an instance is silent."""
-    return limits.beat_of(busy=record.state is InstanceState.BUSY) * SILENT_AFTER
+def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
+    """Add `waits_because` and `waits_since` to each row of `job_row`; both are None for a job that does not wait."""
+    waiting = {row["job_id"] for row in rows if row["state"] == JobState.PENDING.value}
+    reading = read(session, waiting) if waiting else None
+    for row in rows:
+        because = reading.because(row["job_id"]) if reading is not None and row["job_id"] in waiting else (None, None)
+        row["waits_because"], row["waits_since"] = because
+
+
+def read(session: Session, jobs: Collection[str]) -> Reading:
+    """Read what the schedulers have written last of these jobs. Faults are read only where they may be the reason."""
+    notes, beats = side_by_side(session.store.notes.waiting, session.store.schedulers.scan)
+    waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
+    trouble = _trouble(session, [found.value for found in beats.values()])
+    doubtful = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
+    return Reading(waits, trouble, grave(session) if doubtful else "")
+
+
+def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
+    """The reasons of the jobs that wait, those of most jobs first, one sentence each."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["waits_because"]:
+            found.setdefault(row["waits_because"], []).append(row)
+    most = sorted(found.items(), key=lambda item: -len(item[1]))
+    said = [_sentence(words, waiting, now) for words, waiting in most[:SHOWN]]
+    return said + ([f"{len(most) - SHOWN} further reasons: everspot job ID"] if len(most) > SHOWN else [])
+
+
+def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> str:
+    who = waiting[0]["job_id"] if len(waiting) == 1 else f"{len(waiting)} jobs"
+    since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
+    return f"Waiting: {who}, because {words}" + (f" (found {humane(since, now)})" if since is not None else "")
+
+
+def _trouble(session: Session, beats: Sequence[SchedulerBeat]) -> str:
+    if not beats:
+        return "no scheduler has reported yet, so nothing starts: it is booting, or there is none"
+    last = max(beat.updated_at for beat in beats)
+    silent = session.clock.to_real(session.now - last)
+    if silent <= SCHEDULER_SILENT:
+        return ""
+    return f"the scheduler has been silent for {duration(silent.total_seconds())}, so nothing starts"
+
+
+def _join(*words: str) -> str:
+    return "; ".join(word for word in words if word)

@@ -15,7 +15,10 @@ Statement = dict[str, Any]
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
-SCHEDULER_WRITES = ("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/")
+SCHEDULER_WRITES = (
+    *("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/"),
+    *("waiting.json", "usage.json"),
+)
 """Prefixes of the control bucket that schedulers write."""
 
 SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/")

@@ -151,6 +151,11 @@ class Manifest(Document):
         default=None,
         description="In `cluster.json` only. None: whoever starts instances by hand decides what they are.",
     )
+    shares: dict[str, float] = Field(
+        default_factory=dict,
+        description="In `cluster.json` only: the weight of each team (the jobs' tag Team) where jobs wait for their "
+        "turn; 1 where it is not named.",
+    )
     proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
     notifications: Notifications | None = Field(
         default=None, description="In `cluster.json` only, where the scheduler reads it again and again."

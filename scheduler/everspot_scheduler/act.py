@@ -4,11 +4,11 @@ normal: somebody else has done the same, or something better.
 
 import logging
 from enum import Enum
+from typing import assert_never
 
 from everspot_core import lease
 from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import (
-    Action,
     Assign,
     Clear,
     Complete,
@@ -17,18 +17,15 @@ from everspot_core.schedule import (
     Expire,
     Finish,
     Hold,
-    Launch,
     Leave,
-    Refuse,
-    Release,
     Restore,
-    Stay,
+    StandingAction,
     Stop,
     Void,
     Why,
     say,
 )
-from everspot_core.schedule.words import UNSCHEDULABLE, because
+from everspot_core.schedule.words import because
 from everspot_store import Store, StoreDenied
 
 from everspot_scheduler.faults import Faults
@@ -59,11 +56,7 @@ class Actor:
         for name in self._dropped:
             del seen.drills[name]
 
-    def has_nothing_to_write(self, action: Action, seen: Observation) -> bool:
-        """Whether the action only says what is known already."""
-        return isinstance(action, Stay) or (isinstance(action, Hold) and _held_detail(action, seen) is None)
-
-    def carry_out(self, action: Action, seen: Observation) -> Outcome:
+    def carry_out(self, action: StandingAction, seen: Observation) -> Outcome:
         """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
         outcome = self._do(action, seen)
         if outcome is Outcome.DONE:
@@ -72,7 +65,7 @@ class Actor:
             _log.info("overtaken: %s", say(action))
         return outcome
 
-    def _do(self, action: Action, seen: Observation) -> Outcome:
+    def _do(self, action: StandingAction, seen: Observation) -> Outcome:
         match action:
             case Assign():
                 return self._assign(action, seen)
@@ -97,11 +90,9 @@ class Actor:
             case DropDrills():
                 return self._drop_drills(action.job_id, action.drills, seen)
             case Hold():
-                return self._hold(action, seen)
-            case Stay():
-                return Outcome.IDLE
-            case Launch() | Release() | Refuse():
-                raise AssertionError(f"the view offers no pools, and yet: {say(action)}")
+                return Outcome.IDLE  # `waiting` writes down why
+            case _:
+                assert_never(action)
 
     def _assign(self, action: Assign, seen: Observation) -> Outcome:
         given = Assignment(
@@ -117,8 +108,6 @@ class Actor:
     def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> Outcome:
         old = seen.records.get(job_id)
         record = lease.assign(old.value if old else None, job_id, instance_id, self._store.clock.now())
-        if record.detail.startswith(UNSCHEDULABLE):
-            record = record.model_copy(update={"detail": ""})
         if not self._write_record(record, seen):
             return Outcome.LOST
         there = seen.instances.get(instance_id)
@@ -210,15 +199,6 @@ class Actor:
                 _log.critical("drill %s cannot be taken away: this role must be allowed to: %s", name, error)
         return Outcome.DONE if drills else Outcome.IDLE
 
-    def _hold(self, action: Hold, seen: Observation) -> Outcome:
-        """A job that cannot run anywhere says so in its record, and says so no more when that is over."""
-        old, detail = seen.records.get(action.job_id), _held_detail(action, seen)
-        if detail is None:
-            return Outcome.IDLE
-        now = self._store.clock.now()
-        record = old.value if old else lease.pending(action.job_id, now)
-        return _outcome(self._write_record(record.model_copy(update={"detail": detail, "changed_at": now}), seen))
-
     def _write_record(self, record: JobRecord, seen: Observation) -> bool:
         name, table = record.job_id, self._store.records
         old = seen.records.get(name)
@@ -237,17 +217,6 @@ class Actor:
             return False
         seen.assignments[name] = written
         return True
-
-
-def _held_detail(action: Hold, seen: Observation) -> str | None:
-    """What the record of a job that waits is to say; None: it says so."""
-    old = seen.records.get(action.job_id)
-    said = old.value.detail if old else ""
-    if action.why is Why.NO_TYPE_FITS:
-        detail = UNSCHEDULABLE + because(action)
-    else:
-        detail = "" if said.startswith(UNSCHEDULABLE) else said
-    return None if detail == said else detail
 
 
 def _outcome(written: bool) -> Outcome:

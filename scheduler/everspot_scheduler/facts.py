@@ -1,6 +1,6 @@
-"""What the scheduler has been told by the cloud and keeps in mind until it is written down.
+"""What the cloud has told the scheduler, kept until it is written down.
 
-All of it can be forgotten: messages that were not settled come again, and descriptions are asked for again.
+All of it can be forgotten: messages that were not deleted come again, and descriptions are asked for again.
 """
 
 import logging
@@ -22,7 +22,8 @@ class Facts:
     described: dict[str, CloudInstance] = field(default_factory=dict)
     described_at: timedelta | None = None
     warned: dict[str, datetime | None] = field(default_factory=dict)
-    shaky: set[str] = field(default_factory=set)
+    warned_at: dict[str, datetime] = field(default_factory=dict)
+    rebalance: set[str] = field(default_factory=set)
     over: set[str] = field(default_factory=set)
     ended_at: dict[str, datetime] = field(default_factory=dict)
     waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
@@ -53,8 +54,11 @@ class Facts:
         match message.kind:
             case MessageKind.WARNING:
                 self.warned.setdefault(name, message.deadline)
+                at = message.at or message.deadline
+                if at is not None:
+                    self.warned_at.setdefault(name, at)
             case MessageKind.REBALANCE:
-                self.shaky.add(name)
+                self.rebalance.add(name)
             case MessageKind.ENDING | MessageKind.ENDED:
                 if message.kind is MessageKind.ENDED:
                     self.over.add(name)

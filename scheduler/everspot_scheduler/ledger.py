@@ -18,7 +18,8 @@ from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
 from everspot_core.records import Event, EventKind, JobRecord, Market
-from everspot_core.schedule import Spent
+from everspot_core.schedule import PoolKey, Spent
+from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts
@@ -43,6 +44,7 @@ class Ledger:
         self.launches: dict[str, LaunchRecord] = {}
         self.ends: dict[str, EndRecord] = {}
         self._points: dict[tuple[str, str, Market, datetime], PricePoint] = {}
+        self._latest: dict[tuple[str, str, Market], PricePoint] = {}
         self._priced: dict[tuple[str, str], datetime] = {}
         self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
         self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer tells of
@@ -64,7 +66,7 @@ class Ledger:
         self.launches = {n: d.value for n, d in self._store.launches.scan().items()}
         self.ends = {n: d.value for n, d in self._store.ends.scan().items()}
         for point in self._store.prices():
-            self._points[_key(point)] = point
+            self._keep_price(point)
         self._loaded = True
 
     def _load_table(self) -> None:
@@ -201,7 +203,22 @@ class Ledger:
     def _write_price(self, point: PricePoint) -> None:
         if _key(point) not in self._points:
             self._store.add_price(point)
-            self._points[_key(point)] = point
+            self._keep_price(point)
+
+    def _keep_price(self, point: PricePoint) -> None:
+        self._points[_key(point)] = point
+        pool = point.instance_type, point.zone, point.market
+        if pool not in self._latest or self._latest[pool].at <= point.at:
+            self._latest[pool] = point
+
+    def usd_per_hour(self, pool: PoolKey) -> float | None:
+        """What an hour in a pool costs now: by its newest price, else by the catalogue; None if nobody knows."""
+        if (point := self._latest.get(pool)) is not None:
+            return point.usd_per_hour
+        price = self.catalogue.on_demand(pool.instance_type, self._region)
+        if price is None:
+            return None
+        return price.usd_per_hour * (SPOT_DISCOUNT if pool.market is Market.SPOT else 1)
 
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
         """What these jobs have used so far, by the rules of the bill.

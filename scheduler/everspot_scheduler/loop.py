@@ -12,7 +12,7 @@ from datetime import timedelta
 from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_core.manifest import Manifest
 from everspot_core.records import JobState
-from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, Why, plan, say
+from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, plan_standing
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.act import Actor, Outcome
@@ -24,15 +24,16 @@ from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.losses import Losses
 from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
-from everspot_scheduler.pace import Pace
+from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
+from everspot_scheduler.pools import Pools
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.together import side_by_side
+from everspot_scheduler.usage import Usage
+from everspot_scheduler.view import Known, Viewer
+from everspot_scheduler.waiting import Waits
 
 BEAT = timedelta(seconds=20)
 NAP = timedelta(milliseconds=250)  # how soon a message or a request to stop ends the wait for the next tick
-QUIET_TICKS = 12
-"""After so many ticks in which nothing has changed but heartbeats the next ones are QUIET_FACTOR times as far apart."""
-QUIET_FACTOR = 2
 _ROUNDS = 4  # plans per tick: clearing an instance and using it again need not wait for each other
 _FREEING = (Clear, Complete, Expire, Finish, Restore, Void)
 """What makes room for, or takes doubt from, what could not be decided in the same plan."""
@@ -48,6 +49,7 @@ class Scheduler:
         self._store, self._cloud = store, cloud
         self._declaration = Declaration(store, manifest)
         self._observer = Observer(store, self._declaration)
+        self._viewer = Viewer(self._declaration, store.clock)
         self._history = History(store)
         self._losses = Losses(store)
         self._faults = Faults(store)
@@ -55,6 +57,8 @@ class Scheduler:
         self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
+        self._pools, self._usage = Pools(), Usage(store)
+        self._waits = Waits(store, scheduler_id)
         seconds = timedelta(seconds=1)
         tick = manifest.limits.tick_every
         self._describe = Pace(max(5 * seconds, 2 * tick))
@@ -62,7 +66,6 @@ class Scheduler:
         self._budgets = Pace(max(10 * seconds, 2 * tick))
         self._beat = Pace(BEAT)
         self._spent: dict[str, Spent] = {}
-        self._held: dict[str, Why] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
         self._me = SchedulerBeat(scheduler_id=scheduler_id, instance_id=instance_id, started_at=now, updated_at=now)
@@ -128,6 +131,8 @@ class Scheduler:
         self._ledger.load()
         if not self._loaded:
             self._faults.load()
+            self._usage.load()
+            self._waits.load()
             self._loaded = True
 
     def _late(self, instance: CloudInstance) -> bool:
@@ -143,16 +148,30 @@ class Scheduler:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
         self._reckon(seen)
-        losses = self._losses.of(seen.records)
+        known = self._known(seen)
+        holds: list[Hold] = []
         for _ in range(_ROUNDS):
-            view = self._observer.view(seen, self._facts, self._ledger, self._faults, self._spent, losses)
-            actions = plan(view, self._store.clock.now())
-            self._say_holds([a for a in actions if isinstance(a, Hold)])
-            acting = [a for a in actions if not self._actor.has_nothing_to_write(a, seen)]
+            actions = plan_standing(self._viewer.view(seen, known), self._store.clock.now())
+            holds = [a for a in actions if isinstance(a, Hold)]
+            acting = [a for a in actions if not isinstance(a, Hold)]
             outcomes = side_by_side(lambda action: self._actor.carry_out(action, seen), acting)
             done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is Outcome.DONE]
             if Outcome.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
-                return
+                break
+        self._waits.note(holds)
+
+    def _known(self, seen: Observation) -> Known:
+        """What the plan is told beside the documents that were just read."""
+        pools = self._pools.look(self._facts, self._ledger, self._store.clock.now())
+        return Known(
+            facts=self._facts,
+            ledger=self._ledger,
+            faults=self._faults.known,
+            spent=self._spent,
+            losses=self._losses.of(seen.records),
+            usage=self._usage.count(seen, self._ledger, pools),
+            pools=pools,
+        )
 
     def _reckon(self, seen: Observation) -> None:
         """What the jobs with a budget in money or GPU-hours have used; events are read for those only."""
@@ -167,13 +186,6 @@ class Scheduler:
             if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
                 limited.append((job.value, seen.records[name].value if name in seen.records else None))
         self._spent = self._ledger.spent(limited)
-
-    def _say_holds(self, holds: list[Hold]) -> None:
-        """Log why a job waits when that changes."""
-        for hold in holds:
-            if self._held.get(hold.job_id) is not hold.why:
-                _log.info("%s", say(hold))
-        self._held = {hold.job_id: hold.why for hold in holds}
 
     def _settle(self, seen: Observation, known: Callable[[str], bool]) -> None:
         """Messages whose meaning is in the store are deleted from the queue."""
@@ -232,5 +244,5 @@ class Scheduler:
         if self._beat.due(clock.monotonic()):
             self._beat.called(clock.monotonic())
             alive = sum(1 for i in self._facts.described.values() if i.phase is Phase.ALIVE)
-            beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._held)} jobs waiting"})
+            beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._waits)} jobs waiting"})
             self._store.schedulers.put(beat.scheduler_id, beat)

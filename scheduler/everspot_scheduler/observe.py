@@ -1,33 +1,26 @@
-"""Reads the store once and makes of it, and of the cloud's word, the view that the plan is made from.
+"""Reads the store once a tick.
 
-What a look costs depends on what lives and on what has changed: a listing for each table, a read for each document
-with a new ETag, many at a time. Of heartbeats the ETag tells that their instance lives; what they say is read when it
-could decide something.
+The cost of a look depends on what lives and on what has changed: a listing for each table, and a read for each
+document with a new ETag, many at a time. The ETag of a heartbeat is enough to tell that its instance lives; what the
+heartbeat says is read when it could decide something.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from everspot_clouds.base import Phase
 from everspot_core.job import JobSubmission
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Order, Request, Role
-from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, Spent
+from everspot_core.records import Assignment, InstanceRecord, JobRecord, JobState, Order, Request
 from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.declaration import Declaration
-from everspot_scheduler.facts import Facts
-from everspot_scheduler.faults import Faults
-from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.staleness import Staleness
 
 BEATS_UNREAD = 6
 """For so many beats the heartbeat of an instance that nothing is to be put on may stay unread."""
 _BRANCHES = 6
-_UNSPENT = Spent()
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +69,6 @@ class Observer:
         self._records, self._instances = Staleness(longest), Staleness(longest)
         self._pool = ThreadPoolExecutor(_BRANCHES, thread_name_prefix="everspot-look")
         self._read_at: dict[str, timedelta] = {}
-        self._views: dict[str, JobView] = {}
 
     def look(self) -> Observation:
         """Read the store.
@@ -141,102 +133,7 @@ class Observer:
             _log.error("%s", error)
             return True
 
-    def view(
-        self,
-        seen: Observation,
-        facts: Facts,
-        ledger: Ledger,
-        faults: Faults,
-        spent: Mapping[str, Spent] | None = None,
-        losses: Mapping[str, tuple[datetime, ...]] | None = None,
-    ) -> ClusterView:
-        """What the plan may know. `spent`: by job, of those whose budget asks for it; `losses`: by job, when it lost
-        spot instances, of those that have lost often.
-
-        A job whose submission or record cannot be read is left out, and so is an instance whose assignment cannot be,
-        or names such a job: taken for absent, they would mean a job that waits and an instance that is free.
-        """
-        drills: dict[str, list[Drill]] = defaultdict(list)
-        for name, request in seen.drills.items():
-            job_id, _, drill_id = name.partition("/")
-            drills[job_id].append(Drill(drill_id=drill_id, at=request.value.at))
-        self._views = {
-            name: self._job(name, job.value, seen, drills, spent or {}, losses or {})
-            for name, job in seen.jobs.items()
-            if name not in seen.unreadable_jobs
-        }
-        names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
-        names -= seen.unreadable_assignments
-        names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
-        declared = self._declaration
-        alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
-        renewing = seen.renewing()
-        instances = tuple(_instance(n, seen, facts, ledger, renewing) for n in sorted(names))
-        return ClusterView(
-            jobs=tuple(self._views.values()),
-            instances=instances,
-            draining=seen.draining,
-            types=ledger.types(),
-            limits=declared.limits,
-            standing=declared.standing(instances),
-            generation=declared.generation(instances),
-            rolling=declared.rolling(),
-            booting=sum(i.instance_id not in seen.instances for i in alive),
-            faults=tuple(faults.known.values()),
-        )
-
-    def _job(
-        self,
-        name: str,
-        submission: JobSubmission,
-        seen: Observation,
-        drills: Mapping[str, list[Drill]],
-        spent: Mapping[str, Spent],
-        losses: Mapping[str, tuple[datetime, ...]],
-    ) -> JobView:
-        """The job as the plan sees it: the same object as long as nothing of it has changed, for there are many."""
-        record = seen.records[name].value if name in seen.records else None
-        stale = name in seen.stale_records and name not in seen.written
-        cancel, used, lost = name in seen.cancels, spent.get(name, _UNSPENT), losses.get(name, ())
-        wishes = tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else ()
-        known = self._views.get(name)
-        if (
-            known is not None
-            and known.submission is submission
-            and known.record is record
-            and (known.stale, known.cancel, known.drills, known.preempted_at) == (stale, cancel, wishes, lost)
-            and known.spent == used
-        ):
-            return known
-        return JobView(
-            submission=submission,
-            record=record,
-            stale=stale,
-            cancel=cancel,
-            drills=wishes,
-            spent=used,
-            preempted_at=lost,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _Tag:
     etag: str
-
-
-def _instance(name: str, seen: Observation, facts: Facts, ledger: Ledger, renewing: set[str]) -> InstanceView:
-    record = seen.instances[name].value if name in seen.instances else None
-    last_word = record is not None and record.state is InstanceState.GONE
-    forgotten = name in ledger.ends and name not in facts.described
-    launch = ledger.launches.get(name)
-    return InstanceView(
-        instance_id=name,
-        record=record,
-        assignment=seen.assignments[name].value if name in seen.assignments else None,
-        stale=name in seen.stale_instances and name not in renewing,
-        gone=facts.gone(name) or last_word or forgotten,
-        ending=facts.ending(name),
-        shaky=name in facts.shaky,
-        deadline=facts.warned.get(name),
-        launched_at=launch.launched_at if launch is not None else None,
-    )

@@ -3,6 +3,9 @@
 from datetime import timedelta
 
 _SLOWEST = 16
+QUIET_TICKS = 12
+"""After so many ticks in which nothing has changed but heartbeats the next ones are QUIET_FACTOR times as far apart."""
+QUIET_FACTOR = 2
 
 
 class Pace:

@@ -29,6 +29,7 @@ from everspot_store.errors import (
 from everspot_store.events import EventWriter
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
+from everspot_store.notes import TeamUsage, Wait, Waiting
 from everspot_store.store import Store
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
@@ -64,12 +65,15 @@ __all__ = [
     "StoreUnavailable",
     "SystemClock",
     "Table",
+    "TeamUsage",
     "Transfer",
     "TransferCancelled",
     "Unreadable",
     "UnsafeArchive",
     "Uploaded",
     "Versioned",
+    "Wait",
+    "Waiting",
     "WriteOutcome",
     "WriteResult",
     "remove_tree",

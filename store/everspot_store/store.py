@@ -31,6 +31,7 @@ from everspot_store.following import Following
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.memo import Memo
+from everspot_store.notes import Notes
 from everspot_store.outputs import Outputs
 from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
@@ -69,6 +70,7 @@ class Store:
         self.past_instances = Table(control, "ledger/instances", InstanceRecord)
         self.told = Table(control, "told", Request)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
+        self.notes = Notes(control)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
         self._prices = Table(control, "ledger/prices", PricePoint, memo)

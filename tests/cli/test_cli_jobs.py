@@ -3,8 +3,11 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from everspot_clouds.folder import FolderCloud
 from everspot_core.records import EventKind, InstanceState, JobState, Progress, Reason
+from everspot_scheduler.loop import Scheduler
 
+NONE_YET = "no scheduler has reported yet, so nothing starts: it is booting, or there is none"
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD = """
 name: fashion
@@ -199,24 +202,58 @@ def test_job_tells_its_history(past):
     assert "interrupted" in text and "lost" in text
 
 
-def test_a_waiting_job_says_what_it_waits_for(world, monkeypatch):
-    # One clock that stands: an instance whose beat is old on a busy machine's would be silent, and not free.
-    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
+def test_a_waiting_job_says_what_the_scheduler_has_found_and_when(world, monkeypatch):
+    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)  # one clock that stands
+    scheduler = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s")
 
-    def why():
-        return world.run("--json", "job", "a").json["waits_because"]
+    def why(*, tick=True):
+        if tick:
+            world.clock.advance(timedelta(seconds=10))
+            scheduler.tick()
+        row = world.run("--json", "job", "a").json
+        (listed,) = [r for r in world.run("--json", "jobs").json if r["job_id"] == "a"]
+        assert (listed["waits_because"], listed["waits_since"]) == (row["waits_because"], row["waits_since"])
+        return row["waits_because"], row["waits_since"]
 
     world.submit("a", resources={"vcpus": 2})
-    assert why() == "no instance has reported yet"
+    assert why(tick=False) == (NONE_YET, None)
+    words, found = why()
+    assert words == "no instance has reported yet"
+    assert why() == (words, found), "the same reason keeps the moment at which it was found"
+    assert datetime.fromisoformat(found) == world.clock.now() - timedelta(seconds=10)
     world.beat("i-base", job="other")
     world.beat("i-spot1", state=InstanceState.DRAINING)
-    assert "none of" in why() and "is free" in why()
-    world.beat("i-base")
-    assert "i-base" in why()
+    assert "none of 1 instances" in why()[0]
     world.run("drain")
-    assert why() == "the cluster is being drained"
+    assert why()[0] == "the cluster is being drained"
     world.submit("b", resources={"gpus": 1})
+    assert why(tick=True)[0] == "the cluster is being drained"
     assert "gpus" in world.run("job", "b").out
+    assert "Waiting: a, because the cluster is being drained (found" in world.run("jobs").out
+    world.clock.advance(timedelta(minutes=5))
+    assert why(tick=False) == ("the scheduler has been silent for 5m00s, so nothing starts", None)
+    assert "silent" in world.run("jobs").out and "silent" in world.run("job", "b").out
+
+
+def test_a_reason_costs_one_write_when_it_changes_and_none_while_it_stays(world, monkeypatch):
+    scheduler = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s")
+    writes = []
+    write = world.store.notes.write_waiting
+    monkeypatch.setattr(world.store.notes, "write_waiting", lambda doc: (writes.append(sorted(doc.jobs)), write(doc)))
+    world.submit("a", resources={"vcpus": 2})
+    for _ in range(4):
+        world.clock.advance(timedelta(seconds=20))
+        scheduler.tick()
+    assert writes == [["a"]]
+    world.submit("b", resources={"vcpus": 2})
+    for _ in range(4):
+        world.clock.advance(timedelta(seconds=20))
+        scheduler.tick()
+    assert writes == [["a"], ["a", "b"]]
+    successor = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s2")
+    before = world.store.notes.waiting().jobs
+    successor.tick()
+    assert (writes[2:], world.store.notes.waiting().jobs) == ([], before)
 
 
 def test_an_unknown_job_is_not_found_and_an_ambiguous_one_says_so(past):

@@ -6,6 +6,7 @@ import pytest
 from everspot_core import lease
 from everspot_core.job import JobSpec
 from everspot_core.records import JobRecord, JobState, Reason
+from everspot_store import SchedulerBeat
 from everspot_store.bucket import Bucket
 
 from tests.cli.conftest import T0
@@ -80,9 +81,12 @@ def test_the_queue_is_one_listing_of_each_kind_and_no_events(past, reads):
         past.submit(f"w{n}", 9100 + n)
     past.assign("w3", "i-base", 9200)
     past.beat("i-base", job="w3")
+    now = datetime.now(UTC)
+    past.store.schedulers.put("s", SchedulerBeat(scheduler_id="s", started_at=now, updated_at=now))
     reads.clear()
     assert len(ids(past.run("--json", "jobs", "--active"))) == 21 - 1
-    assert sorted(key for name, key in reads if name == "list") == ["cancels/", "jobs/", "records/"]
+    assert sorted(key for name, key in reads if name == "list") == ["cancels/", "jobs/", "records/", "schedulers/"]
+    assert [key for name, key in reads if name == "get"].count("waiting.json") == 1
     assert not [key for _, key in reads if key.startswith("events/")]
     assert [key for _, key in reads if key.startswith("instances/")] == ["instances/i-base.json"]
 

@@ -22,7 +22,6 @@ from everspot_core.schedule import (
     Assign,
     Behaviour,
     Clear,
-    ClusterView,
     Finish,
     Hold,
     InstanceView,
@@ -38,6 +37,7 @@ from everspot_core.schedule import (
     say,
 )
 from everspot_core.schedule.market.failover import PREEMPTIONS, WINDOW
+from view_kit import cluster_view, instance_view, job_view, outlook_view, pool_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -56,7 +56,7 @@ AWAY = Behaviour(up=False, since=NOW, first=NOW - 900 * HOUR, ups=(4.0,) * 12, d
 def outlook(left=10.0, upper=None, changeover=0.1, changeover_upper=0.25, changing=0.0) -> Outlook:
     """Hours. `upper`: as expected, if nothing is said."""
     hours = (left, left if upper is None else upper, changeover, changeover_upper, changing)
-    return Outlook(
+    return outlook_view(
         **dict(
             zip(
                 ("left", "left_upper", "changeover", "changeover_upper", "changing"),
@@ -74,14 +74,14 @@ def job(name="j", *, due=None, work=None, record=None, ago=0.0, critical=False, 
     spec = JobSpec(name=name, recipe="r", resources=resources, priority=priority, **spec)
     deadline = None if due is None else NOW + due * HOUR
     submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - ago * HOUR, deadline_at=deadline)
-    return JobView(submission=submission, record=record, outlook=work, **more)
+    return job_view(submission=submission, record=record, outlook=work, **more)
 
 
 def pool(market=SPOT, zone="a", usd=None, kind=TYPE, behaviour=None, **more) -> PoolView:
     """Spot at $1, on-demand at $3."""
     price = (1.0 if market is SPOT else 3.0) if usd is None else usd
     seen = (STEADY if market is SPOT else Behaviour()) if behaviour is None else behaviour
-    return PoolView(instance_type=kind, zone=zone, market=market, usd_per_hour=price, behaviour=seen, **more)
+    return pool_view(instance_type=kind, zone=zone, market=market, usd_per_hour=price, behaviour=seen, **more)
 
 
 def dry(zone="a", **more) -> PoolView:
@@ -108,7 +108,7 @@ def instance(name, market=SPOT, *, zone="a", kind=TYPE, launched_for="j", ago=0.
         booted_at=NOW,
         updated_at=NOW,
     )
-    return InstanceView(
+    return instance_view(
         instance_id=name,
         record=record if ready else None,
         launched_for=launched_for,
@@ -145,7 +145,7 @@ def lost(reason=Reason.NOTICE, owner="i-0", epoch=1, **more) -> JobRecord:
 def decide(jobs, instances=(), pools=(), now=NOW, **more) -> list[Action]:
     """One plan. Whatever it says can be put into words."""
     jobs = (jobs,) if isinstance(jobs, JobView) else tuple(jobs)
-    view = ClusterView(jobs=jobs, instances=tuple(instances), pools=tuple(pools), **{"tick": TICK, **more})
+    view = cluster_view(jobs=jobs, instances=tuple(instances), pools=tuple(pools), **{"tick": TICK, **more})
     actions = plan(view, now)
     for action in actions:
         words = say(action)

@@ -22,6 +22,7 @@ from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobV
 from everspot_core.schedule.placement.exclusive import Timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from view_kit import cluster_view, instance_view, job_view, outlook_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -34,7 +35,7 @@ def work(hours: float | None) -> Outlook | None:
     if hours is None:
         return None
     left, change = 0.75 * hours * HOUR, 0.25 * hours * HOUR
-    return Outlook(left=left / 2, left_upper=left, changeover=change / 2, changeover_upper=change)
+    return outlook_view(left=left / 2, left_upper=left, changeover=change / 2, changeover_upper=change)
 
 
 def job(name: str, nodes: int = 1, hours: float | None = None, *, age: float = 10, vcpus: int = 1, **kw) -> JobView:
@@ -42,7 +43,7 @@ def job(name: str, nodes: int = 1, hours: float | None = None, *, age: float = 1
     view = {k: kw.pop(k) for k in ("record",) if k in kw}
     spec = JobSpec(name="x", recipe="r", resources=Resources(vcpus=vcpus), **kw)
     submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - timedelta(minutes=age))
-    return JobView(submission=submission, nodes=nodes, outlook=work(hours), **view)
+    return job_view(submission=submission, nodes=nodes, outlook=work(hours), **view)
 
 
 def free(iid: str, kind: str = "a", market: Market = Market.SPOT, zone: str = "z", **kw) -> InstanceView:
@@ -59,7 +60,7 @@ def free(iid: str, kind: str = "a", market: Market = Market.SPOT, zone: str = "z
         booted_at=NOW,
         updated_at=NOW,
     )
-    return InstanceView(instance_id=iid, record=record, **kw)
+    return instance_view(instance_id=iid, record=record, **kw)
 
 
 def busy(iid: str, hours: float | None, kind: str = "a", **kw) -> tuple[JobView, InstanceView]:
@@ -69,7 +70,7 @@ def busy(iid: str, hours: float | None, kind: str = "a", **kw) -> tuple[JobView,
     outlook = None
     if hours is not None:
         spans = {"left": hours * HOUR / 2, "left_upper": hours * HOUR, "changeover": HOUR, "changeover_upper": HOUR}
-        outlook = Outlook(**spans)
+        outlook = outlook_view(**spans)
     record = instance.record.model_copy(update={"state": InstanceState.BUSY, "job_id": name, "epoch": 1})
     assignment = Assignment(instance_id=iid, job_id=name, epoch=1, changed_at=NOW, **kw)
     return replace(job(name, record=running), outlook=outlook), replace(instance, record=record, assignment=assignment)
@@ -77,7 +78,7 @@ def busy(iid: str, hours: float | None, kind: str = "a", **kw) -> tuple[JobView,
 
 def decide(jobs: list[JobView], instances: list[InstanceView], *runners: tuple[JobView, InstanceView], **kw) -> dict:
     """By job: the instances that it gets, or why it waits."""
-    view = ClusterView(jobs=(*jobs, *(j for j, _ in runners)), instances=(*instances, *(i for _, i in runners)), **kw)
+    view = cluster_view(jobs=(*jobs, *(j for j, _ in runners)), instances=(*instances, *(i for _, i in runners)), **kw)
     actions = plan(view, NOW)
     assert all("{" not in say(a) for a in actions)
     given_out = [i for a in actions if isinstance(a, Assign) for i in (a.instance_id, *a.gang)]
@@ -128,7 +129,7 @@ def test_some_megabytes_more_or_less_do_not_make_another_type():
 def test_a_gang_keeps_together(pools, expected):
     markets = {"s": Market.SPOT, "o": Market.ON_DEMAND}
     instances = [
-        free(f"i{n}", market=markets[p[0]], zone=p[1], shaky=p.endswith("!")) for n, p in enumerate(pools.split())
+        free(f"i{n}", market=markets[p[0]], zone=p[1], rebalance=p.endswith("!")) for n, p in enumerate(pools.split())
     ]
     assert decide([job("gang", 2)], instances) == {"gang": {f"i{n}" for n in expected}}
 
@@ -253,7 +254,7 @@ def test_of_what_was_launched_for_a_job_it_takes_the_latest_and_never_what_it_wa
 
 
 def test_a_gang_for_which_instances_are_coming_keeps_nothing_of_what_is_there():
-    coming = InstanceView(instance_id="new", launched_for="gang", launched_at=NOW)
+    coming = instance_view(instance_id="new", launched_for="gang", launched_at=NOW)
     jobs = [job("gang", 2, 1, age=20), job("late")]
     assert why(decide(jobs, [free("i1"), coming], busy("i2", 1)))["late"] == {"i1"}
 
@@ -336,7 +337,7 @@ class Cluster:
             market = holder.record.model_copy(update={"market": instance.record.market})
             jobs.append(runner)
             instances.append(replace(holder, record=market))
-        return ClusterView(jobs=tuple(jobs), instances=tuple(instances))
+        return cluster_view(jobs=tuple(jobs), instances=tuple(instances))
 
 
 @st.composite

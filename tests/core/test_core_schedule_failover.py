@@ -9,11 +9,8 @@ from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_core.schedule import (
     Behaviour,
-    ClusterView,
     InstanceView,
     JobView,
-    Measured,
-    Outlook,
     PoolView,
     Why,
     plan,
@@ -30,6 +27,7 @@ from everspot_core.schedule.market.failover import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from view_kit import cluster_view, instance_view, job_view, measured_view, outlook_view, pool_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -42,7 +40,7 @@ def job(*lost: float, priority: Priority = Priority.NORMAL, due: float | None = 
     spec = JobSpec(name="j", recipe="r", priority=priority, resources=resources)
     deadline = None if due is None else NOW + due * HOUR
     submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW - 99 * HOUR, deadline_at=deadline)
-    return JobView(submission=submission, preempted_at=tuple(sorted(NOW - h * HOUR for h in lost)), **kw)
+    return job_view(submission=submission, preempted_at=tuple(sorted(NOW - h * HOUR for h in lost)), **kw)
 
 
 def pool(*ago: float, market: Market = Market.SPOT, kind: InstanceType = TYPE) -> PoolView:
@@ -50,7 +48,7 @@ def pool(*ago: float, market: Market = Market.SPOT, kind: InstanceType = TYPE) -
     behaviour = Behaviour().seen(True, NOW - 99 * HOUR)
     for n, hours in enumerate(ago):
         behaviour = behaviour.seen(bool(n % 2), NOW - hours * HOUR)
-    return PoolView(instance_type=kind, zone="z", market=market, usd_per_hour=1.0, behaviour=behaviour)
+    return pool_view(instance_type=kind, zone="z", market=market, usd_per_hour=1.0, behaviour=behaviour)
 
 
 def prefers(view: JobView, *pools: PoolView, since: float | None = None) -> tuple[Market, Why]:
@@ -129,14 +127,14 @@ def test_a_free_on_demand_instance_is_preferred_after_a_failover_and_a_spot_one_
             instance_id=iid, cluster="c", role=Role.AGENT, instance_type="t", zone="z", market=market, vcpus=8,
             memory_gib=32, state=InstanceState.READY, booted_at=NOW, updated_at=NOW,
         )  # fmt: skip
-        return InstanceView(instance_id=iid, record=record)
+        return instance_view(instance_id=iid, record=record)
 
     lost = JobRecord(
         job_id="j", state=JobState.PENDING, epoch=3, last_owner="x", last_reason=Reason.NOTICE, changed_at=NOW
     )
     free = (instance("spot", Market.SPOT), instance("od", Market.ON_DEMAND))
     for hours, expected in (((0.1, 0.2), ("spot", Why.PREFERRED_MARKET)), ((0.1, 0.2, 0.3), ("od", Why.FAILED_OVER))):
-        view = ClusterView(jobs=(job(*hours, record=lost),), instances=free, pools=(pool(0.1),))
+        view = cluster_view(jobs=(job(*hours, record=lost),), instances=free, pools=(pool(0.1),))
         (action,) = plan(view, NOW)
         assert (action.instance_id, action.why) == expected
 
@@ -154,8 +152,8 @@ def moves(there: Callable[[int, bool], bool], ticks: int, strikes: Container[int
         behaviour = behaviour.seen(up, now)
         waits = held is Market.SPOT and (not up or tick in strikes)
         lost += [now] if waits else []
-        watched = (PoolView(instance_type=TYPE, zone="z", market=Market.SPOT, usd_per_hour=1, behaviour=behaviour),)
-        view = JobView(submission=job().submission, preempted_at=tuple(lost))
+        watched = (pool_view(instance_type=TYPE, zone="z", market=Market.SPOT, usd_per_hour=1, behaviour=behaviour),)
+        view = job_view(submission=job().submission, preempted_at=tuple(lost))
         if waits or held is Market.ON_DEMAND:
             wanted = failed_over(view, watched, now, None if waits else since).market
             got = Market.SPOT if wanted is Market.SPOT and up else Market.ON_DEMAND
@@ -187,11 +185,11 @@ BIG = InstanceType(name="big", vcpus=32, memory_gib=128, gpus=1, gpu_memory_gib=
 HALF = InstanceType(name="half", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
 TINY = InstanceType(name="tiny", vcpus=4, memory_gib=16, gpus=1, gpu_memory_gib=16)
 ASKED = Resources(vcpus=16, memory_gib=64, gpus=1, gpu_memory_gib=40)
-WORK = Outlook(left=4 * HOUR, left_upper=5 * HOUR, changeover=0.1 * HOUR, changeover_upper=0.5 * HOUR)
+WORK = outlook_view(left=4 * HOUR, left_upper=5 * HOUR, changeover=0.1 * HOUR, changeover_upper=0.5 * HOUR)
 
 
 def fit_for_less(**kw) -> JobView:
-    measured = kw.pop("measured", Measured(vcpus=3, memory_gib=12, gpu_memory_gib=20, mixed=True))
+    measured = kw.pop("measured", measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=20, mixed=True))
     given_speeds = kw.pop("speeds", {"half": 0.5, "tiny": 0.25})
     lost = kw.pop("lost", (0.1, 0.2, 0.3))
     return job(*lost, resources=ASKED, measured=measured, outlook=WORK, speeds=given_speeds, **kw)
@@ -203,11 +201,11 @@ def fit_for_less(**kw) -> JobView:
         ({}, "half"),  # 20 GiB and headroom: more than the tiny one has
         ({"lost": (0.1, 0.2)}, None),
         ({"measured": None}, None),
-        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=22, mixed=True)}, None),
-        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=27, mixed=False)}, "half"),
-        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=28, mixed=False)}, None),
-        ({"measured": Measured(vcpus=3, memory_gib=12, gpu_memory_gib=9, mixed=True)}, "half"),  # the faster one
-        ({"measured": Measured(vcpus=3, memory_gib=30, gpu_memory_gib=9, mixed=True)}, None),
+        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=22, mixed=True)}, None),
+        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=27, mixed=False)}, "half"),
+        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=28, mixed=False)}, None),
+        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=9, mixed=True)}, "half"),  # the faster one
+        ({"measured": measured_view(vcpus=3, memory_gib=30, gpu_memory_gib=9, mixed=True)}, None),
         ({"speeds": {"tiny": 0.25}}, None),
         ({"due": 10.5}, "half"),  # 0.5 + 5 / 0.5
         ({"due": 10.4}, None),

@@ -19,10 +19,11 @@ from everspot_core.records import (
     Reason,
     Role,
 )
-from everspot_core.schedule import Assign, ClusterView, Leave, Why, plan, say
+from everspot_core.schedule import Assign, Leave, Why, plan, say
 from hypothesis import given
 from hypothesis import strategies as st
 from test_core_schedule_plan import NOW, instance, job, record
+from view_kit import cluster_view
 
 OLD = NOW - timedelta(hours=3)
 
@@ -44,7 +45,7 @@ def let_go(*instances, jobs=(), **kw):
     busy = {i.assignment.job_id: i.instance_id for i in instances if i.assignment is not None and i.assignment.job_id}
     known = {j.job_id for j in jobs}
     jobs = (*jobs, *(running(name, owner) for name, owner in busy.items() if name not in known))
-    found = plan(ClusterView(jobs=jobs, instances=instances, **kw), NOW)
+    found = plan(cluster_view(jobs=jobs, instances=instances, **kw), NOW)
     for action in found:
         assert say(action)
     return {a.instance_id: (a.reason, a.why) for a in found if isinstance(a, Leave)}
@@ -108,7 +109,7 @@ def test_weights_are_counted_and_what_is_left_still_makes_the_target():
 def test_excess_that_falls_idle_goes_before_a_waiting_job_gets_it():
     freed = replace(machine("a", busy="done"), assignment=None)
     done = job("done", record=record("done", JobState.SUCCEEDED, 1, last_owner="a", last_reason=Reason.FINISHED))
-    view = ClusterView(
+    view = cluster_view(
         jobs=(done, job("waits")), instances=(freed, machine("b", busy="k")), standing=Standing(spot_units=1)
     )
     found = plan(replace(view, jobs=(*view.jobs, running("k", "b"))), NOW)
@@ -236,7 +237,7 @@ def test_never_a_busy_one_never_below_the_target_and_a_share_at_a_time(made, on_
 )
 def test_an_attempt_after_an_error_goes_to_another_machine_if_there_is_one(shared, failed_on, free, to):
     waits = job("j", record=record("j", JobState.PENDING, 2, last_owner="a", failed_on=failed_on))
-    view = ClusterView(jobs=(waits,), instances=tuple(machine(n) for n in free), shared=shared)
+    view = cluster_view(jobs=(waits,), instances=tuple(machine(n) for n in free), shared=shared)
     assert [a.instance_id for a in plan(view, NOW) if isinstance(a, Assign)] == [to]
 
 

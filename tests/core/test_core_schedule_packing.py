@@ -16,9 +16,10 @@ from everspot_core.records import (
     Reason,
     Role,
 )
-from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobView, Outlook, Why, plan
+from everspot_core.schedule import Assign, Hold, InstanceView, JobView, Why, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from view_kit import cluster_view, instance_view, job_view, outlook_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -32,8 +33,8 @@ def job(name: str, *, age: float = 10, hours: float | None = None, nodes: int = 
     outlook = None
     if hours is not None:
         none, left = 0 * HOUR, hours * HOUR
-        outlook = Outlook(left=left / 2, left_upper=left, changeover=none, changeover_upper=none)
-    return JobView(submission=submission, record=record, outlook=outlook, nodes=nodes)
+        outlook = outlook_view(left=left / 2, left_upper=left, changeover=none, changeover_upper=none)
+    return job_view(submission=submission, record=record, outlook=outlook, nodes=nodes)
 
 
 def resident(name: str, iid: str, *, hours: float | None = None, **need) -> JobView:
@@ -58,12 +59,12 @@ def host(iid: str, kind: str, *residents: JobView, market: Market = Market.SPOT,
         booted_at=NOW,
         updated_at=NOW,
     )
-    return InstanceView(instance_id=iid, record=record, residents=tuple(r.job_id for r in residents), **kw)
+    return instance_view(instance_id=iid, record=record, residents=tuple(r.job_id for r in residents), **kw)
 
 
 def decide(jobs: list[JobView], instances: list[InstanceView], *, shared: bool = True, **kw) -> dict:
     """By job: the instance that it gets (for a gang a set), or why it waits."""
-    view = ClusterView(jobs=tuple(jobs), instances=tuple(instances), shared=shared, **kw)
+    view = cluster_view(jobs=tuple(jobs), instances=tuple(instances), shared=shared, **kw)
     decided: dict = {}
     for action in plan(view, NOW):
         if isinstance(action, Assign):
@@ -256,7 +257,7 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
         )
         for n in range(data.draw(st.integers(1, 12)))
     ]
-    actions = plan(ClusterView(jobs=(*jobs, *waiting), instances=tuple(hosts), shared=True), NOW)
+    actions = plan(cluster_view(jobs=(*jobs, *waiting), instances=tuple(hosts), shared=True), NOW)
     asked = {j.job_id: j.submission.spec.resources for j in (*jobs, *waiting)}
     nodes = {j.job_id: j.nodes for j in waiting}
     on = {h.instance_id: list(h.residents) for h in hosts}

@@ -22,7 +22,6 @@ from everspot_core.records import (
 from everspot_core.schedule import (
     Assign,
     Clear,
-    ClusterView,
     Complete,
     Cordon,
     Drill,
@@ -33,13 +32,13 @@ from everspot_core.schedule import (
     InstanceView,
     JobView,
     Restore,
-    Spent,
     Stop,
     Void,
     Why,
     plan,
     say,
 )
+from view_kit import cluster_view, instance_view, job_view, spent
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -50,7 +49,7 @@ def job(name: str, *, record: JobRecord | None = None, age_minutes: float = 10, 
     spec = JobSpec(name=name, recipe="image-classification", **kw)
     submitted = NOW - timedelta(minutes=age_minutes)
     submission = JobSubmission(job_id=name, spec=spec, submitted_at=submitted, deadline_at=deadline_at)
-    return JobView(submission=submission, record=record, **view)
+    return job_view(submission=submission, record=record, **view)
 
 
 def record(name: str, state: JobState, epoch: int = 1, owner: str | None = None, **kw) -> JobRecord:
@@ -60,7 +59,7 @@ def record(name: str, state: JobState, epoch: int = 1, owner: str | None = None,
 def instance(
     iid: str, market: Market = Market.SPOT, *, assignment: Assignment | None = None, shape: tuple = (2, 4, 0), **kw
 ) -> InstanceView:
-    flags = {k: kw.pop(k) for k in ("stale", "gone", "ending", "shaky", "deadline") if k in kw}
+    flags = {k: kw.pop(k) for k in ("stale", "gone", "ending", "rebalance", "deadline") if k in kw}
     vcpus, memory, gpus = shape
     fields = {
         "instance_id": iid,
@@ -76,7 +75,7 @@ def instance(
         "booted_at": NOW,
         "updated_at": NOW,
     }
-    return InstanceView(instance_id=iid, record=InstanceRecord(**{**fields, **kw}), assignment=assignment, **flags)
+    return instance_view(instance_id=iid, record=InstanceRecord(**{**fields, **kw}), assignment=assignment, **flags)
 
 
 def given(iid: str, name: str | None, epoch: int = 1, **kw) -> Assignment:
@@ -101,7 +100,7 @@ def running(name: str, iid: str, epoch: int = 1, market: Market = Market.SPOT, *
 
 
 def decide(jobs: list[JobView], instances: list[InstanceView], **kw) -> list:
-    return plan(ClusterView(jobs=tuple(jobs), instances=tuple(instances), **kw), NOW)
+    return plan(cluster_view(jobs=tuple(jobs), instances=tuple(instances), **kw), NOW)
 
 
 def assigned(actions: list) -> dict[str, str]:
@@ -181,8 +180,8 @@ def test_nothing_is_put_on_an_instance_that_is_not_fit_for_it(flaw):
 
 
 def test_an_instance_that_the_cloud_recommends_to_leave_comes_last():
-    shaky = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOW)
-    instances = [instance("a", notice=shaky), instance("b", shaky=True), instance("c", Market.ON_DEMAND)]
+    away = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOW)
+    instances = [instance("a", notice=away), instance("b", rebalance=True), instance("c", Market.ON_DEMAND)]
     assert assigned(decide([job("j")], instances)) == {"j": "c"}
     assert assigned(decide([job("j")], instances[:1])) == {"j": "a"}
 
@@ -302,8 +301,8 @@ def test_a_notice_dooms_the_instance_and_what_runs_there_in_one_action():
     ("wish", "kw", "reason", "why"),
     [
         ({"cancel": True}, {}, Reason.CANCEL, Why.CANCEL),
-        ({"budget": Budget(dollars=2), "spent": Spent(dollars=2)}, {}, Reason.BUDGET, Why.DOLLARS),
-        ({"budget": Budget(gpu_hours=2), "spent": Spent(gpu_hours=3)}, {}, Reason.BUDGET, Why.GPU_HOURS),
+        ({"budget": Budget(dollars=2), "spent": spent(dollars=2)}, {}, Reason.BUDGET, Why.DOLLARS),
+        ({"budget": Budget(gpu_hours=2), "spent": spent(gpu_hours=3)}, {}, Reason.BUDGET, Why.GPU_HOURS),
         ({"budget": Budget(wall_clock="10m")}, {}, Reason.BUDGET, Why.WALL_CLOCK),
         ({}, {"draining": True}, Reason.DRAIN, Why.DRAIN),
         ({"drills": (Drill(drill_id="d", at=NOW),)}, {}, Reason.DRILL, Why.DRILL),
@@ -322,7 +321,7 @@ def test_an_owner_is_told_to_stop_once_and_why(wish, kw, reason, why):
     ("wish", "state", "reason"),
     [
         ({"cancel": True}, JobState.CANCELLED, Reason.CANCEL),
-        ({"budget": Budget(dollars=2), "spent": Spent(dollars=2.5)}, JobState.FAILED, Reason.BUDGET),
+        ({"budget": Budget(dollars=2), "spent": spent(dollars=2.5)}, JobState.FAILED, Reason.BUDGET),
         ({"budget": Budget(wall_clock="1m")}, JobState.FAILED, Reason.BUDGET),
     ],
 )

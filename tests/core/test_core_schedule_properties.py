@@ -24,13 +24,13 @@ from everspot_core.schedule import (
     Hold,
     InstanceView,
     JobView,
-    Spent,
     plan,
     say,
 )
 from everspot_core.schedule.placement.place import queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from view_kit import cluster_view, instance_view, job_view, spent
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 JOBS = [f"j{n}" for n in range(6)]
@@ -66,13 +66,13 @@ def job_views(draw: st.DrawFn, name: str) -> JobView:
             not_before=draw(st.sampled_from([None, NOW - timedelta(seconds=1), NOW + timedelta(seconds=9)])),
             changed_at=NOW,
         )
-    return JobView(
+    return job_view(
         submission=submission,
         record=record,
         stale=draw(st.booleans()),
         cancel=draw(st.integers(0, 5)) == 0,
         drills=draw(st.sampled_from([(), (Drill(drill_id="d", at=NOW),)])),
-        spent=Spent(dollars=draw(st.sampled_from([0.0, 2.0]))),
+        spent=spent(dollars=draw(st.sampled_from([0.0, 2.0]))),
     )
 
 
@@ -107,14 +107,14 @@ def instance_views(draw: st.DrawFn, iid: str) -> InstanceView:
             changed_at=NOW,
         )
     flag = st.integers(0, 6).map(lambda n: n == 0)
-    return InstanceView(
+    return instance_view(
         instance_id=iid,
         record=record,
         assignment=assignment,
         stale=draw(flag),
         gone=draw(flag),
         ending=draw(flag),
-        shaky=draw(flag),
+        rebalance=draw(flag),
     )
 
 
@@ -122,7 +122,7 @@ def instance_views(draw: st.DrawFn, iid: str) -> InstanceView:
 def clusters(draw: st.DrawFn) -> ClusterView:
     jobs = tuple(draw(job_views(n)) for n in JOBS[: draw(st.integers(0, 6))])
     instances = tuple(draw(instance_views(n)) for n in INSTANCES[: draw(st.integers(0, 6))])
-    return ClusterView(jobs=jobs, instances=instances, draining=draw(st.integers(0, 4)) == 0)
+    return cluster_view(jobs=jobs, instances=instances, draining=draw(st.integers(0, 4)) == 0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -138,7 +138,7 @@ def test_a_plan_touches_each_job_and_each_instance_at_most_once_and_is_the_same_
     shuffled_jobs, shuffled_instances = list(view.jobs), list(view.instances)
     random.shuffle(shuffled_jobs)
     random.shuffle(shuffled_instances)
-    again = ClusterView(jobs=tuple(shuffled_jobs), instances=tuple(shuffled_instances), draining=view.draining)
+    again = cluster_view(jobs=tuple(shuffled_jobs), instances=tuple(shuffled_instances), draining=view.draining)
     assert plan(again, NOW) == actions
 
 
@@ -185,10 +185,10 @@ def test_an_unhealthy_cluster_comes_to_rest_when_its_repairs_are_carried_out(vie
     """Clearing what the plan wants cleared leaves nothing to clear: repairs do not chase each other."""
     cleared = {a.instance_id for a in plan(view, NOW) if isinstance(a, Clear)}
     instances = tuple(
-        InstanceView(instance_id=i.instance_id, record=i.record, stale=i.stale, gone=i.gone, ending=i.ending)
+        instance_view(instance_id=i.instance_id, record=i.record, stale=i.stale, gone=i.gone, ending=i.ending)
         if i.instance_id in cleared
         else i
         for i in view.instances
     )
-    again = ClusterView(jobs=view.jobs, instances=instances, draining=view.draining)
+    again = cluster_view(jobs=view.jobs, instances=instances, draining=view.draining)
     assert not {a.instance_id for a in plan(again, NOW) if isinstance(a, Clear)} & cleared

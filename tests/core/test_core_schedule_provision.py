@@ -12,7 +12,6 @@ from everspot_core.schedule import (
     Clear,
     Hold,
     Launch,
-    Measured,
     Refuse,
     Release,
     Stay,
@@ -42,6 +41,7 @@ from provision_kit import (
     outlook,
     pool,
 )
+from view_kit import measured_view
 
 BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DISBELIEF, downs=(1.0,) * DISBELIEF)
 
@@ -293,7 +293,7 @@ def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one(
         due=60,
         work=WORK,
         preempted_at=OFTEN,
-        measured=Measured(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
+        measured=measured_view(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
         speeds={"t": 1.0, "small": 0.9},
     )
     pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
@@ -311,7 +311,7 @@ def test_safety_does_not_rest_on_a_type_that_is_too_small():
         work=WORK,
         ago=5,
         preempted_at=OFTEN,
-        measured=Measured(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
+        measured=measured_view(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
         speeds={"t": 1.0, "small": 2.0},
     )
     launch = one(decide(view, pools=[pool(), pool(ON_DEMAND), pool(ON_DEMAND, kind=SMALL)]), Launch)

@@ -16,11 +16,12 @@ from everspot_core.records import (
     Reason,
     Role,
 )
-from everspot_core.schedule import Assign, ClusterView, InstanceView, JobView, Outlook, plan
+from everspot_core.schedule import Assign, InstanceView, JobView, plan
 from everspot_core.schedule.jobs import waiting_since
 from everspot_core.schedule.placement.queue import AGED, STARVED, URGENT, Queue, Rates, queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from view_kit import cluster_view, instance_view, job_view, outlook_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -38,8 +39,8 @@ def job(name: str, team: str = "", *, waited: float = 0.1, due: float | None = N
     )
     outlook = None
     if left is not None:
-        outlook = Outlook(left=left * HOUR, left_upper=2 * left * HOUR, changeover=0 * HOUR, changeover_upper=HOUR)
-    return JobView(submission=submission, outlook=outlook, **view)
+        outlook = outlook_view(left=left * HOUR, left_upper=2 * left * HOUR, changeover=0 * HOUR, changeover_upper=HOUR)
+    return job_view(submission=submission, outlook=outlook, **view)
 
 
 def instance(iid: str, market: Market = Market.ON_DEMAND, *, holds: str | None = None) -> InstanceView:
@@ -57,12 +58,12 @@ def instance(iid: str, market: Market = Market.ON_DEMAND, *, holds: str | None =
         updated_at=NOW,
     )
     given_to = Assignment(instance_id=iid, job_id=holds, epoch=1, changed_at=NOW) if holds else None
-    return InstanceView(instance_id=iid, record=record, assignment=given_to)
+    return instance_view(instance_id=iid, record=record, assignment=given_to)
 
 
 def order(*jobs: JobView, now: datetime = NOW, **view) -> list[str]:
-    cluster = ClusterView(jobs=jobs, **view)
-    return [j.job_id for j in Queue(jobs, cluster, now, Rates(cluster))]
+    cluster = cluster_view(jobs=jobs, **view)
+    return [j.job_id for j in Queue(jobs, cluster, now, Rates(cluster.pools, cluster.types))]
 
 
 def test_the_tiers_come_one_after_the_other():
@@ -118,7 +119,7 @@ def test_the_team_that_has_used_least_for_its_weight_chooses_first():
 def test_one_team_does_not_take_everything_in_one_tick():
     jobs = [job(f"a{n}", "ants", waited=9) for n in range(9)] + [job(f"b{n}", "bees", waited=1) for n in range(9)]
     instances = tuple(instance(f"i{n}") for n in range(8))
-    actions = plan(ClusterView(jobs=tuple(jobs), instances=instances, shares={"ants": 3}), NOW)
+    actions = plan(cluster_view(jobs=tuple(jobs), instances=instances, shares={"ants": 3}), NOW)
     teams = Counter(a.job_id[0] for a in actions if isinstance(a, Assign))
     assert teams == {"a": 6, "b": 2}
 
@@ -134,21 +135,21 @@ def test_what_a_team_holds_already_counts_against_it():
     ]
     jobs = [job(f"a{n}", "ants", waited=9) for n in range(5)] + [job(f"b{n}", "bees", waited=1) for n in range(5)]
     instances = [instance(f"x{n}", holds=f"h{n}") for n in range(3)] + [instance(f"i{n}") for n in range(3)]
-    actions = plan(ClusterView(jobs=(*held, *jobs), instances=tuple(instances)), NOW)
+    actions = plan(cluster_view(jobs=(*held, *jobs), instances=tuple(instances)), NOW)
     assert {a.job_id[0] for a in actions if isinstance(a, Assign)} == {"b"}
 
 
 def test_a_dear_instance_counts_for_more_than_a_cheap_one():
     types = (InstanceType(name="t", vcpus=4, memory_gib=8, on_demand_usd_per_hour=3.0),)
-    cluster = ClusterView(types=types, instances=(instance("od", holds="a"), instance("spot", Market.SPOT, holds="b")))
+    cluster = cluster_view(types=types, instances=(instance("od", holds="a"), instance("spot", Market.SPOT, holds="b")))
     running = [
         job(n, t, record=JobRecord(job_id=n, state=JobState.RUNNING, epoch=1, owner=o, changed_at=NOW))
         for n, t, o in (("a", "ants", "od"), ("b", "bees", "spot"))
     ]
     waiting = (job("a2", "ants", waited=9), job("b2", "bees"))
     assert order(*waiting, types=types, instances=cluster.instances, usage={"bees": 1.9}) == ["b2", "a2"][::-1]
-    view = ClusterView(jobs=(*running, *waiting), types=types, instances=cluster.instances, usage={"bees": 1.9})
-    assert [j.job_id for j in Queue(waiting, view, NOW, Rates(view))] == ["b2", "a2"]
+    view = cluster_view(jobs=(*running, *waiting), types=types, instances=cluster.instances, usage={"bees": 1.9})
+    assert [j.job_id for j in Queue(waiting, view, NOW, Rates(view.pools, view.types))] == ["b2", "a2"]
 
 
 def test_the_wait_begins_anew_when_a_job_has_run():
@@ -199,8 +200,8 @@ def test_a_job_starts_after_a_week_although_critical_jobs_keep_coming():
     for hour in range(24 * 8):
         now = NOW + hour * HOUR
         spec = JobSpec(name="x", recipe="r", priority=Priority.CRITICAL)
-        rival = JobView(submission=JobSubmission(job_id=f"x{hour}", spec=spec, submitted_at=now))
-        actions = plan(ClusterView(jobs=(poor, rival), instances=(instance("i"),)), now)
+        rival = job_view(submission=JobSubmission(job_id=f"x{hour}", spec=spec, submitted_at=now))
+        actions = plan(cluster_view(jobs=(poor, rival), instances=(instance("i"),)), now)
         if any(isinstance(a, Assign) and a.job_id == "poor" for a in actions):
             begun = now
             break

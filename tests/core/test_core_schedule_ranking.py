@@ -6,7 +6,7 @@ import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import InstanceRecord, InstanceState, Market, Role
-from everspot_core.schedule import Assign, Behaviour, ClusterView, InstanceView, JobView, Outlook, PoolView, plan
+from everspot_core.schedule import Assign, Behaviour, InstanceView, JobView, PoolView, plan
 from everspot_core.schedule.market.ranking import (
     CHANGEOVER_HOURS,
     COOL_OFF,
@@ -18,6 +18,7 @@ from everspot_core.schedule.market.ranking import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from view_kit import cluster_view, instance_view, job_view, outlook_view, pool_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -30,12 +31,12 @@ def job(priority: Priority = Priority.NORMAL, changeover: float | None = 0.5, **
     outlook = None
     if changeover is not None:
         d = changeover * HOUR
-        outlook = Outlook(left=9 * HOUR, left_upper=9 * HOUR, changeover=d, changeover_upper=d)
-    return JobView(submission=JobSubmission(job_id="j", spec=spec, submitted_at=NOW), outlook=outlook, **kw)
+        outlook = outlook_view(left=9 * HOUR, left_upper=9 * HOUR, changeover=d, changeover_upper=d)
+    return job_view(submission=JobSubmission(job_id="j", spec=spec, submitted_at=NOW), outlook=outlook, **kw)
 
 
 def pool(zone: str, usd: float = 1.0, market: Market = Market.SPOT, kind: InstanceType = TYPE, **kw) -> PoolView:
-    return PoolView(instance_type=kind, zone=zone, market=market, usd_per_hour=usd, **{"placement_score": 10, **kw})
+    return pool_view(instance_type=kind, zone=zone, market=market, usd_per_hour=usd, **{"placement_score": 10, **kw})
 
 
 def seen(*ups: float, up_for: float | None = None) -> Behaviour:
@@ -148,11 +149,11 @@ def instance(zone: str, market: Market = Market.SPOT) -> InstanceView:
         booted_at=NOW,
         updated_at=NOW,
     )
-    return InstanceView(instance_id=record.instance_id, record=record)
+    return instance_view(instance_id=record.instance_id, record=record)
 
 
 def placed(priority: Priority, instances: list[InstanceView], *pools: PoolView, shared: bool) -> str:
-    cluster = ClusterView(jobs=(job(priority),), instances=tuple(instances), pools=pools, shared=shared)
+    cluster = cluster_view(jobs=(job(priority),), instances=tuple(instances), pools=pools, shared=shared)
     (assigned,) = (a for a in plan(cluster, NOW) if isinstance(a, Assign))
     return assigned.instance_id
 

@@ -10,12 +10,13 @@ from everspot_core.schedule import Outlook
 from everspot_core.schedule.market.rightsize import PricedType, rightsize
 from hypothesis import given
 from hypothesis import strategies as st
+from view_kit import outlook_view
 
 HOUR = timedelta(hours=1)
 
 
 def work(hours: float, *, upper: float | None = None, changeover: float = 0, changeover_upper: float = 0) -> Outlook:
-    return Outlook(
+    return outlook_view(
         left=hours * HOUR,
         left_upper=(hours if upper is None else upper) * HOUR,
         changeover=changeover * HOUR,

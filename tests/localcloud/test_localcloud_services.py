@@ -343,9 +343,7 @@ def test_lists_come_a_page_at_a_time(kit: Any) -> None:
 
 def test_a_signature_for_another_region_is_refused_as_each_service_does(kit: Any) -> None:
     elsewhere = {"region": "us-west-2"}
-    with pytest.raises(ClientError, match=r"AuthFailure.*not able to validate the provided access credentials") as seen:
-        kit.client("ec2", **elsewhere).describe_vpcs()
-    assert seen.value.response["ResponseMetadata"]["HTTPStatusCode"] == 401
+    assert outcome(kit.client("ec2", **elsewhere).describe_vpcs) == "AuthFailure"
     assert outcome(kit.client("autoscaling", **elsewhere).describe_auto_scaling_groups) == "SignatureDoesNotMatch"
     for service, call in (("sqs", "list_queues"), ("events", "list_rules"), ("ssm", "describe_parameters")):
         assert outcome(getattr(kit.client(service, **elsewhere), call)) == "InvalidSignatureException", service

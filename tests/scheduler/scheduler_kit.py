@@ -70,7 +70,9 @@ class FakeCloud:
 class Agent:
     """An agent in process. It heartbeats, takes up its assignment, makes `speed` steps a turn, and obeys."""
 
-    def __init__(self, cluster: "Cluster", iid: str, market: Market, vcpus: int = 2, gpus: int = 0) -> None:
+    def __init__(
+        self, cluster: "Cluster", iid: str, market: Market, zone: str = "us-east-1a", vcpus: int = 2, gpus: int = 0
+    ) -> None:
         self.cluster, self.iid, self.lease = cluster, iid, None
         self.reason = Reason.FINISHED
         self.alive, self.steps, self.speed = True, 0, 1
@@ -81,7 +83,7 @@ class Agent:
             cluster="test",
             role=Role.AGENT,
             instance_type="c6i.large",
-            zone="us-east-1a",
+            zone=zone,
             market=market,
             vcpus=vcpus,
             memory_gib=4,
@@ -160,14 +162,14 @@ class Cluster:
     def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
         return Scheduler(store or self.store, self.manifest, self.cloud, name)
 
-    def agent(self, iid: str, market: Market = Market.SPOT, **kw: int) -> Agent:
-        agent = Agent(self, iid, market, **kw)
+    def agent(self, iid: str, market: Market = Market.SPOT, zone: str = "us-east-1a", **kw: int) -> Agent:
+        agent = Agent(self, iid, market, zone, **kw)
         agent.turn()
         self.agents[iid] = agent
         self.cloud.described[iid] = CloudInstance(
             instance_id=iid,
             instance_type="c6i.large",
-            zone="us-east-1a",
+            zone=zone,
             market=market,
             role=Role.AGENT,
             launched_at=self.clock.now().replace(microsecond=0),

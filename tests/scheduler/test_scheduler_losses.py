@@ -23,7 +23,7 @@ def test_after_so_many_losses_a_job_prefers_on_demand(cluster: Cluster, losses: 
     cluster.length = 500
     cluster.submit("j")
     lose(cluster, losses)
-    cluster.agent("i-next-spot")
+    cluster.agent("i-next-spot", zone="us-east-1b")  # of a pool that has taken nothing
     cluster.agent("i-on-demand", Market.ON_DEMAND)
     cluster.run(8)
     owner = cluster.store.records.get("j").value.owner

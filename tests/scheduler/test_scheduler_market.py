@@ -126,7 +126,7 @@ def test_an_interruption_moves_the_job_and_the_ledger_agrees_with_the_markets_ow
     foreign = here.launch(Market.SPOT, cluster="somebody-else")
     here.cluster.submit("j")
     here.until(lambda: here.owner("j") == first)
-    second, base = here.agent(Market.SPOT), here.agent(Market.ON_DEMAND)
+    second = here.agent(Market.SPOT)
 
     here.local.do("interrupt", instance=foreign)
     here.local.do("interrupt", instance=first)
@@ -138,6 +138,7 @@ def test_an_interruption_moves_the_job_and_the_ledger_agrees_with_the_markets_ow
     here.until(lambda: here.owner("j") == second)
     assert here.record("j").last_reason is Reason.NOTICE
     assert assignments.get(foreign) is None
+    base = here.agent(Market.ON_DEMAND)  # not before: the pool that has just taken an instance comes last
 
     here.until(lambda: here.cluster.store.ends.get(first) is not None)
     here.local.do("price", pool=f"{TYPE}/{ZONE}", factor=1.25)

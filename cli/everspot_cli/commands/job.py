@@ -16,6 +16,7 @@ from everspot_cli.session import Session
 from everspot_cli.story import history
 from everspot_cli.tables import dated, duration, facts, steps, word
 from everspot_cli.views import job_row
+from everspot_cli.waiting import explain
 
 POLL = timedelta(seconds=1)
 DETAIL = 6  # lines of what was said last
@@ -46,7 +47,7 @@ def job(
     instances = {owner.value.instance_id: owner.value} if owner is not None else {}
     cancelling = store.cancels.get(submission.job_id) is not None
     row = job_row(submission, record, told, session.now, cancelling, instances)
-    row["waits_because"] = _why_waiting(session, row)
+    explain(session, [row])
     if session.json:
         happened = [e.model_dump(mode="json") for e in told]
         session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "events": happened})
@@ -81,14 +82,6 @@ def _cut(detail: str) -> str:
     return "\n".join(lines[:DETAIL]) + more
 
 
-def _why_waiting(session: Session, row: dict[str, Any]) -> str | None:
-    if row["state"] != JobState.PENDING.value:
-        return None
-    from everspot_cli.waiting import why_waiting  # the scheduler's whole policy: only who waits needs it
-
-    return why_waiting(session, row["job_id"])
-
-
 def _wait(session: Session, job_id: str, timeout: str | None) -> None:
     limit = duration_of(timeout, "--timeout") if timeout else None
     began = session.clock.monotonic()
@@ -112,6 +105,7 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("job", row["job_id"]),
             ("status", word(row["status"])),
             ("waits because", row["waits_because"]),
+            ("found", dated(row["waits_since"], session.now) if row["waits_since"] else None),
             ("runs", program),
             ("needs", wanted),
             ("priority", row["priority"]),

@@ -13,7 +13,8 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.queue import Wanted, job_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import jobs_table
-from everspot_cli.views import MEANING_OF_STATUS, grave
+from everspot_cli.views import MEANING_OF_STATUS
+from everspot_cli.waiting import sentences
 
 PAGE = 100
 """Rows of a table where nobody asks for more; JSON has all."""
@@ -87,10 +88,9 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
     words = [session.scale_note()]
     if found.count > len(found.rows):
         words.append(f"The newest {len(found.rows)} of {found.count}; more with --limit N.")
-    if any(row["status"] in ("PENDING", "RECOVERING") for row in found.rows):
-        words.append(grave(session))
-    words = [word for word in words if word]
-    return Group(jobs_table(found.rows, session.console.width, session.now), Text(" ".join(words).strip(), style="dim"))
+    notes = [" ".join(word for word in words if word), *sentences(found.rows, session.now)]
+    below = Text("\n".join(note for note in notes if note), style="dim")
+    return Group(jobs_table(found.rows, session.console.width, session.now), below)
 
 
 def _nothing(wanted: Wanted) -> str:

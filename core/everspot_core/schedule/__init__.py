@@ -1,7 +1,9 @@
-"""The mind of the scheduler: `plan(view, now)` looks at a cluster and says what to do next.
+"""The scheduler's policy: `plan_standing(view, now)` and `plan(view, now)` say what a cluster should do next.
 
-Pure and deterministic: the same view and moment give the same actions, whoever asks. `view` is what the plan may
-know, `actions` is what it may ask for, `words` says an action in a sentence for people.
+Both are pure and deterministic: the same view and moment give the same actions, whoever asks. `view` is what a plan
+may know, `actions` is what it may ask for, and `words` says an action in a sentence for people. The decisions are in
+`market` (what capacity is worth to a job), `placement` (who goes where) and `provisioning` (what is launched and let
+go).
 """
 
 from everspot_core.schedule.actions import (
@@ -19,13 +21,14 @@ from everspot_core.schedule.actions import (
     Refuse,
     Release,
     Restore,
+    StandingAction,
     Stay,
     Stop,
     Void,
     Why,
 )
 from everspot_core.schedule.market.behaviour import Behaviour
-from everspot_core.schedule.plan import plan
+from everspot_core.schedule.plan import plan, plan_standing
 from everspot_core.schedule.view import (
     ClusterView,
     Drill,
@@ -64,10 +67,12 @@ __all__ = [
     "Release",
     "Restore",
     "Spent",
+    "StandingAction",
     "Stay",
     "Stop",
     "Void",
     "Why",
     "plan",
+    "plan_standing",
     "say",
 ]

@@ -1,5 +1,8 @@
 """What a plan may ask for. Each action carries a code for its reason and the figures behind it; words are made later.
 
+There are two unions. `StandingAction` is what a driver of declared fleets has to handle. `Action` adds what only a
+driver that launches capacity of its own is ever asked for.
+
 A plan holds at most one action per job and at most one per instance, `Hold` and `DropDrills` aside, which change
 neither a lease nor an assignment. So the actions of one plan can be carried out in any order.
 """
@@ -241,21 +244,10 @@ class Refuse(_Act):
     usd: float | None
 
 
-Action = (
-    Assign
-    | Complete
-    | Void
-    | Clear
-    | Stop
-    | Cordon
-    | Expire
-    | Finish
-    | DropDrills
-    | Hold
-    | Launch
-    | Leave
-    | Release
-    | Restore
-    | Stay
-    | Refuse
+StandingAction = (
+    Assign | Complete | Void | Clear | Restore | Stop | Cordon | Expire | Finish | DropDrills | Hold | Leave
 )
+"""What `plan_standing` asks for."""
+
+Action = StandingAction | Launch | Release | Stay | Refuse
+"""What `plan` asks for."""

@@ -1,8 +1,12 @@
-"""The scheduler's mind: who runs where, who must stop, and what is left over to repair.
+"""The plan: who runs where, who must stop, and what has to be repaired.
 
 The order of the passes is the order of importance: dead owners, half-done and finished assignments, what the cloud
 takes away, what users want stopped, what can be ended, what can be started on what stands, and last what must be
 launched or can be let go.
+
+There are two entry points. `plan_standing` is for the driver of declared fleets, whose capacity the cloud keeps up: it
+never launches and never releases, and its actions say so by their type. `plan` is for a driver that also launches
+instances, in the pools of the view, and releases them.
 """
 
 from datetime import datetime
@@ -10,6 +14,7 @@ from datetime import datetime
 from everspot_core.records import Assignment, JobState, Reason
 from everspot_core.schedule.actions import (
     Action,
+    Assign,
     Clear,
     Complete,
     Cordon,
@@ -17,7 +22,9 @@ from everspot_core.schedule.actions import (
     Expire,
     Figures,
     Finish,
+    Hold,
     Restore,
+    StandingAction,
     Stop,
     Void,
     Why,
@@ -29,12 +36,27 @@ from everspot_core.schedule.provisioning.provision import provision
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
-def plan(view: ClusterView, now: datetime) -> list[Action]:
-    """What to do next. Pure: `now` is market time, and nothing else is asked.
+def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
+    """What to do next on declared fleets. Pure: it depends on the view and on `now` (market time) alone.
 
     At most one action changes each job and each instance. The order of `view.jobs` and `view.instances` is of no
     consequence.
     """
+    decided, placed = _decide(view, now)
+    return [*decided.actions, *placed]
+
+
+def plan(view: ClusterView, now: datetime) -> list[Action]:
+    """What to do next where instances can be launched, too: in the pools of the view. Else as `plan_standing`."""
+    decided, placed = _decide(view, now)
+    if view.pools or any(i.launched_for is not None for i in view.instances):
+        provisioned = provision(placed, view, now, decided.touched_jobs, decided.touched_instances)
+        return [*decided.actions, *provisioned]
+    return [*decided.actions, *placed]
+
+
+def _decide(view: ClusterView, now: datetime) -> tuple["_Planning", list[Assign | Hold]]:
+    """What is decided before anything is launched, and where the jobs that wait go or what they wait for."""
     desk = _Planning(view, now)
     desk.expire_dead_owners()
     desk.repair_assignments()
@@ -50,23 +72,21 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
         view=view,
         now=now,
     )
-    if view.pools or any(i.launched_for is not None for i in view.instances):
-        placed = provision(placed, view, now, desk.touched_jobs, desk.touched_instances)
-    return desk.actions + placed
+    return desk, placed
 
 
 class _Planning:
-    """One plan in the making: what was seen, in a fixed order, and what has been decided of it so far."""
+    """A plan that is being made: what was seen, in a fixed order, and what has been decided so far."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
         self.jobs = {j.job_id: j for j in sorted(view.jobs, key=lambda j: j.job_id)}
         self.instances = {i.instance_id: i for i in sorted(view.instances, key=lambda i: i.instance_id)}
-        self.actions: list[Action] = []
+        self.actions: list[StandingAction] = []
         self.touched_jobs: set[str] = set()
         self.touched_instances: set[str] = set()
 
-    def _do(self, action: Action, *, job: str | None = None, instance: str | None = None) -> None:
+    def _do(self, action: StandingAction, *, job: str | None = None, instance: str | None = None) -> None:
         self.actions.append(action)
         if job is not None:
             self.touched_jobs.add(job)
@@ -120,7 +140,7 @@ class _Planning:
             and end_of_waiting(job, self.now) is None
         )
         common = {"job_id": job.job_id, "instance_id": instance.instance_id, "epoch": given.epoch}
-        action: Action = (
+        action: StandingAction = (
             Complete(**common, why=Why.HALF_DONE)  # type: ignore[arg-type]
             if wanted
             else Void(**common, why=Why.UNWANTED)  # type: ignore[arg-type]

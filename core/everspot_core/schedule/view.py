@@ -1,13 +1,14 @@
-"""What a plan may know of a cluster: plain values, read once, before anything is decided.
+"""What a plan may know of a cluster: plain values, collected before anything is decided.
 
-Whoever drives the plan (the scheduler's loop, a simulator) makes a view; the plan never asks for more. Times are
-market time. Whether a lease stands still is a flag and not a time, because only the observer's own clock can tell.
+A driver (the scheduler's loop, a simulator) makes a view, and the plan asks for nothing else. No field has a default:
+a driver that knows nothing about a field says so, and one that forgets a field does not pass the type checker. All
+times are market time. Whether a lease stands still is a flag and not a time, because only the observer's own clock
+can tell.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import NamedTuple
 
 from everspot_core.catalogue import InstanceType
@@ -27,20 +28,18 @@ from everspot_core.records import (
 )
 from everspot_core.schedule.market.behaviour import Behaviour
 
-_NOTHING: Mapping[str, float] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """What a job has used so far over all its attempts, open ones included."""
 
-    dollars: float = 0.0
-    gpu_hours: float = 0.0
+    dollars: float
+    gpu_hours: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """A user's wish to see the job interrupted once."""
+    """A user's request to interrupt the job once, as an exercise."""
 
     drill_id: str
     at: datetime
@@ -48,51 +47,57 @@ class Drill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """How much a job still has to do, on an instance of speed 1, and what it costs to begin again elsewhere.
+    """How much work a job has left, and how long it takes to begin again on another instance.
 
-    `left` and `changeover` are what is expected; the deadline is kept even if both turn out to be their upper bounds.
-    A changeover is launch, set-up and progress that is lost. `changing`: what remains of the one under way.
+    Work is told in the time that it takes on an instance of speed 1. A changeover consists of launch, set-up and the
+    progress that is lost. `left` and `changeover` are expected values; the plan keeps the deadline even if both turn
+    out to be their upper bounds. `changing` is what remains of the changeover that is under way, zero without one.
     """
 
     left: timedelta
     left_upper: timedelta
     changeover: timedelta
     changeover_upper: timedelta
-    changing: timedelta = timedelta(0)
+    changing: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a job was seen to use at most. `mixed`: it trains in mixed precision."""
+    """The most that a job was seen to use. `mixed` says that it trains in mixed precision."""
 
     vcpus: float
     memory_gib: float
-    gpu_memory_gib: float = 0.0
-    mixed: bool = False
+    gpu_memory_gib: float
+    mixed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job: what was asked for, how it stands, and what is wanted of it.
+    """A job: what its author asked for, how it stands, and what its author or the cluster wants of it now.
 
-    `stale`: the record has stood still for a lease's length by the observer's own clock. `nodes`: instances that it
-    needs at once (a gang). `preempted_at`: when it lost spot instances of late, oldest first. `speeds`: by instance
-    type, work per hour relative to the type that `outlook` speaks of; `measured_speeds` names those that were measured
-    and not taken from the catalogue.
+    - `record` is None until something has been decided about the job.
+    - `stale`: the record has stood still for the length of a lease, by the observer's own clock.
+    - `nodes`: how many instances it needs at once; more than one make a gang.
+    - `outlook`: what the driver has measured or knows; None leaves the plan with what the author expects.
+    - `preempted_at`: when it lost spot instances lately, oldest first.
+    - `measured`: None if nobody has measured what it uses.
+    - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
+      duration, speaks of. Types that are not named count as 1. `measured_speeds` names the types whose speed was seen
+      with this job; the others are the catalogue's.
     """
 
     submission: JobSubmission
-    record: JobRecord | None = None
-    stale: bool = False
-    cancel: bool = False
-    drills: tuple[Drill, ...] = ()
-    spent: Spent = field(default_factory=Spent)
-    nodes: int = 1
-    outlook: Outlook | None = None
-    preempted_at: tuple[datetime, ...] = ()
-    measured: Measured | None = None
-    speeds: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    measured_speeds: frozenset[str] = frozenset()
+    record: JobRecord | None
+    stale: bool
+    cancel: bool
+    drills: tuple[Drill, ...]
+    spent: Spent
+    nodes: int
+    outlook: Outlook | None
+    preempted_at: tuple[datetime, ...]
+    measured: Measured | None
+    speeds: Mapping[str, float]
+    measured_speeds: frozenset[str]
 
     @property
     def team(self) -> str:
@@ -133,29 +138,33 @@ class JobView:
 class InstanceView:
     """An instance: what it says of itself, what it was told, and what the cloud says of it.
 
-    `stale`: its heartbeat has stood still for a lease's length. `gone`: the cloud, or its own last word, says that it
-    runs no more. `ending`: the cloud will take it, at `deadline` if that is known. `shaky`: the cloud recommends to
-    leave it, which may come to nothing. `launched_for`: the job for which a plan had it launched; None for an instance
-    of the standing fleet. Until it has a record of its own, `pool` says what it is going to be. `residents`: jobs that
-    share it, where instances are shared.
+    - `record` is None until its agent has reported.
+    - `stale`: its heartbeat has stood still for the length of a lease.
+    - `gone`: the cloud, or the instance's own last word, says that it runs no more.
+    - `ending`: the cloud is about to take it or is ending it, at `deadline` if that is known.
+    - `rebalance`: the cloud recommends to leave it, which may come to nothing.
+    - `launched_for`: the job for which a plan had it launched; None for an instance of the standing fleets.
+    - `launched_at`: when it began to cost money, if that is known.
+    - `pool`: the pool that it belongs to, for one that has not reported yet; None if that is not known.
+    - `residents`: the jobs that run on it, where instances are shared; empty where they are not.
     """
 
     instance_id: str
-    record: InstanceRecord | None = None
-    assignment: Assignment | None = None
-    stale: bool = False
-    gone: bool = False
-    ending: bool = False
-    shaky: bool = False
-    deadline: datetime | None = None
-    launched_for: str | None = None
-    launched_at: datetime | None = None
-    pool: "PoolKey | None" = None
-    residents: tuple[str, ...] = ()
+    record: InstanceRecord | None
+    assignment: Assignment | None
+    stale: bool
+    gone: bool
+    ending: bool
+    rebalance: bool
+    deadline: datetime | None
+    launched_for: str | None
+    launched_at: datetime | None
+    pool: "PoolKey | None"
+    residents: tuple[str, ...]
 
     @property
     def idle(self) -> bool:
-        """Nothing is assigned to it, and no job is resident on it."""
+        """No job is assigned to it, and none is resident on it."""
         return not self.residents and (self.assignment is None or self.assignment.job_id is None)
 
     @property
@@ -168,11 +177,11 @@ class InstanceView:
     def recommended_away(self) -> bool:
         """A rebalance recommendation stands against it."""
         notice = self.record.notice if self.record else None
-        return self.shaky or (notice is not None and notice.kind is NoticeKind.REBALANCE)
+        return self.rebalance or (notice is not None and notice.kind is NoticeKind.REBALANCE)
 
     @property
     def healthy(self) -> bool:
-        """It is an agent that can be relied on to take a job now: alive, staying, and taking work."""
+        """It can be given a job now: its agent lives, takes work, and nothing is known for which it would leave."""
         return (
             self.record is not None
             and self.record.role is Role.AGENT
@@ -194,12 +203,12 @@ class InstanceView:
 
     @property
     def reports(self) -> bool:
-        """It is there, and its heartbeat goes on."""
+        """Its agent has reported, and its heartbeat goes on."""
         return self.record is not None and not (self.stale or self.gone or self.record.state is InstanceState.GONE)
 
 
 class PoolKey(NamedTuple):
-    """What capacity is asked for by."""
+    """The name of a pool of capacity: clouds sell, price and refuse capacity by these three."""
 
     instance_type: str
     zone: str
@@ -207,72 +216,80 @@ class PoolKey(NamedTuple):
 
 
 def pool_of(instance: InstanceView) -> PoolKey | None:
-    """What kind of capacity an instance is, be it there already or only launched."""
+    """The pool of an instance, by its own record or, before it has reported, by what its driver knows."""
     record = instance.record
     if record is None:
         return instance.pool
     return PoolKey(record.instance_type, record.zone, record.market)
 
 
-_NO_UNIONS: Mapping[frozenset[PoolKey], Behaviour] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """A pool of capacity (type, zone, market): what it costs, what it would give now, how it has behaved.
+    """A pool of capacity: what it costs, what it would give now, and how it has behaved.
 
-    `available`: how many more instances it would give now; None: as many as are asked for, as far as is known.
-    `reserved`: capacity that is paid for whether it is used or not. `placement_score`: 1 to 10, of the cloud.
-    `refused_at`: when it lately had no capacity, oldest first. `noticed_at`: when it last took an instance away.
+    - `available`: how many more instances it would give now; None: as many as are asked for, as far as is known.
+    - `reserved`: the capacity is paid for whether it is used or not.
+    - `placement_score`: the cloud's own score, 1 to 10; None if it was not asked.
+    - `refused_at`: when it lately had no capacity, oldest first.
+    - `noticed_at`: when it last gave notice to an instance, or took one; None: never, as far as is known.
     """
 
     instance_type: InstanceType
     zone: str
     market: Market
     usd_per_hour: float
-    available: int | None = None
-    reserved: bool = False
-    behaviour: Behaviour = field(default_factory=Behaviour)
-    placement_score: int | None = None
-    refused_at: tuple[datetime, ...] = ()
-    noticed_at: datetime | None = None
+    available: int | None
+    reserved: bool
+    behaviour: Behaviour
+    placement_score: int | None
+    refused_at: tuple[datetime, ...]
+    noticed_at: datetime | None
     key: PoolKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", PoolKey(self.instance_type.name, self.zone, self.market))
 
     def gives(self, count: int) -> bool:
-        """Whether it would give so many instances now, as far as is known."""
+        """Whether it would give `count` instances now, as far as is known."""
         return self.available is None or self.available >= count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """Everything a plan may know. `types`: the instance types that this cluster is known to be able to bring.
+    """Everything that a plan may know.
 
-    `types` holds what was declared in place and what has been seen; the types of present instances need not be in it.
-    `pools`: where the plan may launch instances of its own; empty: there is only the standing fleet. `unions`: how
-    several pools have behaved together, up while any of them is. `usage`: by team,
-    what it has used of late (dollars, decayed); `shares`: by team, its weight, 1 where not named. `tick`: the plan is
-    asked again after so long at the latest. `shared`: whether an instance can hold several jobs. `standing`: what the
-    standing fleets are declared to hold, if that is known and has stood for a while. `generation`: of the declaration;
-    empty where instances of different ones are not to be told apart. `rolling`: busy instances of others are to go too.
-    `booting`: instances that were launched and have not reported yet. `faults`: instances that were of no use.
+    - `draining`: nothing is to be started, and what runs is to stop.
+    - `types`: the instance types that this cluster can bring, those declared in place and those that were seen. The
+      types of instances that are there need not be among them.
+    - `limits`: the durations by which the machines of the cluster guard themselves.
+    - `pools`: the pools of which something is known. `plan` launches instances of these and no others;
+      `plan_standing` launches none, and learns from them how the pools of the standing fleets behave.
+    - `unions`: how several pools have behaved together; they are up while any of them is. What is not named is not
+      known; only `plan` asks.
+    - `usage`: dollars that each team has used lately; older ones count less. `shares`: the weight of each team; 1 where
+      it is not named.
+    - `tick`: the plan is asked again after this time at the latest.
+    - `shared`: an instance can hold several jobs.
+    - `standing`: what the standing fleets are declared to hold; None if that is not known, or too new to act on.
+    - `generation`: the declared one; empty where instances are not told apart by it. `rolling`: busy instances of other
+      generations are to be replaced too.
+    - `booting`: how many instances were launched and have not reported yet.
+    - `faults`: the instances that were of no use.
     """
 
-    jobs: tuple[JobView, ...] = ()
-    instances: tuple[InstanceView, ...] = ()
-    draining: bool = False
-    types: tuple[InstanceType, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    pools: tuple[PoolView, ...] = ()
-    unions: Mapping[frozenset[PoolKey], Behaviour] = field(default_factory=lambda: _NO_UNIONS)
-    usage: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    shares: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    tick: timedelta = timedelta(seconds=5)
-    shared: bool = False
-    standing: Standing | None = None
-    generation: str = ""
-    rolling: bool = False
-    booting: int = 0
-    faults: tuple[FaultRecord, ...] = ()
+    jobs: tuple[JobView, ...]
+    instances: tuple[InstanceView, ...]
+    draining: bool
+    types: tuple[InstanceType, ...]
+    limits: Limits
+    pools: tuple[PoolView, ...]
+    unions: Mapping[frozenset[PoolKey], Behaviour]
+    usage: Mapping[str, float]
+    shares: Mapping[str, float]
+    tick: timedelta
+    shared: bool
+    standing: Standing | None
+    generation: str
+    rolling: bool
+    booting: int
+    faults: tuple[FaultRecord, ...]

@@ -21,9 +21,6 @@ from everspot_core.schedule.actions import (
     Why,
 )
 
-UNSCHEDULABLE = "unschedulable: "
-"""How the detail of a job's record begins while no known instance type can hold the job."""
-
 _BECAUSE = {
     Why.PREFERRED_MARKET: "the market that its priority prefers",
     Why.OTHER_MARKET: "nothing of the market that its priority prefers was free",

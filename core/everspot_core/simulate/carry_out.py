@@ -4,19 +4,28 @@ What a plan must not ask for is not done: it raises. Half-done assignments, dead
 and drills do not exist here, so neither do the actions that answer to them.
 """
 
+from typing import assert_never
+
 from everspot_core import lease
 from everspot_core.records import Assignment, JobState, Order
 from everspot_core.schedule.actions import (
     Action,
     Assign,
     Clear,
+    Complete,
+    Cordon,
+    DropDrills,
+    Expire,
     Finish,
     Hold,
     Launch,
+    Leave,
     Refuse,
     Release,
+    Restore,
     Stay,
     Stop,
+    Void,
 )
 from everspot_core.schedule.fit import Shape, lacking
 from everspot_core.schedule.view import PoolKey
@@ -48,8 +57,10 @@ def carry_out(action: Action, cluster: Cluster) -> bool:
             _release(action, cluster)
         case Refuse():
             _refuse(action, cluster)
-        case _:
+        case Complete() | Void() | Restore() | Cordon() | Expire() | DropDrills() | Leave():
             raise Broken(f"nothing has happened that asks for {action}")
+        case _:
+            assert_never(action)
     return True
 
 

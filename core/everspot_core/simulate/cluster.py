@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from everspot_core import lease
+from everspot_core.manifest import Limits
 from everspot_core.records import JobState, Reason
 from everspot_core.records import Market as Paid
 from everspot_core.schedule.fit import Shape, fits
@@ -23,6 +24,7 @@ from everspot_core.simulate.workload import Offer, Workload
 HALF_LIFE = timedelta(days=7)
 """After so long what a team has used counts half in its fair share."""
 NAME = "simulated"
+_LIMITS = Limits()
 
 
 class Cluster:
@@ -100,13 +102,20 @@ class Cluster:
         return ClusterView(
             jobs=tuple(jobs),
             instances=tuple(m.view(self.fleet.shared) for m in self.machines.values()),
+            draining=False,
             types=self.fleet.types,
+            limits=_LIMITS,
             pools=tuple(self._pool(offer) for offer in self.fleet.pools),
             unions=dict(self._unions),
             usage=dict(self.usage),
             shares=self.workload.teams,
             tick=timedelta(seconds=self.fleet.tick_seconds),
             shared=self.fleet.shared,
+            standing=None,
+            generation="",
+            rolling=False,
+            booting=0,
+            faults=(),
         )
 
     def available(self, key: PoolKey) -> int | None:
@@ -251,7 +260,9 @@ class Cluster:
             market=key.market,
             usd_per_hour=offer.usd_per_hour,
             available=self.available(key),
+            reserved=False,
             behaviour=self._behaviours[key],
+            placement_score=None,
             refused_at=tuple(self.refused_at[key]),
             noticed_at=self._noticed.get(key),
         )

@@ -16,11 +16,13 @@ from everspot_core.records import (
     Reason,
     Role,
 )
-from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolKey
+from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolKey, Spent
 from everspot_core.simulate.workload import FleetTerms, WorkloadJob
 
 NOTICES = 64
 """So many preemptions of a job are told to the plan."""
+_UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
+"""Simulated jobs have no budget."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -81,6 +83,11 @@ class Machine:
             instance_id=self.instance_id,
             record=self.record,
             assignment=self.assignment,
+            stale=False,
+            gone=False,
+            ending=False,
+            rebalance=False,
+            deadline=None,
             launched_for=self.launched_for,
             launched_at=self.launched_at,
             pool=self.pool,
@@ -177,6 +184,10 @@ class Task:
         return JobView(
             submission=self.submission,
             record=self.record,
+            stale=False,
+            cancel=False,
+            drills=(),
+            spent=_UNSPENT,
             nodes=self.job.nodes,
             outlook=Outlook(
                 # Past what was expected the upper bound is all that is known.
@@ -187,7 +198,9 @@ class Task:
                 changing=changing,
             ),
             preempted_at=tuple(self.preempted_at),
+            measured=None,
             speeds=self.job.speeds,
+            measured_speeds=frozenset(),
         )
 
 

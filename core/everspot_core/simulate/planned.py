@@ -35,6 +35,7 @@ from everspot_core.schedule import (
     PoolView,
     Refuse,
     Release,
+    Spent,
     Stay,
     Stop,
     plan,
@@ -45,6 +46,7 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _JOB = "job"
 _TYPE = InstanceType(name="any", vcpus=1, memory_gib=1)
 _LIMITS = Limits()
+_UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 _REMEMBERED = 32
 _ROUNDS = 5
 """Stop, clear and release, assign: no change of what is held takes more rounds of planning."""
@@ -140,22 +142,59 @@ class _Job:
                 market=Market.SPOT,
                 usd_per_hour=1.0 if price is None else price,
                 available=0 if price is None else None,
+                reserved=False,
                 behaviour=self._behaviours[key],
+                placement_score=None,
+                refused_at=(),
                 noticed_at=self._noticed.get(key),
             )
             for key, price in zip(self._keys, state.spot, strict=True)
         ]
         on_demand = PoolView(
-            instance_type=_TYPE, zone="on-demand", market=Market.ON_DEMAND, usd_per_hour=state.on_demand
+            instance_type=_TYPE,
+            zone="on-demand",
+            market=Market.ON_DEMAND,
+            usd_per_hour=state.on_demand,
+            available=None,
+            reserved=False,
+            behaviour=Behaviour(),
+            placement_score=None,
+            refused_at=(),
+            noticed_at=None,
         )
-        job = JobView(submission=self._submission, record=self._record, outlook=outlook, preempted_at=tuple(self._lost))
         return ClusterView(
-            jobs=(job,),
+            jobs=(self._view_of_job(outlook),),
             instances=tuple(self._instances.values()),
             pools=(*spot, on_demand),
             unions={frozenset(self._keys): self._union},
             tick=timedelta(seconds=state.terms.tick),
             limits=_LIMITS,
+            draining=False,
+            types=(),
+            usage={},
+            shares={},
+            shared=False,
+            standing=None,
+            generation="",
+            rolling=False,
+            booting=0,
+            faults=(),
+        )
+
+    def _view_of_job(self, outlook: Outlook) -> JobView:
+        return JobView(
+            submission=self._submission,
+            record=self._record,
+            stale=False,
+            cancel=False,
+            drills=(),
+            spent=_UNSPENT,
+            nodes=1,
+            outlook=outlook,
+            preempted_at=tuple(self._lost),
+            measured=None,
+            speeds={},
+            measured_speeds=frozenset(),
         )
 
     def _choice(self, state: State) -> Choice:
@@ -209,5 +248,16 @@ class _Job:
             updated_at=now,
         )
         self._instances[name] = InstanceView(
-            instance_id=name, record=record, launched_for=_JOB, launched_at=now, pool=pool
+            instance_id=name,
+            record=record,
+            assignment=None,
+            stale=False,
+            gone=False,
+            ending=False,
+            rebalance=False,
+            deadline=None,
+            launched_for=_JOB,
+            launched_at=now,
+            pool=pool,
+            residents=(),
         )

@@ -31,15 +31,15 @@ def signed_region(headers: Mapping[str, str], url: str = "") -> str | None:
 def check_region(handler: Any, service: str, endpoint_region: str) -> None:
     """Refuse a request to a regional service that is signed for another region than its endpoint's.
 
-    EC2 answers AuthFailure and does not say why, services that speak JSON InvalidSignatureException, the others
-    SignatureDoesNotMatch. No page tells these codes; the table in docs/local-cloud.md names who met them.
+    EC2 answers AuthFailure, services that speak JSON InvalidSignatureException, the others SignatureDoesNotMatch: each
+    service's common errors, and "Elements of an AWS API request signature" in the IAM user guide.
     """
     region = signed_region(handler.headers)
     if service in GLOBAL or region in (None, endpoint_region) or not strict():
         return
-    if service == "ec2":
-        raise Refused("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
     said = f"Credential should be scoped to a valid region, not '{region}'."
+    if service == "ec2":
+        raise Refused("AuthFailure", said, 401)
     if "json" in handler.headers.get("Content-Type", ""):
         raise Refused("InvalidSignatureException", said, 400)
     raise Refused("SignatureDoesNotMatch", said, 403)

@@ -144,7 +144,7 @@ class PoolMarks:
         self._noticed = {p.key for p in view.pools if just_noticed(p, now)}
         self._reserved = {p.key for p in view.pools if p.reserved}
 
-    def shaky(self, instance: InstanceView) -> bool:
+    def unstable(self, instance: InstanceView) -> bool:
         """It may go soon: the cloud recommends to leave it, or has just taken another one of its pool."""
         return instance.recommended_away or (bool(self._noticed) and pool_of(instance) in self._noticed)
 

@@ -73,8 +73,8 @@ class Timeline:
 class _Group:
     """The instances of one type: for whether a job can run and for how long, one is as good as another.
 
-    `free`: by market, whether it is shaky and whether it is reserved. `promised`: the first job to which some of them
-    are promised. `closed`: nothing more is given away. `blind`: promised for a moment that is not known.
+    `free`: by market, whether they are unstable and whether they are reserved. `promised`: the first job to which some
+    of them are promised. `closed`: nothing more is given away. `blind`: promised for a moment that is not known.
     """
 
     def __init__(self, name: str, shape: Shape) -> None:
@@ -131,7 +131,7 @@ class Exclusive:
             if is_free(instance, self._records):
                 self._free.add(instance.instance_id)
                 market = record_of(instance).market
-                standing = self._marks.shaky(instance), self._marks.reserved(instance)
+                standing = self._marks.unstable(instance), self._marks.reserved(instance)
                 self._group(instance).add(instance, (market, *standing))
 
     def seat(self, ask: Ask) -> list[InstanceView]:
@@ -202,12 +202,12 @@ class Exclusive:
     def _one(self, ask: Ask, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
         best: tuple[_Merit, _Group, InstanceView] | None = None
         for group in able:
-            for (market, shaky, reserved), members in group.free.items():
+            for (market, unstable, reserved), members in group.free.items():
                 for instance in _first_two(members, ask.avoid):
                     again = instance.instance_id in ask.avoid
                     kept = reserved is not ask.critical and market is Market.ON_DEMAND
                     suits = ask.suits(market, again)
-                    merit = (shaky, *suits, kept, group.shape, market, instance.instance_id)
+                    merit = (unstable, *suits, kept, group.shape, market, instance.instance_id)
                     if best is None or merit < best[0]:
                         best = merit, group, instance
         return (None, []) if best is None else (best[1], [best[2]])
@@ -216,8 +216,8 @@ class Exclusive:
         """Of the first group that has enough, so that the gang starts where it was promised to."""
         for group in able:
             members = [i for held in group.free.values() for i in held.values()]
-            shaky = frozenset(n for (_, shaky, _), held in group.free.items() if shaky for n in held)
-            return group, pick(members, ask.nodes, ask.prefer, shaky)
+            unstable = frozenset(n for (_, unstable, _), held in group.free.items() if unstable for n in held)
+            return group, pick(members, ask.nodes, ask.prefer, unstable)
         return None, []
 
     def _earliest(self, ask: Ask, able: list[_Group]) -> tuple[float, _Group]:

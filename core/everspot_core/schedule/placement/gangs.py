@@ -6,7 +6,7 @@ from everspot_core.records import InstanceRecord, Market
 from everspot_core.schedule.view import InstanceView
 
 
-def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, shaky: frozenset[str]) -> list[InstanceView]:
+def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, unstable: frozenset[str]) -> list[InstanceView]:
     """`nodes` of `members`, all of one type, or nothing.
 
     None that is about to go if that can be; then as few zones as can be, for the gang talks all the time; then one
@@ -17,9 +17,9 @@ def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, shaky: fro
         if len(candidates) < nodes:
             continue
         sizes = _zone_sizes(candidates)
-        order = sorted(candidates, key=lambda i: _order(i, prefer, shaky, sizes))
+        order = sorted(candidates, key=lambda i: _order(i, prefer, unstable, sizes))
         gang = order[:nodes]
-        key = _merit(gang, prefer, shaky)
+        key = _merit(gang, prefer, unstable)
         if best is None or key < best[0]:
             best = key, gang
     return best[1] if best is not None else []
@@ -51,11 +51,11 @@ def _zone_sizes(members: Iterable[InstanceView]) -> dict[str, int]:
 
 
 def _order(
-    instance: InstanceView, prefer: Market, shaky: frozenset[str], sizes: dict[str, int]
+    instance: InstanceView, prefer: Market, unstable: frozenset[str], sizes: dict[str, int]
 ) -> tuple[bool, int, str, bool, str]:
     record = record_of(instance)
     return (
-        instance.instance_id in shaky,
+        instance.instance_id in unstable,
         -sizes[record.zone],
         record.zone,
         record.market is not prefer,
@@ -64,11 +64,11 @@ def _order(
 
 
 def _merit(
-    gang: list[InstanceView], prefer: Market, shaky: frozenset[str]
+    gang: list[InstanceView], prefer: Market, unstable: frozenset[str]
 ) -> tuple[int, int, int, int, tuple[str, ...]]:
     records = [record_of(i) for i in gang]
     return (
-        sum(i.instance_id in shaky for i in gang),
+        sum(i.instance_id in unstable for i in gang),
         len({r.zone for r in records}),
         len({r.market for r in records}),
         sum(r.market is not prefer for r in records),

@@ -49,7 +49,7 @@ class Host:
 
     instance: InstanceView
     shape: Shape
-    shaky: bool
+    unstable: bool
     reserved: bool
     room: Room
     ends: list[tuple[float, Room]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Host:
         """Of which kind it is now; with promises, of its own."""
         own = self.instance.instance_id if self.kept else ""
         record = record_of(self.instance)
-        return Kind(self.room, self.shape, record.market, self.shaky, self.reserved, record.instance_type, own)
+        return Kind(self.room, self.shape, record.market, self.unstable, self.reserved, record.instance_type, own)
 
     def room_at(self, time: float) -> Room:
         """What is free then, promises counted."""
@@ -104,7 +104,7 @@ class Kind(NamedTuple):
     room: Room
     shape: Shape
     market: Market
-    shaky: bool
+    unstable: bool
     reserved: bool
     name: str
     own: str
@@ -112,13 +112,13 @@ class Kind(NamedTuple):
     @property
     def bin(self) -> "Bin":
         """Where to look for it."""
-        return Bin(self.shaky, self.market, self.reserved, self.room[0])
+        return Bin(self.unstable, self.market, self.reserved, self.room[0])
 
 
 class Bin(NamedTuple):
     """Kinds between which the fit decides. `gpus`: that are free."""
 
-    shaky: bool
+    unstable: bool
     market: Market
     reserved: bool
     gpus: float

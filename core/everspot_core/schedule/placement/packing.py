@@ -117,7 +117,7 @@ class Shared:
     def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> Host:
         shape = Shape.of(record_of(instance))
         shape = self._shapes.setdefault(shape, shape)
-        host = Host(instance, shape, self._marks.shaky(instance), self._marks.reserved(instance), room_of(shape))
+        host = Host(instance, shape, self._marks.unstable(instance), self._marks.reserved(instance), room_of(shape))
         for name in residents:
             job = self._jobs.get(name)
             taken = room_of(job.submission.spec.resources) if job is not None else host.room
@@ -157,8 +157,8 @@ class Shared:
         for key in sorted(by_type):
             named = (n for kind in by_type[key] for n in self._kinds.members(kind))
             hosts = [self._hosts[n] for n in sorted(named) if self._hosts[n].lends(wanted, ask.hours(key[1]))]
-            shaky = frozenset(h.instance.instance_id for h in hosts if h.shaky)
-            chosen = pick([h.instance for h in hosts], ask.nodes, ask.prefer, shaky)
+            unstable = frozenset(h.instance.instance_id for h in hosts if h.unstable)
+            chosen = pick([h.instance for h in hosts], ask.nodes, ask.prefer, unstable)
             if chosen:
                 return [self._hosts[i.instance_id] for i in chosen]
         return []
@@ -204,7 +204,7 @@ class Shared:
 
 def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, float]:
     kept = where.reserved is not ask.critical and where.market is Market.ON_DEMAND
-    return (where.shaky, *ask.suits(where.market, again), kept, where.gpus)
+    return (where.unstable, *ask.suits(where.market, again), kept, where.gpus)
 
 
 def _by_fit(wanted: Room, kinds: list[Kind]) -> list[Kind]:

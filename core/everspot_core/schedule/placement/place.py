@@ -9,7 +9,7 @@ from collections import defaultdict
 from datetime import datetime
 
 from everspot_core.records import Market, Reason, Role
-from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Why
+from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.fit import Shape, fits, lacking
 from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
 from everspot_core.schedule.market.failover import Preference, failed_over
@@ -25,7 +25,9 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 __all__ = ["place", "queue_order"]
 
 
-def place(*, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> list[Action]:
+def place(
+    *, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime
+) -> list[Assign | Hold]:
     """An `Assign` for each of `jobs` that finds an instance among `instances`, a `Hold` for each that does not.
 
     `jobs` are waiting ones; `instances` those of which nothing else has been decided.
@@ -41,8 +43,8 @@ class _Placement:
 
     def __init__(self, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
-        self.actions: list[Action] = []
-        self.rates = Rates(view)
+        self.actions: list[Assign | Hold] = []
+        self.rates = Rates(view.pools, view.types)
         self.queue = Queue(jobs, view, now, self.rates)
         self._taken = {i.assignment.job_id for i in view.instances if i.assignment is not None} - {None}
         self._own, common = _launched(instances, view)

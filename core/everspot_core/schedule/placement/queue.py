@@ -10,13 +10,14 @@
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 
+from everspot_core.catalogue import InstanceType
 from everspot_core.records import InstanceRecord, Market
 from everspot_core.schedule.jobs import critical, outlook_of, waiting_since
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 
 STARVED = timedelta(days=7)
 AGED = timedelta(days=1)
@@ -49,9 +50,9 @@ def slack(job: JobView, now: datetime) -> timedelta | None:
 class Rates:
     """Hourly prices by pool; failing that by type; failing that by size."""
 
-    def __init__(self, view: ClusterView) -> None:
-        self._pools = {p.key: p.usd_per_hour for p in view.pools}
-        known = ((t.name, t.on_demand_usd_per_hour) for t in (*view.types, *(p.instance_type for p in view.pools)))
+    def __init__(self, pools: Collection[PoolView], types: Iterable[InstanceType]) -> None:
+        self._pools = {p.key: p.usd_per_hour for p in pools}
+        known = ((t.name, t.on_demand_usd_per_hour) for t in (*types, *(p.instance_type for p in pools)))
         self._types = {name: usd for name, usd in known if usd is not None}
 
     def of(self, record: InstanceRecord) -> float:

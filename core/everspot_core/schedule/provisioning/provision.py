@@ -29,7 +29,7 @@ _NO_TIME = timedelta(0)
 
 
 def provision(
-    placed: Iterable[Action], view: ClusterView, now: datetime, busy_jobs: set[str], busy_instances: set[str]
+    placed: Iterable[Assign | Hold], view: ClusterView, now: datetime, busy_jobs: set[str], busy_instances: set[str]
 ) -> list[Action]:
     """`placed`, where a job that would have to wait now follows its course; and what launched instances shall do.
 

@@ -1,8 +1,7 @@
 """Holds tags to EC2's limits, wherever a request names them: in CreateTags, and beside whatever it creates.
 
 EC2 User Guide, "Tag your Amazon EC2 resources", tag restrictions: 50 tags a resource, keys of 128 and values of 256
-Unicode characters, no key that begins with `aws:`. A launch template has a code of its own for the last, and for a
-specification without tags (as met: elastic-ci-stack-for-aws 856, packer 11311).
+Unicode characters, no key that begins with `aws:`.
 """
 
 from collections.abc import Iterator
@@ -14,13 +13,7 @@ MOST, LONGEST_KEY, LONGEST_VALUE = 50, 128, 256
 
 
 def check_tags(params: dict[str, Any]) -> None:
-    """Refuse tags of a request that cannot be.
-
-    Raises:
-        EC2ClientError: naming the first one.
-    """
-    for specification in (params.get("LaunchTemplateData") or {}).get("TagSpecifications") or []:
-        _check_template(specification.get("Tags") or [])
+    """The tags of one request."""
     for tags in _groups(params):
         for tag in tags:
             _check(str(tag.get("Key") or ""), str(tag.get("Value") or ""))
@@ -35,16 +28,6 @@ def _groups(params: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
     for holder, name in ((params, "TagSpecifications"), (params, "TagSpecification"), (template, "TagSpecifications")):
         for specification in holder.get(name) or []:
             yield specification.get("Tags") or []
-
-
-def _check_template(tags: list[dict[str, Any]]) -> None:
-    if not tags:
-        raise EC2ClientError("InvalidTagKey.Malformed", "Tag specification must have at least one tag")
-    if reserved := next((str(t.get("Key")) for t in tags if str(t.get("Key") or "").lower().startswith("aws:")), ""):
-        raise EC2ClientError(
-            "InvalidTagKey.Malformed",
-            f"The tag key '{reserved}' is not valid. Tag keys starting with 'aws:' are reserved for internal use.",
-        )
 
 
 def _check(key: str, value: str) -> None:

@@ -1,0 +1,45 @@
+"""How fast each job was seen to run on each instance type, relative to what its author expects."""
+
+from collections.abc import Container, Mapping
+from types import MappingProxyType
+
+from everspot_core.clock import Clock
+from everspot_core.job import JobSubmission
+from everspot_core.records import JobRecord
+
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+class Speeds:
+    """Remembers the last speed of each job on each type that it ran on.
+
+    Speed 1 is that of the author's `expected_duration`: all steps take so long. So a speed is known only of a job that
+    says how long it is expected to take, how many steps it has, and how fast it makes them. Only the last one outlives
+    this process, by the job's record.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, Mapping[str, float]] = {}
+
+    def of(self, submission: JobSubmission, record: JobRecord | None, instance_type: str | None) -> Mapping[str, float]:
+        """By type, what is known of the job; `instance_type` is that on which its record's progress was made."""
+        known, job = self._known.get(submission.job_id, _NONE), submission.job_id
+        speed = self._measured(submission, record)
+        if speed is None or instance_type is None or known.get(instance_type) == speed:
+            return known
+        self._known[job] = MappingProxyType({**known, instance_type: speed})
+        return self._known[job]
+
+    def forget(self, jobs: Container[str]) -> None:
+        """Forget all jobs but these."""
+        self._known = {name: known for name, known in self._known.items() if name in jobs}
+
+    def _measured(self, submission: JobSubmission, record: JobRecord | None) -> float | None:
+        expected = submission.spec.expected_duration
+        if expected is None or record is None:
+            return None
+        rate, steps = record.progress.steps_per_second, record.progress.total_steps
+        if not rate or not steps:
+            return None
+        return rate * self._clock.to_real(expected).total_seconds() / steps

@@ -1,0 +1,73 @@
+"""What each team has used lately, in dollars: for the shares of teams whose jobs wait for their turn."""
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+
+from everspot_core.schedule import PoolView
+from everspot_core.schedule.placement.queue import Rates
+from everspot_store import BadDocument, Store, TeamUsage
+
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import Pace
+
+HALF_LIFE = timedelta(days=7)
+"""Market time after which a dollar counts half."""
+WRITE_EVERY = timedelta(minutes=5)
+"""Real time between two writes. So much, at most, is not counted if a scheduler dies."""
+_log = logging.getLogger(__name__)
+
+
+class Usage:
+    """Adds up, tick by tick, what the instances of running jobs cost, and writes it down now and then."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._dollars: dict[str, float] = {}
+        self._at = store.clock.now()
+        self._pace, self._written = Pace(WRITE_EVERY), self._at
+
+    def load(self) -> None:
+        """Go on from what the scheduler before has written.
+
+        Raises:
+            StoreError: if it could not be asked.
+        """
+        try:
+            found = self._store.notes.usage()
+        except BadDocument as error:
+            _log.error("%s: it is added up anew", error)
+            return
+        if found is not None:
+            self._dollars, self._at = dict(found.dollars), found.at
+
+    def count(self, seen: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
+        """By team, with all that was used until now.
+
+        Raises:
+            StoreError: if it was time to write it down and that failed.
+        """
+        now, rates = self._store.clock.now(), Rates(pools, ledger.types())
+        span = max(now - self._at, timedelta(0))
+        keep = 0.5 ** (span / HALF_LIFE)
+        dollars = {team: used * keep for team, used in self._dollars.items()}
+        for name, found in seen.records.items():
+            record, job = found.value, seen.jobs.get(name)
+            there = seen.instances.get(record.owner or "")
+            if not record.state.owned or job is None or there is None:
+                continue
+            held = min(span, max(now - (record.assigned_at or now), timedelta(0)))
+            team = job.value.spec.tags.get("Team", "")
+            used = rates.of(there.value) * (held / timedelta(hours=1))
+            dollars[team] = dollars.get(team, 0.0) + used
+        self._dollars, self._at = dollars, now
+        self._write()
+        return dict(dollars)
+
+    def _write(self) -> None:
+        monotonic = self._store.clock.monotonic()
+        if not self._dollars or not self._pace.due(monotonic):
+            return
+        self._pace.called(monotonic)
+        self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))

@@ -1,0 +1,162 @@
+"""Makes the plan's view of a cluster from what the store and the cloud have told."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_clouds.base import Phase
+from everspot_core.clock import Clock
+from everspot_core.job import JobSubmission
+from everspot_core.ledger import FaultRecord
+from everspot_core.records import InstanceState, JobRecord, Role
+from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, PoolKey, PoolView, Spent
+
+from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import QUIET_FACTOR
+from everspot_scheduler.speeds import Speeds
+
+_UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a scheduler knows in a tick beside the documents that it has just read.
+
+    `spent`: by job, for those whose budget asks for it. `losses`: by job, when it lost spot instances, for those that
+    have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools of the fleets behave.
+    """
+
+    facts: Facts
+    ledger: Ledger
+    faults: Mapping[str, FaultRecord]
+    spent: Mapping[str, Spent]
+    losses: Mapping[str, tuple[datetime, ...]]
+    usage: Mapping[str, float]
+    pools: tuple[PoolView, ...]
+
+
+class Viewer:
+    """Makes the views of one cluster, tick by tick."""
+
+    def __init__(self, declaration: Declaration, clock: Clock) -> None:
+        self._declaration, self._clock = declaration, clock
+        self._speeds = Speeds(clock)
+        self._jobs: dict[str, JobView] = {}
+
+    def view(self, seen: Observation, known: Known) -> ClusterView:
+        """What the plan may know now.
+
+        A job whose submission or record cannot be read is left out, and so is an instance whose assignment cannot be
+        read or names such a job. Taken for absent, they would look like a job that waits and an instance that is free.
+        """
+        facts, declared = known.facts, self._declaration
+        names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
+        names -= seen.unreadable_assignments
+        names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
+        alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
+        renewing = seen.renewing()
+        instances = tuple(_instance(n, seen, known, renewing) for n in sorted(names))
+        return ClusterView(
+            jobs=self._job_views(seen, known),
+            instances=instances,
+            draining=seen.draining,
+            types=known.ledger.types(),
+            limits=declared.limits,
+            pools=known.pools,
+            unions={},  # only what launches asks how pools behave together
+            usage=known.usage,
+            shares=declared.manifest.shares,
+            tick=self._tick(),
+            shared=False,  # an agent runs one job
+            standing=declared.standing(instances),
+            generation=declared.generation(instances),
+            rolling=declared.rolling(),
+            booting=sum(i.instance_id not in seen.instances for i in alive),
+            faults=tuple(known.faults.values()),
+        )
+
+    def _tick(self) -> timedelta:
+        """In market time: after quiet ticks the next one comes so much later."""
+        day = timedelta(days=1)  # long enough that rounding does not matter
+        return QUIET_FACTOR * self._declaration.limits.tick_every * (day / self._clock.to_real(day))
+
+    def _job_views(self, seen: Observation, known: Known) -> tuple[JobView, ...]:
+        drills: dict[str, list[Drill]] = defaultdict(list)
+        for name, request in seen.drills.items():
+            job_id, _, drill_id = name.partition("/")
+            drills[job_id].append(Drill(drill_id=drill_id, at=request.value.at))
+        self._speeds.forget(seen.jobs)
+        self._jobs = {
+            name: self._job(name, job.value, seen, drills, known)
+            for name, job in seen.jobs.items()
+            if name not in seen.unreadable_jobs
+        }
+        return tuple(self._jobs.values())
+
+    def _job(
+        self, name: str, submission: JobSubmission, seen: Observation, drills: Mapping[str, list[Drill]], known: Known
+    ) -> JobView:
+        """The job as the plan sees it: the same object as long as nothing of it has changed, for there are many."""
+        record = seen.records[name].value if name in seen.records else None
+        before = self._jobs.get(name)
+        speeds = self._speeds.of(submission, record, self._type_of(record, seen, known))
+        view = JobView(
+            submission=submission,
+            record=record,
+            stale=name in seen.stale_records and name not in seen.written,
+            cancel=name in seen.cancels,
+            drills=tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else (),
+            spent=known.spent.get(name, _UNSPENT),
+            nodes=1,  # a job file asks for one instance
+            outlook=None,  # what the author expects, less the steps that are done
+            preempted_at=known.losses.get(name, ()),
+            measured=None,  # no agent measures it
+            speeds=speeds,
+            measured_speeds=frozenset(speeds),
+        )
+        return before if before is not None and _same(before, view) else view
+
+    @staticmethod
+    def _type_of(record: JobRecord | None, seen: Observation, known: Known) -> str | None:
+        """The type of the instance that has the job, or had it last."""
+        name = (record.owner or record.last_owner or "") if record is not None else ""
+        if name in seen.instances:
+            return seen.instances[name].value.instance_type
+        launch = known.ledger.launches.get(name)
+        return launch.instance_type if launch is not None else None
+
+
+def _same(before: JobView, now: JobView) -> bool:
+    """Whether two views of a job say the same. Documents are compared by identity: an unchanged one is not read."""
+    return (
+        before.submission is now.submission
+        and before.record is now.record
+        and (before.stale, before.cancel, before.drills) == (now.stale, now.cancel, now.drills)
+        and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
+    )
+
+
+def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) -> InstanceView:
+    facts, ledger = known.facts, known.ledger
+    record = seen.instances[name].value if name in seen.instances else None
+    last_word = record is not None and record.state is InstanceState.GONE
+    forgotten = name in ledger.ends and name not in facts.described
+    launch = ledger.launches.get(name)
+    return InstanceView(
+        instance_id=name,
+        record=record,
+        assignment=seen.assignments[name].value if name in seen.assignments else None,
+        stale=name in seen.stale_instances and name not in renewing,
+        gone=facts.gone(name) or last_word or forgotten,
+        ending=facts.ending(name),
+        rebalance=name in facts.rebalance,
+        deadline=facts.warned.get(name),
+        launched_for=None,  # all belong to the standing fleets
+        launched_at=launch.launched_at if launch is not None else None,
+        pool=PoolKey(launch.instance_type, launch.zone, launch.market) if launch is not None else None,
+        residents=(),
+    )

@@ -1,0 +1,77 @@
+"""Why each job waits: written down by the scheduler when it changes, for people and for the command line."""
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+
+from everspot_core.schedule import Hold, Why, say
+from everspot_core.schedule.words import because
+from everspot_store import BadDocument, Store, Wait, Waiting
+
+from everspot_scheduler.pace import Pace
+
+WRITE_EVERY = timedelta(seconds=10)
+"""Real time between two writes at the least; what changes meanwhile is written with the next one."""
+_log = logging.getLogger(__name__)
+
+
+class Waits:
+    """What jobs wait for. It costs nothing while nothing changes, and one write where anything does."""
+
+    def __init__(self, store: Store, scheduler_id: str) -> None:
+        self._store, self._id = store, scheduler_id
+        self._now: dict[str, Wait] = {}
+        self._written: dict[str, Wait] | None = None
+        self._pace = Pace(WRITE_EVERY)
+
+    def __len__(self) -> int:
+        """How many jobs wait."""
+        return len(self._now)
+
+    def load(self) -> None:
+        """Read what the scheduler before has written: what still holds keeps the moment at which it was found.
+
+        Raises:
+            StoreError: if it could not be asked.
+        """
+        try:
+            found = self._store.notes.waiting()
+        except BadDocument as error:
+            _log.error("%s: it is written anew", error)
+            found = None
+        self._now = dict(found.jobs) if found is not None else {}
+        self._written = dict(self._now) if found is not None else None
+
+    def note(self, holds: Iterable[Hold]) -> None:
+        """These jobs wait, and no others. Log and write what has changed.
+
+        Raises:
+            StoreError: if it could not be written. The next tick tries again.
+        """
+        before, now = self._now, self._store.clock.now()
+        self._now = {}
+        for hold in holds:
+            wait = before.get(hold.job_id)
+            if wait is None or not _same(wait, hold):
+                wait = Wait(why=hold.why.value, words=because(hold), since=now)
+                _log.info("%s", say(hold))
+            self._now[hold.job_id] = wait
+        self._write()
+
+    def _write(self) -> None:
+        known = self._written
+        # A job that waits no more need not be struck out: its record tells.
+        news = known is None or any(known.get(job) != wait for job, wait in self._now.items())
+        monotonic = self._store.clock.monotonic()
+        if not news or not self._pace.due(monotonic):
+            return
+        self._pace.called(monotonic)
+        self._store.notes.write_waiting(
+            Waiting(scheduler_id=self._id, updated_at=self._store.clock.now(), jobs=self._now)
+        )
+        self._written = dict(self._now)
+
+
+def _same(wait: Wait, hold: Hold) -> bool:
+    """Whether the reason is the one that was found. The seconds of a back-off run down; that is no change."""
+    return wait.why == hold.why.value and (hold.why is Why.BACK_OFF or wait.words == because(hold))

@@ -1,0 +1,70 @@
+"""What schedulers write down beside their decisions: why jobs wait, and what teams have used lately."""
+
+from everspot_core.documents import Document, Stored, Utc
+from pydantic import Field
+
+from everspot_store.bucket import Bucket
+from everspot_store.table import Table
+
+_WAITING, _USAGE = "waiting", "usage"
+
+
+class Wait(Stored):
+    """Why one job waits, as the scheduler found it."""
+
+    why: str = Field(description="The code of the reason: a value of `everspot_core.schedule.Why`.")
+    words: str = Field(description="For people, with the figures of the moment at which it was found.")
+    since: Utc = Field(description="When the scheduler found this reason.")
+
+
+class Waiting(Document):
+    """Why jobs wait, written by a scheduler when a reason changes. A job that no longer waits may still be named."""
+
+    scheduler_id: str
+    updated_at: Utc
+    jobs: dict[str, Wait] = Field(default_factory=dict)
+
+
+class TeamUsage(Document):
+    """The dollars that each team has used lately, as a scheduler has added them up until `at`. Older dollars count
+    less, so this is no bill."""
+
+    at: Utc
+    dollars: dict[str, float] = Field(default_factory=dict)
+
+
+class Notes:
+    """The notes of a cluster's schedulers: one document each, at the root of the control bucket.
+
+    Where several schedulers write, the last one wins: all of them write what they see of the same cluster. Every method
+    raises the store's errors.
+    """
+
+    def __init__(self, control: Bucket) -> None:
+        self._waiting, self._usage = Table(control, "", Waiting), Table(control, "", TeamUsage)
+
+    def waiting(self) -> Waiting | None:
+        """Why jobs wait; None if no scheduler has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._waiting.get(_WAITING)
+        return None if found is None else found.value
+
+    def write_waiting(self, waiting: Waiting) -> None:
+        """Put it in the place of the last one."""
+        self._waiting.put(_WAITING, waiting)
+
+    def usage(self) -> TeamUsage | None:
+        """What teams have used lately; None if no scheduler has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._usage.get(_USAGE)
+        return None if found is None else found.value
+
+    def write_usage(self, usage: TeamUsage) -> None:
+        """Put it in the place of the last one."""
+        self._usage.put(_USAGE, usage)

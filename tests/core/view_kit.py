@@ -1,0 +1,105 @@
+"""Views for tests: the same as those of the schedule, with defaults for what a test does not speak of."""
+
+from datetime import timedelta
+
+from everspot_core.manifest import Limits
+from everspot_core.schedule import (
+    Behaviour,
+    ClusterView,
+    InstanceView,
+    JobView,
+    Measured,
+    Outlook,
+    PoolView,
+    Spent,
+)
+
+UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
+
+
+def spent(**kw) -> Spent:
+    return Spent(**{"dollars": 0.0, "gpu_hours": 0.0, **kw})
+
+
+def outlook_view(**kw) -> Outlook:
+    return Outlook(**{"changing": timedelta(0), **kw})
+
+
+def measured_view(**kw) -> Measured:
+    return Measured(**{"gpu_memory_gib": 0.0, "mixed": False, **kw})
+
+
+def job_view(**kw) -> JobView:
+    return JobView(
+        **{
+            "record": None,
+            "stale": False,
+            "cancel": False,
+            "drills": (),
+            "spent": UNSPENT,
+            "nodes": 1,
+            "outlook": None,
+            "preempted_at": (),
+            "measured": None,
+            "speeds": {},
+            "measured_speeds": frozenset(),
+            **kw,
+        }
+    )
+
+
+def instance_view(**kw) -> InstanceView:
+    return InstanceView(
+        **{
+            "record": None,
+            "assignment": None,
+            "stale": False,
+            "gone": False,
+            "ending": False,
+            "rebalance": False,
+            "deadline": None,
+            "launched_for": None,
+            "launched_at": None,
+            "pool": None,
+            "residents": (),
+            **kw,
+        }
+    )
+
+
+def pool_view(**kw) -> PoolView:
+    return PoolView(
+        **{
+            "available": None,
+            "reserved": False,
+            "behaviour": Behaviour(),
+            "placement_score": None,
+            "refused_at": (),
+            "noticed_at": None,
+            **kw,
+        }
+    )
+
+
+def cluster_view(**kw) -> ClusterView:
+    return ClusterView(
+        **{
+            "jobs": (),
+            "instances": (),
+            "draining": False,
+            "types": (),
+            "limits": Limits(),
+            "pools": (),
+            "unions": {},
+            "usage": {},
+            "shares": {},
+            "tick": timedelta(seconds=5),
+            "shared": False,
+            "standing": None,
+            "generation": "",
+            "rolling": False,
+            "booting": 0,
+            "faults": (),
+            **kw,
+        }
+    )

@@ -1,6 +1,7 @@
 """Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program."""
 
-from everspot_core.fleet import OnDemandAllocation, SpotAllocation, WeightBy
+from everspot_clouds.aws.fleet import OnDemandAllocation, SpotAllocation
+from everspot_core.fleet import WeightBy
 
 from everspot.account import AccountSetup, AccountSetupArgs
 from everspot.capacity import CapacityArgs, CapacityRebalanceArgs, InstanceTypeArgs

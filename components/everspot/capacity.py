@@ -3,20 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
+from everspot_clouds.aws.fleet import (
+    OVERRIDES_AT_MOST,
+    Ec2Capacity,
+    OnDemandAllocation,
+    SpotAllocation,
+    capacity_problems,
+)
 from everspot_clouds.aws.offers import Offered, gpu_problems, price_problems, zone_problems
 from everspot_core import catalogue
 from everspot_core.bounds import sound_numbers
 from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import (
-    OVERRIDES_AT_MOST,
-    Capacity,
-    OnDemandAllocation,
-    SpotAllocation,
-    TypeChoice,
-    WeightBy,
-    capacity_problems,
-    derived_weights,
-)
+from everspot_core.fleet import TypeChoice, WeightBy, derived_weights
 from everspot_core.gpus import IMAGE_BUILD, is_arch
 from everspot_core.manifest import FleetOffer, Standing
 from everspot_core.problems import Problems, near
@@ -102,19 +100,20 @@ def known_types(args: CapacityArgs) -> Mapping[str, InstanceType]:
     return {**catalogue.builtin().types, **_declared(Problems(), args)}
 
 
-def capacity_of(args: CapacityArgs) -> Capacity:
+def capacity_of(args: CapacityArgs) -> Ec2Capacity:
     """The fleet's shape.
 
     Raises:
         ValueError: if a value is of the wrong kind; `check_capacity` says which.
     """
-    return Capacity(
+    spot, on_demand = args.get("spot_allocation"), args.get("on_demand_allocation")
+    return Ec2Capacity(
         target=int(args["target"]),
         on_demand_base=int(args.get("on_demand_base", 0)),
         on_demand_percentage=args.get("on_demand_percentage", 0),
         weight_by=WeightBy(args.get("weight_by", WeightBy.INSTANCE)),
-        spot_allocation=SpotAllocation(args.get("spot_allocation", SpotAllocation.PRICE_CAPACITY_OPTIMIZED)),
-        on_demand_allocation=OnDemandAllocation(args.get("on_demand_allocation", OnDemandAllocation.LOWEST_PRICE)),
+        spot_allocation=None if spot is None else SpotAllocation(spot),
+        on_demand_allocation=None if on_demand is None else OnDemandAllocation(on_demand),
         max_price=args.get("max_price"),
         types=tuple(_choice(entry) for entry in args["instance_types"]),
     )

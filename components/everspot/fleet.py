@@ -11,7 +11,7 @@ capacity later"), so that both fleets always exist and no change of size makes o
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.fleet import Capacity, OnDemandAllocation, SpotAllocation, max_unit_price, override_grid
+from everspot_clouds.aws.fleet import Ec2Capacity, OnDemandAllocation, SpotAllocation, max_unit_price, override_grid
 from everspot_core.problems import Problems
 from everspot_core.records import Market, Role
 from pulumi_aws import ec2
@@ -143,7 +143,7 @@ class TrainingFleet(pulumi.ComponentResource):
                 pulumi.ResourceOptions(
                     parent=self,
                     protect=args.get("protect", False) or None,
-                    ignore_changes=ignored_changes(market, capacity.spot_allocation),
+                    ignore_changes=ignored_changes(market, capacity.spot_strategy),
                     aliases=[pulumi.Alias(name=formerly)] if formerly else None,
                 ),
                 fleet_guard(self, name, market, args["manifest"], on=args.get("guard_jobs", True)),
@@ -164,7 +164,7 @@ def ignored_changes(market: Market, allocation: SpotAllocation) -> list[str]:
 
 
 def _overrides(
-    args: TrainingFleetArgs, capacity: Capacity, market: Market, zones: list[str]
+    args: TrainingFleetArgs, capacity: Ec2Capacity, market: Market, zones: list[str]
 ) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:
     grid = override_grid(capacity, known_types(args["capacity"]), len(args["subnet_ids"]), zones)
     overrides: list[ec2.FleetLaunchTemplateConfigOverrideArgsDict] = []
@@ -182,9 +182,9 @@ def _overrides(
     return overrides
 
 
-def _spot_options(args: CapacityArgs, capacity: Capacity) -> ec2.FleetSpotOptionsArgsDict:
+def _spot_options(args: CapacityArgs, capacity: Ec2Capacity) -> ec2.FleetSpotOptionsArgsDict:
     options: ec2.FleetSpotOptionsArgsDict = {
-        "allocation_strategy": _PROVIDER_WORDS.get(capacity.spot_allocation.value, capacity.spot_allocation.value),
+        "allocation_strategy": _PROVIDER_WORDS.get(capacity.spot_strategy.value, capacity.spot_strategy.value),
         "instance_interruption_behavior": "terminate",
     }
     pools = args.get("lowest_price_pools")
@@ -202,8 +202,8 @@ def _spot_options(args: CapacityArgs, capacity: Capacity) -> ec2.FleetSpotOption
     return options
 
 
-def _on_demand_options(capacity: Capacity) -> ec2.FleetOnDemandOptionsArgsDict | None:
+def _on_demand_options(capacity: Ec2Capacity) -> ec2.FleetOnDemandOptionsArgsDict | None:
     # EC2's default is left unsaid: the provider and the API spell it differently, which would read as a change.
-    if capacity.on_demand_allocation is OnDemandAllocation.LOWEST_PRICE:
+    if capacity.on_demand_strategy is OnDemandAllocation.LOWEST_PRICE:
         return None
-    return {"allocation_strategy": capacity.on_demand_allocation.value}
+    return {"allocation_strategy": capacity.on_demand_strategy.value}

@@ -1,7 +1,7 @@
-"""Which pool each instance of a fleet comes from: EC2 Fleet's allocation, as a pure function.
+"""Which pool each instance of a fleet comes from: a fleet's allocation, as a pure function.
 
 A pool is an instance type in a zone in a market. A target is in capacity units; a candidate's weight says how many
-units one of its instances brings. As EC2 does, instances are added while the target is not reached, so that a
+units one of its instances brings. Instances are added while the target is not reached, so that a
 fleet may exceed it, by less than the weight of the instance that was added last.
 
 The local cloud launches by it, and the simulator and the planner use it to foretell what a fleet would do.
@@ -13,22 +13,8 @@ from enum import StrEnum
 from pydantic import Field, model_validator
 
 from everspot_core.documents import Frozen
+from everspot_core.fleet import Prefer
 from everspot_core.records import Market
-
-
-class SpotStrategy(StrEnum):
-    """How Spot pools are chosen, by EC2's names."""
-
-    PRICE_CAPACITY_OPTIMIZED = "price-capacity-optimized"
-    CAPACITY_OPTIMIZED = "capacity-optimized"
-    LOWEST_PRICE = "lowest-price"
-
-
-class OnDemandStrategy(StrEnum):
-    """How on-demand types are chosen, by EC2's names."""
-
-    LOWEST_PRICE = "lowest-price"
-    PRIORITIZED = "prioritized"
 
 
 class Candidate(Frozen):
@@ -57,14 +43,16 @@ class AllocationRequest(Frozen):
     candidates: tuple[Candidate, ...] = Field(min_length=1)
     on_demand: float = Field(default=0, ge=0)
     spot: float = Field(default=0, ge=0)
-    spot_strategy: SpotStrategy = SpotStrategy.LOWEST_PRICE
-    on_demand_strategy: OnDemandStrategy = OnDemandStrategy.LOWEST_PRICE
-    instance_pools_to_use: int = Field(default=1, ge=1, description="lowest-price only: spread over so many pools.")
+    spot_strategy: Prefer = Prefer.PRICE
+    on_demand_strategy: Prefer = Prefer.PRICE
+    instance_pools_to_use: int = Field(default=1, ge=1, description="By price only: spread over so many pools.")
 
     @model_validator(mode="after")
     def _pools_to_use(self) -> "AllocationRequest":
-        if self.instance_pools_to_use != 1 and self.spot_strategy is not SpotStrategy.LOWEST_PRICE:
-            raise ValueError("instance_pools_to_use belongs to lowest-price")
+        if self.instance_pools_to_use != 1 and self.spot_strategy is not Prefer.PRICE:
+            raise ValueError("instance_pools_to_use belongs to the preference for the price")
+        if self.spot_strategy is Prefer.ORDER or self.on_demand_strategy not in (Prefer.PRICE, Prefer.ORDER):
+            raise ValueError("Spot is chosen by price, depth or balance, on-demand by price or order")
         return self
 
 
@@ -188,7 +176,7 @@ class _Filler:
         return told
 
     def _ordered(self) -> bool:
-        return self._market is Market.ON_DEMAND or self._request.spot_strategy is SpotStrategy.LOWEST_PRICE
+        return self._market is Market.ON_DEMAND or self._request.spot_strategy is Prefer.PRICE
 
     def _key(self, index: int) -> _PoolKey:
         candidate = self._request.candidates[index]
@@ -210,7 +198,7 @@ class _Filler:
 
     def _rank(self, index: int) -> tuple[float, float, int]:
         """The order in which candidates are tried where price or priority decides."""
-        if self._market is Market.ON_DEMAND and self._request.on_demand_strategy is OnDemandStrategy.PRIORITIZED:
+        if self._market is Market.ON_DEMAND and self._request.on_demand_strategy is Prefer.ORDER:
             priority = self._request.candidates[index].priority
             return (float("inf") if priority is None else priority, 0.0, index)
         return (0.0, self._unit_price(index), index)
@@ -220,7 +208,7 @@ class _Filler:
             return self._cheapest(open_ones)
         depth = {i: self._left[self._key(i)] for i in open_ones}
         deepest = max(depth.values())
-        if self._request.spot_strategy is SpotStrategy.CAPACITY_OPTIMIZED:
+        if self._request.spot_strategy is Prefer.DEPTH:
             return next(i for i in open_ones if depth[i] == deepest)
         deep = [i for i in open_ones if depth[i] >= deepest * DEEP_ENOUGH]
         return min(deep, key=self._rank)

@@ -1,46 +1,24 @@
-"""The shape of a standing fleet: targets, weights, and the grid of instance types by subnets that EC2 chooses from."""
+"""What a standing fleet shall hold, in words of no cloud: base, share, types in order of their worth, weights."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.problems import Problems
-
-OVERRIDES_AT_MOST = 300
-"""EC2's quota of pools (type and subnet) in one fleet of type maintain."""
-
-TARGET_AT_MOST = 10_000
-"""EC2's quota of the target capacity of one fleet."""
 
 
-LEAST_UNIT_PRICE = 0.001
-"""A MaxPrice, in USD per unit hour, has to be above this (EC2 API reference, FleetLaunchTemplateOverridesRequest)."""
+class Prefer(StrEnum):
+    """What decides between kinds of instances that would all do. Each cloud's rules translate it."""
 
-
-class SpotAllocation(StrEnum):
-    """How EC2 picks Spot pools."""
-
-    PRICE_CAPACITY_OPTIMIZED = "price-capacity-optimized"
-    """The deepest pools first, then the cheapest among them. What AWS recommends, and the default here."""
-    CAPACITY_OPTIMIZED = "capacity-optimized"
-    """The deepest pools, whatever they cost."""
-    CAPACITY_OPTIMIZED_PRIORITIZED = "capacity-optimized-prioritized"
-    """The deepest pools, honouring the priorities of the types as far as possible."""
-    DIVERSIFIED = "diversified"
-    """Spread over all pools."""
-    LOWEST_PRICE = "lowest-price"
-    """The cheapest pools. AWS warns of high interruption rates."""
-
-
-class OnDemandAllocation(StrEnum):
-    """How EC2 picks types for the on-demand part."""
-
-    LOWEST_PRICE = "lowest-price"
-    """The cheapest type by its public price."""
-    PRIORITIZED = "prioritized"
-    """By the priorities of the types."""
+    PRICE = "price"
+    """The cheapest."""
+    DEPTH = "depth"
+    """Those of which the cloud has most to give, whatever they cost: they are interrupted least."""
+    BALANCE = "balance"
+    """The cheapest among those of which it has much."""
+    ORDER = "order"
+    """The author's own order: the types are listed by their worth."""
 
 
 class WeightBy(StrEnum):
@@ -68,25 +46,14 @@ class TypeChoice(Frozen):
     zones: tuple[str, ...] = ()
 
 
-class Override(Frozen):
-    """One pool of the grid. `subnet`: index of the subnet; `max_price`: USD per hour of an instance."""
-
-    instance_type: str
-    subnet: int
-    weight: float
-    priority: float | None
-    max_price: float | None
-
-
 class Capacity(Frozen):
-    """What a fleet shall hold, in units of its target; see `WeightBy`."""
+    """What a fleet shall hold, in units of its target; see `WeightBy`. `types`: in order of their worth."""
 
     target: int
     on_demand_base: int = 0
     on_demand_percentage: float = 0
     weight_by: WeightBy = WeightBy.INSTANCE
-    spot_allocation: SpotAllocation = SpotAllocation.PRICE_CAPACITY_OPTIMIZED
-    on_demand_allocation: OnDemandAllocation = OnDemandAllocation.LOWEST_PRICE
+    prefer: Prefer = Prefer.BALANCE
     max_price: float | None = None
     types: tuple[TypeChoice, ...]
 
@@ -101,14 +68,6 @@ class Capacity(Frozen):
     def spot_target(self) -> int:
         """What is not on-demand."""
         return self.target - self.on_demand_target
-
-    @property
-    def prioritized(self) -> bool:
-        """Whether any strategy looks at priorities."""
-        return (
-            self.spot_allocation is SpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED
-            or self.on_demand_allocation is OnDemandAllocation.PRIORITIZED
-        )
 
 
 def derived_weights(capacity: Capacity, known: Mapping[str, InstanceType]) -> dict[str, float]:
@@ -135,104 +94,3 @@ def _measure(choice: TypeChoice, facts: InstanceType | None, by: WeightBy) -> fl
     if facts is None:
         return 0.0
     return float(facts.vcpus if by is WeightBy.VCPU else facts.gpus)
-
-
-def override_grid(
-    capacity: Capacity, known: Mapping[str, InstanceType], subnets: int, zones: Sequence[str] = ()
-) -> list[Override]:
-    """Every type in every subnet in whose zone it is used, types in the author's order. `zones`: one for each subnet.
-
-    Where a strategy looks at priorities and none are given, the order of the list is the priority (EC2 prefers the
-    lowest number).
-    """
-    weights = derived_weights(capacity, known)
-    given = any(choice.priority is not None for choice in capacity.types)
-    return [
-        Override(
-            instance_type=choice.name,
-            subnet=subnet,
-            weight=weights[choice.name],
-            priority=choice.priority if given or not capacity.prioritized else float(index),
-            max_price=choice.max_price if choice.max_price is not None else capacity.max_price,
-        )
-        for index, choice in enumerate(capacity.types)
-        for subnet in range(subnets)
-        if not choice.zones or not zones or zones[subnet] in choice.zones
-    ]
-
-
-def max_unit_price(max_price: float, weight: float) -> str:
-    """What EC2 takes as MaxPrice for a limit in USD per hour of an instance: USD per unit hour, as a text.
-
-    By the API reference's FleetLaunchTemplateOverrides it is "per unit hour"; an instance of weight 4 that may cost
-    $2 an hour may cost $0.50 a unit.
-    """
-    return f"{max_price / weight:.6f}".rstrip("0").rstrip(".")
-
-
-def capacity_problems(problems: Problems, capacity: Capacity, known: Mapping[str, InstanceType], subnets: int) -> None:
-    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`."""
-    _target_problems(problems, capacity)
-    names = [choice.name for choice in capacity.types]
-    problems.need(bool(names), "instanceTypes", "at least one instance type is needed")
-    weights = derived_weights(capacity, known)
-    for index, choice in enumerate(capacity.types):
-        here = problems.at(f"instanceTypes[{index}]")
-        here.need(names.index(choice.name) == index, "type", f"{choice.name} is given twice")
-        _choice_problems(here, choice, capacity.max_price, weights.get(choice.name))
-        if choice.name not in weights and choice.name in known:
-            missing = "throughput" if capacity.weight_by is WeightBy.THROUGHPUT else "weight"
-            here.add(
-                missing, f"needed for {choice.name}: weightBy is {capacity.weight_by.value}, and it has no such figure"
-            )
-    arches = {known[name].arch for name in names if name in known}
-    problems.need(len(arches) <= 1, "instanceTypes", f"one image cannot run on {' and '.join(sorted(arches))}")
-    priorities = [choice.priority is not None for choice in capacity.types]
-    problems.need(
-        all(priorities) or not any(priorities), "instanceTypes", "either every type has a priority, or none has"
-    )
-    pools = len(names) * subnets
-    problems.need(
-        pools <= OVERRIDES_AT_MOST,
-        "instanceTypes",
-        f"{len(names)} types in {subnets} subnets are {pools} pools; EC2 allows {OVERRIDES_AT_MOST} in a fleet",
-    )
-
-
-def _target_problems(problems: Problems, capacity: Capacity) -> None:
-    problems.need(
-        0 <= capacity.target <= TARGET_AT_MOST,
-        "target",
-        f"has to lie between 0 and {TARGET_AT_MOST}, not {capacity.target}",
-    )
-    problems.need(capacity.on_demand_base >= 0, "onDemandBase", f"cannot be negative: {capacity.on_demand_base}")
-    problems.need(
-        capacity.on_demand_base <= capacity.target,
-        "onDemandBase",
-        f"{capacity.on_demand_base} is above the target of {capacity.target}",
-    )
-    problems.need(
-        0 <= capacity.on_demand_percentage <= 100,
-        "onDemandPercentage",
-        f"has to lie between 0 and 100, not {capacity.on_demand_percentage:g}",
-    )
-    _positive(problems, "maxPrice", capacity.max_price)
-
-
-def _choice_problems(here: Problems, choice: TypeChoice, fleets: float | None, weight: float | None) -> None:
-    _positive(here, "weight", choice.weight)
-    _positive(here, "throughput", choice.throughput)
-    _positive(here, "maxPrice", choice.max_price)
-    here.need(choice.priority is None or choice.priority >= 0, "priority", f"cannot be negative: {choice.priority}")
-    limit = choice.max_price if choice.max_price is not None else fleets
-    if limit is not None and limit > 0 and weight is not None and weight > 0:
-        here.need(
-            limit / weight > LEAST_UNIT_PRICE,
-            "maxPrice",
-            f"{limit:g} for an instance of weight {weight:g} is {limit / weight:g} per unit hour; EC2 takes more than "
-            f"{LEAST_UNIT_PRICE:g}",
-        )
-
-
-def _positive(problems: Problems, name: str, value: float | None) -> None:
-    problems.need(value is None or value > 0, name, f"has to be greater than 0, not {value}")

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from everspot import policies
+from everspot_clouds.aws.fleet import Ec2Capacity, override_grid
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, split
 from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import Capacity, TypeChoice, WeightBy, derived_weights, override_grid
+from everspot_core.fleet import Capacity, TypeChoice, WeightBy, derived_weights
 from everspot_core.problems import BadInputs, Problems
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +70,7 @@ def test_a_tenth_of_thirty_is_three() -> None:
 
 
 def test_the_grid_has_every_type_in_every_subnet_once() -> None:
-    grid = override_grid(Capacity(target=1, types=(TypeChoice(name="small"), TypeChoice(name="large"))), KNOWN, 3)
+    grid = override_grid(Ec2Capacity(target=1, types=(TypeChoice(name="small"), TypeChoice(name="large"))), KNOWN, 3)
     assert [(pool.instance_type, pool.subnet) for pool in grid] == [
         (t, s) for t in ("small", "large") for s in range(3)
     ]

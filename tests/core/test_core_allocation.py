@@ -5,11 +5,10 @@ from everspot_core.allocation import (
     AllocationRequest,
     Candidate,
     Cause,
-    OnDemandStrategy,
     Pool,
-    SpotStrategy,
     allocate,
 )
+from everspot_core.fleet import Prefer
 from everspot_core.records import Market
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,7 @@ def pool(instance_type: str, zone: str, available: int, price: float, market: Ma
     return Pool(instance_type=instance_type, zone=zone, market=market, available=available, usd_per_hour=price)
 
 
-def spot(strategy: SpotStrategy, amount: float, *candidates: Candidate, **more: object) -> AllocationRequest:
+def spot(strategy: Prefer, amount: float, *candidates: Candidate, **more: object) -> AllocationRequest:
     return AllocationRequest.model_validate(
         {"candidates": candidates, "spot": amount, "spot_strategy": strategy, **more}
     )
@@ -58,8 +57,8 @@ def situations(draw: st.DrawFn) -> tuple[AllocationRequest, list[Pool]]:
         candidates=tuple(draw(st.lists(candidate, min_size=1, max_size=6))),
         on_demand=draw(st.integers(0, 8)),
         spot=draw(st.integers(0, 12)),
-        spot_strategy=draw(st.sampled_from(list(SpotStrategy))),
-        on_demand_strategy=draw(st.sampled_from(list(OnDemandStrategy))),
+        spot_strategy=draw(st.sampled_from([Prefer.PRICE, Prefer.DEPTH, Prefer.BALANCE])),
+        on_demand_strategy=draw(st.sampled_from([Prefer.PRICE, Prefer.ORDER])),
     )
     return request, pools
 
@@ -129,7 +128,7 @@ def test_the_order_of_the_pools_changes_nothing(situation: tuple[AllocationReque
 def test_lowest_price_counts_the_price_of_a_unit_and_not_of_an_instance() -> None:
     big = Candidate(instance_type="m5.xlarge", zone="us-east-1a", weight=4)
     result = allocate(
-        spot(SpotStrategy.LOWEST_PRICE, 4, A, big),
+        spot(Prefer.PRICE, 4, A, big),
         [pool("m5.large", "us-east-1a", 9, 0.03), pool("m5.xlarge", "us-east-1a", 9, 0.08)],
     )
     assert [p.instance_type for p in result.placements] == ["m5.xlarge"]
@@ -137,7 +136,7 @@ def test_lowest_price_counts_the_price_of_a_unit_and_not_of_an_instance() -> Non
 
 def test_capacity_optimized_ignores_the_price() -> None:
     pools = [pool("m5.large", "us-east-1a", 3, 0.01), pool("c5.large", "us-east-1b", 9, 0.09)]
-    result = allocate(spot(SpotStrategy.CAPACITY_OPTIMIZED, 2, A, B), pools)
+    result = allocate(spot(Prefer.DEPTH, 2, A, B), pools)
     assert {p.instance_type for p in result.placements} == {"c5.large"}
 
 
@@ -145,7 +144,7 @@ def test_price_capacity_optimized_takes_the_cheapest_of_the_deep_pools() -> None
     shallow = pool("m5.large", "us-east-1a", 2, 0.01)
     dear, cheap = pool("c5.large", "us-east-1b", 9, 0.09), pool("m5.xlarge", "us-east-1b", 8, 0.05)
     result = allocate(
-        spot(SpotStrategy.PRICE_CAPACITY_OPTIMIZED, 1, A, B, Candidate(instance_type="m5.xlarge", zone="us-east-1b")),
+        spot(Prefer.BALANCE, 1, A, B, Candidate(instance_type="m5.xlarge", zone="us-east-1b")),
         [shallow, dear, cheap],
     )
     assert result.placements[0].instance_type == "m5.xlarge"
@@ -153,7 +152,7 @@ def test_price_capacity_optimized_takes_the_cheapest_of_the_deep_pools() -> None
 
 def test_lowest_price_spreads_over_the_number_of_pools_asked_for() -> None:
     pools = [pool("m5.large", "us-east-1a", 9, 0.01), pool("c5.large", "us-east-1b", 9, 0.02)]
-    result = allocate(spot(SpotStrategy.LOWEST_PRICE, 4, A, B, instance_pools_to_use=2), pools)
+    result = allocate(spot(Prefer.PRICE, 4, A, B, instance_pools_to_use=2), pools)
     assert sorted(p.instance_type for p in result.placements) == ["c5.large"] * 2 + ["m5.large"] * 2
 
 
@@ -164,9 +163,7 @@ def test_prioritized_on_demand_goes_by_priority_and_says_which_it_tried_in_vain(
         pool("m5.large", "us-east-1a", 0, 0.1, Market.ON_DEMAND),
         pool("c5.large", "us-east-1b", 5, 0.01, Market.ON_DEMAND),
     ]
-    request = AllocationRequest(
-        candidates=(second, first), on_demand=1, on_demand_strategy=OnDemandStrategy.PRIORITIZED
-    )
+    request = AllocationRequest(candidates=(second, first), on_demand=1, on_demand_strategy=Prefer.ORDER)
     result = allocate(request, pools)
     assert [p.instance_type for p in result.placements] == ["c5.large"]
     assert [(r.candidate, r.cause) for r in result.refusals] == [(1, Cause.NO_CAPACITY)]
@@ -176,6 +173,6 @@ def test_a_price_above_the_limit_is_told_apart_from_a_dry_pool_and_from_no_pool(
     dear = Candidate(instance_type="m5.large", zone="us-east-1a", max_price=0.01)
     nowhere = Candidate(instance_type="m5.xlarge", zone="us-east-1a")
     pools = [pool("m5.large", "us-east-1a", 5, 0.02), pool("c5.large", "us-east-1b", 0, 0.02)]
-    result = allocate(spot(SpotStrategy.LOWEST_PRICE, 1, dear, B, nowhere), pools)
+    result = allocate(spot(Prefer.PRICE, 1, dear, B, nowhere), pools)
     assert [r.cause for r in result.refusals] == [Cause.PRICE_TOO_HIGH, Cause.NO_CAPACITY, Cause.NO_POOL]
     assert result.spot_shortfall == 1

@@ -8,7 +8,8 @@ price caps on the total, validity periods, and interruption by stop or hibernati
 from dataclasses import dataclass, replace
 from typing import Any
 
-from everspot_core.allocation import Candidate, OnDemandStrategy, SpotStrategy
+from everspot_core.allocation import Candidate
+from everspot_core.fleet import Prefer
 
 from everspot_local.aws.ec2.exceptions import (
     InvalidFleetConfig,
@@ -24,6 +25,10 @@ TYPES = ("instant", "request", "maintain")
 SPOT_STRATEGIES = (
     "lowest-price", "diversified", "capacity-optimized", "capacity-optimized-prioritized", "price-capacity-optimized",
 )  # fmt: skip
+SPOT_PLAYED = {
+    "lowest-price": Prefer.PRICE, "capacity-optimized": Prefer.DEPTH, "price-capacity-optimized": Prefer.BALANCE,
+}  # fmt: skip
+ON_DEMAND_PLAYED = {"lowest-price": Prefer.PRICE, "prioritized": Prefer.ORDER}
 LARGEST_TARGET = 10_000
 MOST_OVERRIDES = 300
 LEAST_PRICE = 0.001
@@ -129,7 +134,7 @@ def check(request: dict[str, Any]) -> None:
     _only(on_demand, _ON_DEMAND, "OnDemandOptions")
     strategy = spot_strategy(request)
     on_demand_strategy(request)
-    if "InstancePoolsToUseCount" in spot and strategy is not SpotStrategy.LOWEST_PRICE:
+    if "InstancePoolsToUseCount" in spot and strategy is not Prefer.PRICE:
         raise InvalidFleetConfig(
             "InstancePoolsToUseCount option is only available with the lowestPrice allocation strategy."
         )
@@ -147,22 +152,22 @@ def check(request: dict[str, Any]) -> None:
             )
 
 
-def spot_strategy(request: dict[str, Any]) -> SpotStrategy:
+def spot_strategy(request: dict[str, Any]) -> Prefer:
     """The strategy asked for, or EC2's default."""
     name = _strategy_name(request, "SpotOptions")
     if name not in SPOT_STRATEGIES:
         raise InvalidParameter(f"Invalid value '{name}' for SpotOptions.AllocationStrategy")
-    if name not in [s.value for s in SpotStrategy]:
-        raise UnsupportedHere(f"the Spot allocation strategy '{name}'; it knows {', '.join(SpotStrategy)}")
-    return SpotStrategy(name)
+    if name not in SPOT_PLAYED:
+        raise UnsupportedHere(f"the Spot allocation strategy '{name}'; it knows {', '.join(SPOT_PLAYED)}")
+    return SPOT_PLAYED[name]
 
 
-def on_demand_strategy(request: dict[str, Any]) -> OnDemandStrategy:
+def on_demand_strategy(request: dict[str, Any]) -> Prefer:
     """The strategy asked for, or EC2's default."""
     name = _strategy_name(request, "OnDemandOptions")
-    if name not in [s.value for s in OnDemandStrategy]:
+    if name not in ON_DEMAND_PLAYED:
         raise InvalidParameter(f"Invalid value '{name}' for OnDemandOptions.AllocationStrategy")
-    return OnDemandStrategy(name)
+    return ON_DEMAND_PLAYED[name]
 
 
 def _strategy_name(request: dict[str, Any], options: str) -> str:

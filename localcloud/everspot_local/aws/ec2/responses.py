@@ -3,11 +3,11 @@
 It does not answer GetSpotPlacementScores, attribute-based selection, or Spot requests outside fleets.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from everspot_core.allocation import OnDemandStrategy, SpotStrategy
+from everspot_core.fleet import Prefer
 from everspot_core.records import Market
 from moto.core.common_types import TYPE_RESPONSE
 from moto.core.responses import ActionResult
@@ -17,6 +17,7 @@ from moto.ec2.responses import EC2Response
 from everspot_local.aws import account
 from everspot_local.aws.ec2 import door, images, late, pages, throttle
 from everspot_local.aws.ec2.exceptions import MissingParameter, UnsupportedHere
+from everspot_local.aws.ec2.fleet_request import ON_DEMAND_PLAYED, SPOT_PLAYED
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.prices import price_history
 from everspot_local.market.clock import stamp
@@ -210,17 +211,18 @@ def _launched(fleet: LocalFleet) -> list[dict[str, Any]]:
     ]
 
 
-def _spelled(strategy: SpotStrategy | OnDemandStrategy) -> str:
+def _spelled(played: Mapping[str, Prefer], strategy: Prefer) -> str:
     """EC2 answers this one strategy in its older spelling, and the upstream provider compares with that."""
-    return "lowestPrice" if strategy.value == "lowest-price" else strategy.value
+    name = next(name for name, meant in played.items() if meant is strategy)
+    return "lowestPrice" if name == "lowest-price" else name
 
 
 def _fleet_document(fleet: LocalFleet) -> dict[str, Any]:
     spot: dict[str, Any] = {
-        "AllocationStrategy": _spelled(fleet.spot_strategy),
+        "AllocationStrategy": _spelled(SPOT_PLAYED, fleet.spot_strategy),
         "InstanceInterruptionBehavior": "terminate",
     }
-    if fleet.spot_strategy.value == "lowest-price":
+    if fleet.spot_strategy is Prefer.PRICE:
         spot["InstancePoolsToUseCount"] = int(fleet.spot_options.get("InstancePoolsToUseCount") or 1)
     fulfilled = fleet.fulfilled()
     document = {
@@ -237,7 +239,7 @@ def _fleet_document(fleet: LocalFleet) -> dict[str, Any]:
         "Type": fleet.type,
         "ReplaceUnhealthyInstances": fleet.replace_unhealthy,
         "SpotOptions": spot,
-        "OnDemandOptions": {"AllocationStrategy": _spelled(fleet.on_demand_strategy)},
+        "OnDemandOptions": {"AllocationStrategy": _spelled(ON_DEMAND_PLAYED, fleet.on_demand_strategy)},
         "Tags": fleet.get_tags(),
         "Context": fleet.context,
     }

@@ -1,0 +1,22 @@
+"""The neutral shape of a fleet in EC2's words."""
+
+import pytest
+from everspot_clouds.aws.fleet import STRATEGIES, Ec2Capacity, OnDemandAllocation, SpotAllocation
+from everspot_core.fleet import Prefer
+
+
+@pytest.mark.parametrize("prefer", list(Prefer))
+def test_each_preference_has_its_strategies_and_a_name_of_ec2_wins(prefer: Prefer) -> None:
+    meant = Ec2Capacity(target=1, prefer=prefer, types=())
+    assert (meant.spot_strategy, meant.on_demand_strategy) == STRATEGIES[prefer]
+    named = meant.model_copy(
+        update={"spot_allocation": SpotAllocation.DIVERSIFIED, "on_demand_allocation": OnDemandAllocation.PRIORITIZED}
+    )
+    assert (named.spot_strategy, named.on_demand_strategy) == (
+        SpotAllocation.DIVERSIFIED,
+        OnDemandAllocation.PRIORITIZED,
+    )
+
+
+def test_only_the_order_asks_for_priorities() -> None:
+    assert [p for p in Prefer if Ec2Capacity(target=1, prefer=p, types=()).prioritized] == [Prefer.ORDER]

@@ -89,7 +89,13 @@ def _submission(spec: JobSpec) -> JobSubmission:
 
 def _record() -> JobRecord:
     progress = every_field(
-        Progress, step=10, total_steps=100, steps_per_second=2.5, metrics={"loss": 0.5}, stalled_seconds=90.0
+        Progress,
+        step=10,
+        total_steps=100,
+        steps_per_second=2.5,
+        metrics={"loss": 0.5},
+        stalled_seconds=90.0,
+        preparing=True,
     )
     fields = {
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,

@@ -4,7 +4,7 @@ A pool is an instance type in a zone in a market. A target is in capacity units;
 units one of its instances brings. Instances are added while the target is not reached, so that a
 fleet may exceed it, by less than the weight of the instance that was added last.
 
-The local cloud launches by it, and the simulator and the planner use it to foretell what a fleet would do.
+The local cloud launches by it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Candidate(Frozen):
     zone: str
     weight: float = Field(default=1, gt=0, description="Capacity units of one instance.")
     priority: float | None = Field(default=None, ge=0, description="Lower goes first; None goes last.")
-    max_price: float | None = Field(default=None, gt=0, description="Dollars per unit hour, as EC2 has it; Spot only.")
+    max_price: float | None = Field(default=None, gt=0, description="Dollars per unit hour; Spot only.")
 
 
 class Pool(Frozen):
@@ -95,7 +95,7 @@ class Allocation(Frozen):
 DEEP_ENOUGH = 0.5
 """price-capacity-optimized takes the cheapest of the pools that are at least this deep relative to the deepest.
 
-EC2 does not publish its threshold; this one stands for it in the local cloud and in forecasts.
+No cloud publishes its threshold; this one stands for it in the local cloud.
 """
 
 _PoolKey = tuple[str, str, Market]
@@ -162,7 +162,7 @@ class _Filler:
 
     def refusals(self) -> list[Refusal]:
         """Every candidate that gives nothing more, if the target was missed; else only those preferred by price or
-        priority to one that was taken, which EC2 tried first."""
+        priority to one that was taken, which are tried first."""
         if self._target <= 0:
             return []
         causes = {i: self._cause(i) for i in range(len(self._request.candidates))}

@@ -9,18 +9,21 @@ from everspot_core.problems import Problems, camel, shown
 TYPE_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*(\.[a-z0-9][a-z0-9-]*)?$")
 """Name of an instance type: g5.xlarge, u-6tb1.metal, n1-standard-4."""
 
+LARGEST_FLEET = 10_000
+"""Units that a fleet may be asked to hold; no cloud takes more for one, some less."""
+
 _PRICE = (0.0001, 10_000.0)
 
 FLEET: Mapping[str, tuple[float, float]] = {
-    "target": (0, 10_000),  # EC2's quota of one fleet's target
-    "on_demand_base": (0, 10_000),
+    "target": (0, LARGEST_FLEET),
+    "on_demand_base": (0, LARGEST_FLEET),
     "on_demand_percentage": (0, 100),
     "max_price": _PRICE,
 }
 """Bounds of a fleet's own numbers; the first two are whole."""
 
 TYPE: Mapping[str, tuple[float, float]] = {
-    "weight": (0.001, 10_000),  # weights are rounded to three digits, and no fleet is larger
+    "weight": (0.001, LARGEST_FLEET),  # weights are rounded to three digits, and no fleet is larger
     "priority": (0, 1_000_000),
     "throughput": (1e-6, 1e9),
     "max_price": _PRICE,

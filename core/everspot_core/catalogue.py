@@ -15,8 +15,8 @@ from pydantic import Field, field_validator
 
 from everspot_core.documents import Frozen
 
-_AWS_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])$")
-_GCP_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]$")
+_LETTER_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])$")
+_DASHED_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]$")
 
 
 class InstanceType(Frozen):
@@ -68,7 +68,7 @@ class Price(Frozen):
 
 
 class Offer(Frozen):
-    """An instance type in one region: its prices, as far as they are known, and its zones (ids on AWS)."""
+    """An instance type in one region: its prices, as far as they are known, and its zones."""
 
     instance_type: str
     region: str
@@ -139,7 +139,7 @@ class Catalogue:
         return offer.spot if offer else None
 
     def zones(self, name: str, region: str) -> tuple[str, ...]:
-        """Zone ids (AWS) or zone names (GCP) that have the type; empty where the source does not say."""
+        """Zones that have the type, by the ids or names of the source; empty where the source does not say."""
         offer = self._offers.get((name, region))
         return offer.zones if offer else ()
 
@@ -160,9 +160,9 @@ def region_of(zone: str) -> str:
     """The region of a zone name: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`.
 
     Raises:
-        ValueError: if it is the name of neither an AWS nor a GCP zone.
+        ValueError: if no cloud names its zones so.
     """
-    found = _AWS_ZONE.match(zone) or _GCP_ZONE.match(zone)
+    found = _LETTER_ZONE.match(zone) or _DASHED_ZONE.match(zone)
     if found is None:
         raise ValueError(f"{zone!r} is not the name of a zone, such as us-east-1a or us-central1-a")
     return found.group(1)
@@ -170,7 +170,7 @@ def region_of(zone: str) -> str:
 
 @cache
 def builtin() -> Catalogue:
-    """The catalogue that comes with Everspot: AWS and GCP, a snapshot whose source and date every price carries."""
+    """The catalogue that comes with Everspot: a snapshot of each cloud whose source and date every price carries."""
     data = resources.files("everspot_core") / "data"
     sources = json.loads((data / "sources.json").read_text())
     types: dict[str, InstanceType] = {}

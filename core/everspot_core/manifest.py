@@ -1,6 +1,6 @@
 """The manifest: what an instance must know to join its cluster, and the only thing that infrastructure tells it.
 
-The components write it into user data (AWS, at most 16 KB) or instance metadata (GCP); the agent reads it from the
+The components write it where the cloud hands it to an instance (at most 16 KB); the agent reads it from the
 metadata service. The same document, as `cluster.json` in the control bucket, is what the CLI starts from. It holds
 no secrets. What differs between instances (id, type, zone, market) is asked of the metadata service.
 """
@@ -68,7 +68,7 @@ LIMIT_BOUNDS = {
     "beat_every": ("5s", "10m"),
     "poll_every": ("0.1s", "5m"),
     "tick_every": ("0.1s", "10m"),
-    # A notice leaves 120 s on AWS and 30 s on GCP; AWS advises to ask every 5 s.
+    # A notice leaves 120 s on one cloud and 30 s on another; to ask every 5 s is advised.
     "notice_poll": ("0.1s", "15s"),
     "idle_limit": ("10s", "7d"),
     "orphan_limit": ("30s", "1d"),

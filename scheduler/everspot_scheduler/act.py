@@ -1,5 +1,5 @@
-"""Carries actions out. Each is one or two conditional writes on exactly what was observed; a race that is lost is
-normal: somebody else has done the same, or something better.
+"""Carries actions out. Each is one or two conditional writes on exactly what was observed. A race that is lost is
+normal: another scheduler, or the job's owner, has done the same or something newer.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Outcome(Enum):
 
 
 class Actor:
-    """The scheduler's hand. Every method raises the store's errors; what was written until then stands."""
+    """Writes what the plan asks for. Every method raises the store's errors; what was written until then stands."""
 
     def __init__(self, store: Store, history: History, faults: Faults) -> None:
         self._store, self._history, self._faults = store, history, faults

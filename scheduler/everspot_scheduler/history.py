@@ -1,4 +1,4 @@
-"""The scheduler's part of a job's history: told exactly once, by whichever scheduler comes first.
+"""The scheduler's part of a job's history. Each event is written exactly once, by whichever scheduler comes first.
 
 The scheduler tells at most three things of an epoch, so each has a fixed number under one writer's name that all
 schedulers share. Telling again, after a crash or by a second scheduler, finds the number taken, and that is fine.

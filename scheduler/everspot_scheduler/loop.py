@@ -1,8 +1,7 @@
 """The scheduler's loop: observe, plan, act, record. It holds no state that the next scheduler could miss.
 
-Everything that it remembers between ticks is a cache, or a span of its own time: which ETag it saw since when, and
-which messages it has not written down yet. A crash at any point leaves the store so that the next tick, of whichever
-scheduler, repairs it.
+What it remembers between ticks is a cache or a span of its own time: since when it has seen which ETag, and which
+messages it has not written down yet. Whenever it crashes, the next tick of any scheduler repairs what was left.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""When jobs lost spot instances, for the plan's failover to on-demand."""
+"""Finds out when jobs lost spot instances, for the plan's failover to on-demand."""
 
 from collections.abc import Mapping
 from datetime import datetime

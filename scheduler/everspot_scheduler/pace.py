@@ -1,4 +1,4 @@
-"""How often something is asked for: at least so far apart, and further when the other side asks for it."""
+"""Spaces calls: at least an interval apart, and further apart while the other side throttles them."""
 
 from datetime import timedelta
 

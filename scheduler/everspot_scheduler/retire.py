@@ -1,4 +1,4 @@
-"""What has ended leaves the tables that every tick lists: jobs for the archive, instances for the ledger."""
+"""Moves what has ended out of the tables that every tick lists: jobs to the archive, instances to the ledger."""
 
 import logging
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Who stands still: ETags that have not changed for a while, by this machine's own monotonic clock."""
+"""Finds documents that stand still: their ETag has not changed for a while, by this machine's own monotonic clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Many calls that each wait for the network, side by side."""
+"""Makes many calls that each wait for the network side by side."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -15,7 +15,7 @@ End = tuple[JobState, Reason, Why, Figures]
 
 
 def outlook_of(job: JobView) -> Outlook | None:
-    """What the driver has measured; failing that, what the author expects less the part of the steps that is done.
+    """What the driver has measured; else what the author expects, less the part of the steps that is done.
 
     A job that is given to an instance makes no progress until it has said that it runs. None if nobody has said how
     long it runs.
@@ -41,12 +41,12 @@ def outlook_of(job: JobView) -> Outlook | None:
 
 
 def critical(job: JobView) -> bool:
-    """Whether it goes before normal jobs."""
+    """Whether the job goes before normal jobs."""
     return job.submission.spec.priority is Priority.CRITICAL
 
 
 def waiting_since(job: JobView) -> datetime:
-    """When it began to wait: at its submission, or when it left its last instance."""
+    """When the job began to wait: at its submission, or when it left its last instance."""
     record = job.record
     if record is None or record.last_owner is None:
         return job.submission.submitted_at

@@ -1,4 +1,4 @@
-"""Actions in words, for logs and for people. Nothing is decided by them."""
+"""Says actions and their reasons in words, for logs and for people. Nothing is decided here."""
 
 from everspot_core.schedule.actions import (
     Action,

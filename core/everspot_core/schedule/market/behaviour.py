@@ -22,7 +22,7 @@ class Behaviour:
     downs: tuple[float, ...] = ()
 
     def seen(self, up: bool, at: datetime) -> "Behaviour":
-        """The behaviour with one more look at the pool."""
+        """The behaviour after one more look at the pool, which found it up or not."""
         if self.since is None:
             return replace(self, up=up, since=at, first=at)
         if up == self.up:

@@ -1,4 +1,4 @@
-"""When a normal job leaves the spot market after losing too often, when it goes back, and when a smaller type helps.
+"""Decides when a normal job leaves spot, when it goes back, and when a smaller type will do.
 
 After PREEMPTIONS losses within WINDOW it fails over to on-demand. Once on on-demand it stays for a while, and goes back
 when spot has been up for as long without a break in some pool. That while is STAY, doubled with every PREEMPTIONS

@@ -1,4 +1,4 @@
-"""What a job needs and what it could have, in the terms of its course: hours, and dollars for an hour of work."""
+"""What the pools offer a job, in the terms of the market policy: hours, and dollars for an hour of work."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,12 @@ from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolKey, 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offers:
-    """The pools for one job: those that can hold it, `giving` being those of on-demand that would do so now.
+    """The pools that can hold one job.
 
-    `fastest`: speed of the on-demand pool on which it would be done first; hours of work are told at that speed.
-    `dry`: hours for which that pool was not to be had of late, at worst. `smaller`: a type that is taken although it
-    lacks something that was asked for.
+    - `giving`: the on-demand pools among them that would give it what it needs now.
+    - `fastest`: the speed of the on-demand pool on which it would be done first. Hours of work are told at that speed.
+    - `dry`: the longest time, in hours, for which that pool had no capacity lately.
+    - `smaller`: a type that is taken although it lacks something that was asked for.
     """
 
     job: JobView
@@ -37,7 +38,7 @@ class Offers:
 
     @cached_property
     def spot(self) -> tuple[Ranked, ...]:
-        """Spot that would give what the job needs now, best first, and last what costs no less than on-demand."""
+        """The spot pools that would give what the job needs now: the best first, those as dear as on-demand last."""
         giving = (p for p in self.spot_pools if p.gives(self.job.nodes))
         accept = () if self.smaller is None else (self.smaller,)
         ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
@@ -51,7 +52,7 @@ class Offers:
 
 
 def offers_for(job: JobView, pools: Sequence[PoolView], now: datetime) -> Offers:
-    """What the job could have of these pools, which may be fewer than the view's: some may be handed out already."""
+    """What these pools offer the job. Capacity that was handed out in this plan is no longer among them."""
     asked = job.submission.spec.resources
     types = {p.instance_type.name: p.instance_type for p in pools}
     lesser = smaller(job, types.values(), now) if job.measured is not None else None
@@ -91,7 +92,7 @@ def need_of(
 
 
 def held_of(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
-    """What it holds, in the terms of its course."""
+    """What it holds, in the terms of the market policy."""
     speed = _speed(job, instance_type) / offers.fastest
     return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
 

@@ -1,9 +1,10 @@
-"""One job's course towards its deadline: wait, spot, on-demand, or back to spot.
+"""The market policy: whether a job with a deadline should hold spot, on-demand, or nothing for now.
 
-Two rules. Safety: never do what would, in the worst case, leave too little time for on-demand to finish the job; the
-worst case is that spot goes at once, the changeover takes as long as it may and so does the work. Thrift: as long as
-it is safe, follow the cheapest way of taking turns that keeps the pace (see `renewal`), judged by how spot has come
-and gone so far. So it is greedy where spot is steady, and cautious where it is not, without being told which.
+There are two rules. Safety: the policy never does what would, in the worst case, leave too little time for on-demand
+to finish the job. In the worst case spot goes at once, and the changeover and the work take as long as they may.
+Thrift: as long as it is safe, the policy takes turns between the markets in the cheapest way that keeps the pace (see
+`renewal`), judged by how spot has come and gone so far. So it is greedy where spot is steady and cautious where it is
+not, and nobody has to tell it which.
 """
 
 from dataclasses import dataclass, field
@@ -26,9 +27,9 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a job still needs. Hours; work counts as on the fastest on-demand type that it can have.
+    """What a job still needs, in hours. Work is told as on the fastest on-demand type that the job can have.
 
-    `changeover` includes launch, set-up and lost progress. `tick`: the longest time until the next decision.
+    `changeover` includes launch, set-up and lost progress. `tick` is the longest time until the next decision.
     """
 
     time: float
@@ -40,7 +41,7 @@ class Need:
 
     @property
     def slack(self) -> float:
-        """Time to the deadline beyond the work, if there is as much of it as there may be."""
+        """The time to the deadline beyond the work, if the work is as much as it may be."""
         return self.time - self.left_upper
 
     @property
@@ -61,7 +62,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the job holds. `changing`: hours of its changeover that may still remain. `speed`: relative to `Need`."""
+    """What the job holds. `changing`: hours that its changeover may still take. `speed`: relative to that of `Need`."""
 
     market: Market
     changing: float = 0.0
@@ -70,9 +71,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Spot as this job can have it, and how it has behaved: hours of ended spells, and of the present one.
+    """Spot as this job can have it, and how it has behaved.
 
-    `usd`, `on_demand_usd`: dollars for an hour of work at the speed of `Need`.
+    `ups` and `downs` are the hours of ended spells with and without spot, `age` those of the present one. `usd` and
+    `on_demand_usd` are dollars for an hour of work at the speed of `Need`.
     """
 
     up: bool
@@ -85,7 +87,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketChoice:
-    """What to hold until the next decision. `final`: whatever comes, nothing else can follow."""
+    """What to hold until the next decision; `market` None: nothing. `final`: no later decision can be another one."""
 
     market: Market | None
     why: Why
@@ -94,7 +96,7 @@ class MarketChoice:
 
 
 def choose_market(need: Need, held: Held | None, spot: Spot | None) -> MarketChoice:
-    """What the job should hold now. `held` None: nothing; `spot` None: no spot pool can hold it."""
+    """What the job should hold now. `held` is None if it holds nothing, `spot` if no spot pool can hold it."""
     if held is not None and held.market is Market.SPOT:
         if _may_stay(need, held):
             return MarketChoice(market=Market.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})

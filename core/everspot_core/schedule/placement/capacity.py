@@ -1,4 +1,7 @@
-"""What is free, and what a job asks of it. `exclusive` and `packing` are the two kinds of capacity."""
+"""What is free, and what a job asks of it.
+
+There are two kinds of capacity: in `exclusive` an instance holds one job, in `packing` it can hold several.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,10 +28,10 @@ Want = tuple[int, str | None, float, int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a job asks of free capacity. `avoid`: the instance that it lost last, if it was preempted there, and those
-    that failed it: it returns to one of them rather than wait, but to any other one first.
+    """What a job asks of free capacity.
 
-    `known`: its hours by type, as far as they have been worked out.
+    `avoid` names the instance from which it was preempted last and those on which it failed: any other one is taken
+    first, but rather than wait it returns to one of them. `known` keeps its hours by type once they are worked out.
     """
 
     job: JobView
@@ -138,23 +141,23 @@ def kind_of(record: InstanceRecord) -> tuple[str, Shape]:
 
 
 class PoolMarks:
-    """What counts against instances or for them beside their shape."""
+    """What is known of the pools of instances that speaks for or against an instance, beside its shape."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._noticed = {p.key for p in view.pools if just_noticed(p, now)}
         self._reserved = {p.key for p in view.pools if p.reserved}
 
     def unstable(self, instance: InstanceView) -> bool:
-        """It may go soon: the cloud recommends to leave it, or has just taken another one of its pool."""
+        """Whether it may go soon: the cloud recommends to leave it, or has just taken another one of its pool."""
         return instance.recommended_away or (bool(self._noticed) and pool_of(instance) in self._noticed)
 
     def reserved(self, instance: InstanceView) -> bool:
-        """It is paid for whether it is used or not."""
+        """Whether it is paid for even if it is not used."""
         return bool(self._reserved) and pool_of(instance) in self._reserved
 
 
 def _holds(job: JobView, given: Assignment) -> bool:
-    """It runs there, or is about to."""
+    """Whether the job runs there or is about to."""
     return job.owned_by(given) or (job.state is JobState.PENDING and given.epoch == job.epoch + 1)
 
 

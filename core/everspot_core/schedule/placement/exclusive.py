@@ -1,4 +1,4 @@
-"""Instances that hold one job each: who gets which of the free ones, and which are promised to jobs that wait.
+"""Decides who gets which free instance, where an instance holds one job, and which are promised to jobs that wait.
 
 Backfill is conservative. Every job that has to wait although something that it fits is free is promised the first
 moment at which it can start, and a job behind it gets what is free only if no promise is put off by it: because it is
@@ -21,7 +21,12 @@ _Merit = tuple[bool, bool, bool, bool, Shape, Market, str]
 
 
 class Timeline:
-    """Free instances over time. Ends of what runs now count from when they are certain, promises take away."""
+    """How many instances of a group are free, over time (hours from now; `inf` is never).
+
+    The end of a job that runs adds one from the moment at which it is certain; a promise takes some away. Instances of
+    a group stand for one another, so counting them is enough: jobs whose times were promised by the count can always be
+    seated, one after the other, as their times come.
+    """
 
     def __init__(self, free: int, ends: Iterable[float]) -> None:
         known = sorted(e for e in ends if e < inf)
@@ -167,7 +172,7 @@ class Exclusive:
         group.promised = group.promised or ask.job_id
 
     def set_aside(self, ask: Ask) -> None:
-        """The smallest that do are kept."""
+        """Keep the smallest instances that are large enough."""
         for group in self._fits(ask):
             spare = [i for b in sorted(group.free) if b[0] is Market.ON_DEMAND for i in group.free[b].values()]
             if len(spare) >= ask.nodes and group.lends(ask.nodes, inf):

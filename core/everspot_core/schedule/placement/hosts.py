@@ -1,4 +1,4 @@
-"""Instances that hold several jobs: the room on each of them, now and as jobs end, and which are alike."""
+"""The room on instances that hold several jobs, now and as jobs end, and which of these instances are alike."""
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -58,7 +58,7 @@ class Host:
     blind: bool = False
 
     def kind(self) -> "Kind":
-        """Of which kind it is now; with promises, of its own."""
+        """Of which kind it is now. One with promises is of a kind of its own."""
         own = self.instance.instance_id if self.kept else ""
         record = record_of(self.instance)
         return Kind(self.room, self.shape, record.market, self.unstable, self.reserved, record.instance_type, own)

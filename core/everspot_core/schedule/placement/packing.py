@@ -1,4 +1,4 @@
-"""Instances that hold several jobs: who gets room on which, and where room is promised to jobs that wait.
+"""Decides who gets room on which instance, where an instance holds several jobs, and where room is promised.
 
 Room is counted in GPUs, GPU memory, vCPUs and memory. A job goes where the fewest GPUs stay free beside it, and then
 where the least stays free of what it needs most of (its dominant resource): so what is begun is filled up, and what is
@@ -83,7 +83,7 @@ class Shared:
             self._kinds.drop(host.instance.instance_id)
 
     def set_aside(self, ask: Ask) -> None:
-        """Room on the smallest that do."""
+        """Keep room on the smallest instances that are large enough."""
         wanted = room_of(ask.need)
         standing = [h for h in self._hosts.values() if record_of(h.instance).market is Market.ON_DEMAND]
         able = [h for h in standing if fits(ask.need, h.shape) and h.lends(wanted, inf)]

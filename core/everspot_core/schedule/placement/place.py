@@ -1,8 +1,9 @@
-"""Which waiting job goes to which instance that is there already.
+"""Decides which waiting job goes to which instance that is there already.
 
 Jobs choose in turn, in the order of `queue`. Each takes the smallest free instance that is large enough, of the market
-that it prefers; rather than wait, it takes the other market. What is kept back: a free on-demand instance that a
-critical job in back-off could use, an instance that was launched for another job, and what is promised to a job ahead.
+that it prefers; rather than wait, it takes the other market. Three things are kept back: a free on-demand instance that
+a critical job in back-off could use, an instance that was launched for another job, and what is promised to a job
+ahead.
 """
 
 from collections import defaultdict
@@ -39,7 +40,7 @@ def place(
 
 
 class _Placement:
-    """One round of choosing in the making."""
+    """One round in which jobs choose, and what has been decided in it so far."""
 
     def __init__(self, jobs: list[JobView], instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
@@ -80,9 +81,9 @@ class _Placement:
             self._capacity.promise(ask)
 
     def _its_own(self, job: JobView) -> list[InstanceView]:
-        """What was launched for it last, whatever it had asked for: whoever launched it has measured.
+        """What was launched for the job last; its size was checked at the launch.
 
-        Never what it was told to move away from.
+        Never the instance that the job was told to move away from.
         """
         record = job.record
         left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
@@ -121,7 +122,7 @@ class _Placement:
 
 
 def _preferred_market(job: JobView, view: ClusterView, now: datetime) -> Preference:
-    """The market that it prefers. There comes a moment after which losing a spot instance would be losing too much."""
+    """The market that the job prefers: on-demand once the loss of a spot instance would cost the deadline."""
     work, deadline = outlook_of(job), job.submission.deadline_at
     if work is not None and deadline is not None and not critical(job):
         need = need_of(work, deadline, view.tick, now)

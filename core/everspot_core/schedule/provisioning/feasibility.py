@@ -1,7 +1,8 @@
-"""Whether a job's deadline can be kept, said at its submission, when nothing is known of it but what its author says.
+"""Decides whether a job's deadline can be kept: at its submission, and when the plan first looks at it.
 
-The yardstick is that of the plan: on-demand capacity of speed 1 that is asked for at once, the changeover as long as
-it may take, and the declared duration as an upper bound. What such a run cannot reach is out of reach for all others.
+At the submission nothing is known of the job but what its author says. The yardstick is that of the plan: on-demand
+capacity of speed 1 that is asked for at once, the changeover as long as it may take, and the declared duration as an
+upper bound. What such a run cannot reach is out of reach for all others.
 """
 
 from collections.abc import Iterable

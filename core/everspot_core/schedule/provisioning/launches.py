@@ -1,4 +1,4 @@
-"""What was launched for jobs: what of it is on its way, and what nobody needs any more."""
+"""The instances that were launched for jobs: those that are on their way, and those that nobody needs any more."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -49,12 +49,14 @@ class Launches:
         self._kept |= {i.instance_id for i in instances}
 
     def settle(self, job_id: str) -> None:
-        """It is decided what the job needs: what of its own is idle and not kept can go."""
+        """It is decided what the job needs: those of its instances that are idle and not kept can be released."""
         self._settled.add(job_id)
 
     def release(self) -> list[Release]:
-        """End what was launched and is needed no more. What the cloud is about to take is left to it: a spot
-        instance that it takes early may cost nothing, one that is ended in time does.
+        """The releases of launched instances that are not needed any more.
+
+        What the cloud is about to take is left to the cloud: a spot instance that it takes in its first hour may cost
+        nothing, while one that is released is paid.
         """
         alive = {j.job_id for j in self._view.jobs if not (j.state.final or j.cancel)}
         open_jobs = set() if self._view.draining else alive - self._settled
@@ -88,7 +90,7 @@ class Launches:
 
 
 def _lost(instance: InstanceView) -> bool:
-    """It will never take a job."""
+    """Whether the instance will never take a job."""
     ending = instance.record is not None and instance.record.state in (InstanceState.DRAINING, InstanceState.GONE)
     return instance.ending or instance.stale or instance.notified or ending
 

@@ -1,4 +1,4 @@
-"""Which instances of the standing fleets are told to leave: broken ones, those beyond the target, those that are old.
+"""Decides which instances of the standing fleets leave: broken ones, those beyond the target, and old ones.
 
 An instance that leaves gives back what it runs and powers itself off; the fleet brings another only where it is below
 its target. So everything here is bounded by what the fleet holds now:
@@ -42,7 +42,7 @@ def leave(instances: Iterable[InstanceView], view: ClusterView, now: datetime) -
 
 
 class _Departures:
-    """One round of letting go. `gone`: those that it has sent away so far."""
+    """One round of letting instances go. `gone` names those that were sent away so far."""
 
     def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now

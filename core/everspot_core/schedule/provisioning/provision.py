@@ -1,7 +1,7 @@
-"""Capacity of its own for each job that needs it: launch, move, stay, wait, release.
+"""Launches instances for the jobs that need them, moves running jobs, and releases what nobody needs.
 
-What stands already has been handed out when this begins. Each job then follows its course, in the order in which jobs
-choose; what one is promised of a pool the next one cannot have.
+The instances that are there have been handed out before this begins. Then each job follows the market policy, in the
+order in which jobs choose. What a pool gives to one job is not counted for the next one.
 """
 
 from collections.abc import Iterable
@@ -31,9 +31,9 @@ _NO_TIME = timedelta(0)
 def provision(
     placed: Iterable[Assign | Hold], view: ClusterView, now: datetime, busy_jobs: set[str], busy_instances: set[str]
 ) -> list[Action]:
-    """`placed`, where a job that would have to wait now follows its course; and what launched instances shall do.
+    """The actions of `placed`, where a job that would wait follows the market policy instead; then releases.
 
-    `busy_jobs`, `busy_instances`: of which something else has been decided in this plan.
+    `busy_jobs` and `busy_instances` name those of which something else has been decided in this plan.
     """
     desk = _Provisioning(view, now, busy_instances)
     jobs = {j.job_id: j for j in view.jobs}
@@ -60,7 +60,7 @@ def provision(
 
 
 class _Provisioning:
-    """One round in the making."""
+    """What has been decided so far in one plan."""
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
@@ -69,7 +69,7 @@ class _Provisioning:
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
-        """The job has found a place on what is there. What is on its way is let go, unless it would be called again."""
+        """The job has got an instance. What is on its way to it is released, unless it would be launched again."""
         coming = self.launches.coming(job, None)
         self.launches.taken |= {action.instance_id, *action.gang}
         self.launches.settle(job.job_id)
@@ -100,7 +100,7 @@ class _Provisioning:
             self.launches.settle(job.job_id)
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
-        """What the job does now. `hold`: why it found no place on what stands; None if it runs."""
+        """What the job does now. `hold` says why it got no instance that is there; None if the job runs."""
         owner = self._owner(job)
         if job.state.owned and (owner is None or owner.stopping or owner.instance_id in self.launches.taken):
             return []
@@ -120,7 +120,7 @@ class _Provisioning:
         return self._waiting(job, coming, offers)
 
     def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
-        """Nothing is held, or something is on its way."""
+        """A job that holds nothing; something may be on its way to it."""
         to = self._steer(job, coming[0] if coming else None, offers, moving=False)
         if coming and to.market is _market(coming[0]):
             self.launches.keep(coming)
@@ -139,7 +139,7 @@ class _Provisioning:
         return [Hold(job_id=job.job_id, why=risk.why, figures=risk.figures)]
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
-        """It trains, and may be better off elsewhere."""
+        """A job that runs, and may be better off elsewhere."""
         if coming and self._still_wanted(job, owner, coming):
             self.launches.keep(coming)
             return self._move(job, owner, coming)
@@ -191,7 +191,7 @@ class _Provisioning:
         moving: bool,
         early: timedelta = _NO_TIME,
     ) -> MarketChoice:
-        """The job's course, by its deadline if it has one. `early`: as if the deadline were so much earlier."""
+        """The market that suits the job, by its deadline if it has one. `early`: reckon with so much less time."""
         if critical(job):
             return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
         deadline, work = job.submission.deadline_at, outlook_of(job)
@@ -209,7 +209,7 @@ class _Provisioning:
         return choose_market(self._need(job, work, deadline - early, offers), held, spot)
 
     def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
-        """The course of a job without a deadline: by how often it was preempted, and never to spot that is dear."""
+        """The market for a job without a deadline, by how often it was preempted; never spot that costs no less."""
         since = on.launched_at if on is not None and _market(on) is Market.ON_DEMAND else None
         preference = failed_over(job, self._pools, self.now, since)
         if preference.market is Market.ON_DEMAND:

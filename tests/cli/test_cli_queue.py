@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core import lease
 from everspot_core.job import JobSpec
+from everspot_core.manifest import Standing
 from everspot_core.records import JobRecord, JobState, Reason
 from everspot_store import SchedulerBeat
 from everspot_store.bucket import Bucket
@@ -155,3 +156,33 @@ def test_an_empty_queue_is_told_in_sentences_of_their_own(world):
         "No jobs. Submit one: everspot submit FILE",
         "Those that ended more than a day ago: everspot jobs --all",
     ]
+
+
+def test_instances_beyond_the_target_say_what_becomes_of_them_and_when(world, monkeypatch):
+    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
+
+    def told(on_demand, spot):
+        standing = Standing(on_demand_units=on_demand, spot_units=spot, weights={"m7i.large": 2})
+        world.store.write_manifest(world.store.manifest().model_copy(update={"standing": standing}))
+        return "".join(world.run("instances").out.splitlines(True)[-2:])
+
+    world.launch("i-base", 0)
+    for iid in ("i-spot1", "i-spot2", "i-spot3"):
+        world.launch(iid, 60)
+    world.to(120)
+    for iid in ("i-base", "i-spot1", "i-spot2"):
+        world.beat(iid)
+    world.beat("i-spot3", job="a")
+    assert "declared" not in told(1, 4)
+    assert told(1, 3).endswith(
+        "spot: 4 units held, 3 declared. Idle ones beyond that are let go once they are 5m old, the first in 4m00s; "
+        "busy ones when their job has left them.\n"
+    )
+    assert "on-demand: 1 unit held, 0 declared. Idle ones beyond that" in told(0, 4)
+    world.to(400)
+    for iid in ("i-base", "i-spot1", "i-spot2"):
+        world.beat(iid)
+    world.beat("i-spot3", job="a")
+    assert "the first at the scheduler's next tick;" in told(1, 3)
+    world.beat("i-base", job="b")
+    assert "All of them are busy: one beyond that is let go when its job has left it." in told(0, 4)

@@ -1,14 +1,19 @@
 """`everspot instances`."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from everspot_core.documents import format_duration
+from everspot_core.manifest import Manifest
+from everspot_core.market import Market
+from everspot_core.records import Role
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Watch, session_of
 from everspot_cli.session import Session
-from everspot_cli.tables import instances_table
+from everspot_cli.tables import duration, instances_table
 from everspot_cli.views import instance_rows
 
 
@@ -39,5 +44,34 @@ def _page(session: Session, all: bool) -> RenderableType:
         return Text("No instances. The fleet's target may be 0, or they are being launched: `everspot doctor` checks.")
     spot = sum(row["market"] == "spot" and row["state"] != "ENDED" for row in rows)
     alive = sum(row["state"] != "ENDED" for row in rows)
-    words = f"{alive} alive, {spot} of them spot. {session.scale_note()}"
-    return Group(instances_table(rows, session.console.width), Text(words.strip(), style="dim"))
+    words = [f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip(), *surplus(session.manifest, rows)]
+    return Group(instances_table(rows, session.console.width), Text("\n".join(words), style="dim"))
+
+
+def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What happens to instances beyond what is declared, and when, by market; nothing where there are none."""
+    standing, told = manifest.standing, []
+    if standing is None:
+        return []
+    for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
+        held = [
+            row for row in rows
+            if row["market"] == market.value and row["role"] == Role.AGENT.value and row["state"] in ("READY", "BUSY")
+            and not row["notice"]
+        ]  # fmt: skip
+        weights = [standing.weights.get(row["instance_type"], 1.0) for row in held]
+        if held and sum(weights) - min(weights) >= target:
+            units = f"{sum(weights):g} unit{'' if sum(weights) == 1 else 's'}"
+            told.append(f"{market.value}: {units} held, {target:g} declared. {_leaving(held)}")
+    return told
+
+
+def _leaving(held: Sequence[dict[str, Any]]) -> str:
+    from everspot_core.schedule.provisioning.leaving import YOUNG  # the scheduler's policy: only a surplus needs it
+
+    idle = [max(0.0, YOUNG.total_seconds() - row["age_seconds"]) for row in held if row["state"] == "READY"]
+    if not idle:
+        return "All of them are busy: one beyond that is let go when its job has left it."
+    first = f"the first in {duration(min(idle))}" if min(idle) else "the first at the scheduler's next tick"
+    age = format_duration(YOUNG)
+    return f"Idle ones beyond that are let go once they are {age} old, {first}; busy ones when their job has left them."

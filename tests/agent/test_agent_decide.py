@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core.manifest import Limits
 from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
-from everspot_train.agent.decide import (
-    KILL_GRACE,
-    PATIENCE,
+from everspot_train.agent.actions import (
     Abandon,
     Action,
     AskForCheckpoint,
@@ -17,18 +15,15 @@ from everspot_train.agent.decide import (
     Decline,
     JobKey,
     Kill,
-    LeaseView,
     Leave,
-    Memory,
     Stalled,
     Take,
     Terminate,
-    World,
-    concluded,
-    decide,
-    postponed,
 )
+from everspot_train.agent.decide import concluded, decide, postponed
+from everspot_train.agent.demand import KILL_GRACE, PATIENCE
 from everspot_train.agent.endings import ending_of
+from everspot_train.agent.world import LeaseView, Memory, World
 from everspot_train.rundir import Phase, Status
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,12 +13,12 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import EventKind, JobState, Market, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, Stop
-from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import Session, renewal_of
+from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, Status, StopRequest
 
 CLOCK = ManualClock()

@@ -14,7 +14,9 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import EventKind, InstanceState, Reason
 from everspot_store import StoreError
 
-from everspot_train.agent import decide as d
+from everspot_train.agent import actions as act
+from everspot_train.agent.actions import Action, JobKey, Stop
+from everspot_train.agent.decide import concluded, decide, offered_again, postponed
 from everspot_train.agent.desk import Desk
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
@@ -23,6 +25,7 @@ from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.session import Session
 from everspot_train.agent.threads import Repeating, Schedule
 from everspot_train.agent.watch import Watch
+from everspot_train.agent.world import LeaseView, Memory, World
 
 LOOK_EVERY = timedelta(milliseconds=100)
 HELPER_EVERY = timedelta(milliseconds=250)
@@ -59,10 +62,10 @@ class Agent:
         self._own_log = own_log
         self._unfit = fitness.look()
         self._clock = clock
-        self._memory = d.Memory(idle_since=clock.monotonic())
+        self._memory = Memory(idle_since=clock.monotonic())
         self._session: Session | None = None
         self._shutdown_by: timedelta | None = None
-        self._leaving: d.Leave | None = None
+        self._leaving: act.Leave | None = None
         self._retry_at = timedelta()
         self._poll = Schedule(manifest.limits.poll_every, clock)
         self._poll_busy = Schedule(manifest.limits.poll_every * POLL_BUSY, clock)
@@ -72,7 +75,7 @@ class Agent:
         if self._shutdown_by is None:
             self._shutdown_by = self._clock.monotonic() + within
 
-    def run(self) -> d.Leave:
+    def run(self) -> act.Leave:
         """Work until the agent is to end; why it does.
 
         Raises:
@@ -100,10 +103,10 @@ class Agent:
         self._heartbeat.last_word(self._watch.notice)
         return leave
 
-    def step(self) -> d.Leave | None:
+    def step(self) -> act.Leave | None:
         """Look once, decide, and act. The reason to end, if there is one."""
         world = self._look()
-        self._memory, actions = d.decide(self._memory, world, self._manifest.limits)
+        self._memory, actions = decide(self._memory, world, self._manifest.limits)
         for action in actions:
             self._act(action)
         return self._leaving
@@ -143,13 +146,13 @@ class Agent:
             except StoreError as error:
                 self._watch.store_contact.failed(error)
 
-    def _look(self) -> d.World:
+    def _look(self) -> World:
         sighting = self._watch.sighting()
         session = self._session
         if session is None:
             self._unfit = self._fitness.look()
         exit_code = session.exit_code() if session else None
-        return d.World(
+        return World(
             now=self._clock.monotonic(),
             market=self._clock.now(),
             real_per_market=self._clock.to_real(timedelta(seconds=1)).total_seconds(),
@@ -157,7 +160,7 @@ class Agent:
             interruption=sighting.interruption,
             rebalance=sighting.rebalance,
             shutdown_by=self._shutdown_by,
-            lease=session.lease_view() if session else d.LeaseView.NONE,
+            lease=session.lease_view() if session else LeaseView.NONE,
             lease_until=session.lease_until if session else timedelta(),
             running=session is not None and session.unstarted is None and exit_code is None,
             exit_code=exit_code,
@@ -169,48 +172,48 @@ class Agent:
             restart_stalled=session is not None and session.submission.spec.retries.stalled,
         )
 
-    def _act(self, action: d.Action) -> None:
+    def _act(self, action: Action) -> None:
         match action:
-            case d.Take(job):
+            case act.Take(job):
                 self._take(job)
-            case d.Decline(job, reason):
+            case act.Decline(job, reason):
                 self._decline(job, reason)
-            case d.Conclude(ending, stop):
+            case act.Conclude(ending, stop):
                 self._conclude(ending, stop)
-            case d.Abandon(why):
+            case act.Abandon(why):
                 self._abandon(why)
-            case d.Leave():
+            case act.Leave():
                 self._leaving = action
             case _:
                 self._tell_process(action)
 
-    def _tell_process(self, action: d.Action) -> None:
+    def _tell_process(self, action: Action) -> None:
         session = self._session
         if session is None or session.process is None:
             raise AssertionError(f"{action} without a process: the decision does not fit the agent")
         match action:
-            case d.AskToStop(stop, first):
+            case act.AskToStop(stop, first):
                 _log.warning("job %s: stop (%s)", session.key.job_id, stop.reason.value)
                 session.ask_to_stop(stop)
                 if first:
                     action_at = stop.action_at.isoformat() if stop.action_at else None
                     seen_at = stop.seen_at.isoformat()
                     session.say(EventKind.NOTICE, source=stop.source, action_at=action_at, seen_at=seen_at)
-            case d.AskForCheckpoint(seq, notice):
+            case act.AskForCheckpoint(seq, notice):
                 session.ask_for_checkpoint(seq)
                 session.say(EventKind.REBALANCE, source=notice.source)
-            case d.Stalled(step, seconds, restart):
+            case act.Stalled(step, seconds, restart):
                 _log.warning("job %s: no step for %.0f s after step %d", session.key.job_id, seconds, step)
                 session.stalled(step, seconds, restart=restart)
-            case d.Terminate():
+            case act.Terminate():
                 session.process.terminate()
-            case d.Kill():
+            case act.Kill():
                 session.kill()
 
-    def _take(self, job: d.JobKey) -> None:
+    def _take(self, job: JobKey) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
-            self._memory = d.postponed(self._memory)
+            self._memory = postponed(self._memory)
             return
         try:
             session = self._desk.take(job)
@@ -225,19 +228,19 @@ class Agent:
             return
         if session is None:
             _log.warning("job %s, epoch %d is not this instance's to take", *job)
-            self._memory = d.concluded(self._memory, now)
+            self._memory = concluded(self._memory, now)
             return
         self._session = session  # from here on the lease is renewed
         self._desk.start(session)
 
     def _postpone(self, now: timedelta) -> None:
         self._retry_at = now + self._manifest.limits.poll_every
-        self._memory = d.postponed(self._memory)
+        self._memory = postponed(self._memory)
 
-    def _decline(self, job: d.JobKey, reason: Reason) -> None:
+    def _decline(self, job: JobKey, reason: Reason) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
-            self._memory = d.offered_again(self._memory, job)
+            self._memory = offered_again(self._memory, job)
             return
         _log.warning("job %s, epoch %d is given back unstarted: %s", *job, reason.value)
         try:
@@ -247,9 +250,9 @@ class Agent:
             again = True
         if again:
             self._retry_at = now + self._manifest.limits.poll_every
-            self._memory = d.offered_again(self._memory, job)
+            self._memory = offered_again(self._memory, job)
 
-    def _conclude(self, ending: Ending, stop: d.Stop | None) -> None:
+    def _conclude(self, ending: Ending, stop: Stop | None) -> None:
         session = self._session
         assert session is not None  # noqa: S101  a conclusion is about a session
         session.kill()
@@ -260,7 +263,7 @@ class Agent:
         except StoreError as error:
             self._watch.store_contact.failed(error)
             return  # the job stays in memory and the session as it is: the next look concludes again
-        self._memory = d.concluded(self._memory, self._clock.monotonic())
+        self._memory = concluded(self._memory, self._clock.monotonic())
         self._fitness.blame(ending.fault, ending.message)
         if ending.reason.failure or ending.unstarted:
             self._fitness.remeasure()
@@ -287,7 +290,7 @@ class Agent:
                 raise HelperDied(f"a helper thread ended: {helper.failure!r}") from helper.failure
 
 
-def _state_of(memory: d.Memory, unfit: str | None) -> InstanceState:
+def _state_of(memory: Memory, unfit: str | None) -> InstanceState:
     if unfit is not None:
         return InstanceState.CORDONED
     if memory.doomed is not None:

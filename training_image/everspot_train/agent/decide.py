@@ -4,12 +4,11 @@
 else. All moments called `timedelta` are of CLOCK_MONOTONIC.
 """
 
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from enum import Enum
+from dataclasses import replace
+from datetime import timedelta
 
 from everspot_core.manifest import Limits
-from everspot_core.records import Assignment, Notice, Order, Reason
+from everspot_core.records import Order, Reason
 
 from everspot_train.agent.actions import (
     Abandon,
@@ -21,116 +20,13 @@ from everspot_train.agent.actions import (
     JobKey,
     Kill,
     Leave,
-    Stalled,
-    Stop,
     Take,
     Terminate,
 )
+from everspot_train.agent.demand import demand_of
 from everspot_train.agent.endings import ending_of
-from everspot_train.agent.failures import Failure
 from everspot_train.agent.pace import Pace
-from everspot_train.rundir import Status
-
-__all__ = [
-    "Abandon",
-    "Action",
-    "AskForCheckpoint",
-    "AskToStop",
-    "Conclude",
-    "Decline",
-    "JobKey",
-    "Kill",
-    "Leave",
-    "Stalled",
-    "Stop",
-    "Take",
-    "Terminate",
-]
-
-PATIENCE = timedelta(minutes=10)
-"""A stop without a deadline (drill, drain, budget) waits this long for the checkpoint."""
-CANCEL_PATIENCE = timedelta(seconds=30)
-"""A cancelled job's checkpoint is of little use to anybody."""
-KILL_GRACE = timedelta(seconds=10)
-"""Between SIGTERM and SIGKILL where no deadline says otherwise."""
-REMEMBERED = 64
-
-
-class LeaseView(Enum):
-    """How the lease of the current job stands. SUSPENDED: its time is up since the store is silent, so that the job may
-    have been given to somebody else: nothing is written in the owner's name until it is renewed. LOST: it cannot be."""
-
-    NONE = "none"
-    VALID = "valid"
-    SUSPENDED = "suspended"
-    LOST = "lost"
-
-
-@dataclass(frozen=True)
-class World:
-    """What the agent sees at one moment.
-
-    `real_per_market`: real seconds that a second of market time takes. `lease_until`: when the lease ends, or has
-    ended. `failure`: what a program that is over told of its end. `unfit`: why this machine should have no job.
-    `upload`: how long the program's folder took last to be kept, which is done once it is over. `restart_stalled`:
-    the job wants it.
-    """
-
-    now: timedelta
-    market: datetime
-    real_per_market: float = 1.0
-    assignment: Assignment | None = None
-    interruption: Notice | None = None
-    rebalance: Notice | None = None
-    shutdown_by: timedelta | None = None
-    lease: LeaseView = LeaseView.NONE
-    running: bool = False
-    exit_code: int | None = None
-    status: Status | None = None
-    store_seen: timedelta = timedelta()
-    lease_until: timedelta = timedelta()
-    failure: Failure | None = None
-    unfit: str | None = None
-    upload: timedelta = timedelta()
-    restart_stalled: bool = False
-
-    def when(self, moment: datetime) -> timedelta:
-        """The monotonic moment at which the market's clock will show `moment`."""
-        return self.now + (moment - self.market) * self.real_per_market
-
-    @property
-    def leaves(self) -> Reason | None:
-        """Why the scheduler lets this instance go; None while it does not."""
-        if self.assignment is None or self.assignment.order is not Order.LEAVE:
-            return None
-        return self.assignment.reason or Reason.RELEASE
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What the agent remembers from one decision to the next.
-
-    `doomed`: the reason for which this instance takes nothing more, as long as it stands. `handled`: ownerships that
-    are over, so that an assignment that still stands there is not taken for a new one.
-    """
-
-    job: JobKey | None = None
-    stop: Stop | None = None
-    terminated: bool = False
-    killed: bool = False
-    doomed: Reason | None = None
-    rebalance_seen: datetime | None = None
-    checkpoint_wishes: int = 0
-    pace: Pace = Pace()  # noqa: RUF009  frozen
-    handled: tuple[JobKey, ...] = ()
-    idle_since: timedelta = field(default_factory=timedelta)
-
-    def without_job(self, now: timedelta) -> "Memory":
-        """The job is over, however it ended."""
-        if self.job is None:
-            return self
-        handled = (*self.handled, self.job)[-REMEMBERED:]
-        return replace(self, job=None, stop=None, terminated=False, killed=False, handled=handled, idle_since=now)
+from everspot_train.agent.world import LeaseView, Memory, World
 
 
 def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
@@ -204,7 +100,7 @@ def _offer(memory: Memory, world: World) -> JobKey | None:
 
 def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     actions: list[Action] = []
-    demand = _demand(memory, world, limits)
+    demand = demand_of(memory, world, limits)
     if demand is not None:
         actions.append(AskToStop(demand, first=memory.stop is None))
         memory = replace(memory, stop=demand)
@@ -240,74 +136,3 @@ def _doom(world: World) -> Reason | None:
     if world.assignment is not None and world.assignment.doomed:
         return world.assignment.reason or Reason.NOTICE
     return world.leaves or (Reason.CORDON if world.unfit is not None else None)
-
-
-def _demand(memory: Memory, world: World, limits: Limits) -> Stop | None:
-    """The demand to stop, if it is new or tighter than the one that stands. The first reason given stands."""
-    candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
-    if not candidates:
-        return None
-    deadlines = [by for _, _, _, by in candidates if by is not None]
-    deadline = min(deadlines, default=None)
-    standing = memory.stop
-    if standing is None:
-        reason, source, action_at, _ = candidates[0]
-        return _stop(reason, source, world, action_at, deadline, limits)
-    if deadline is None or (standing.deadline is not None and deadline >= standing.deadline - timedelta(seconds=1)):
-        return None
-    tighter = _stop(standing.reason, standing.source, world, standing.action_at, deadline, limits)
-    return replace(tighter, seen_at=standing.seen_at)
-
-
-_Candidate = tuple[Reason, str, datetime | None, timedelta | None]
-
-
-def _by_cloud(world: World) -> _Candidate | None:
-    notice = world.interruption
-    if notice is None:
-        return None
-    by = world.when(notice.action_at) if notice.action_at else None
-    return (Reason.NOTICE, notice.source, notice.action_at, by)
-
-
-def _by_order(memory: Memory, world: World) -> _Candidate | None:
-    order = world.assignment
-    if order is None or (order.order is not Order.LEAVE and memory.job != (order.job_id, order.epoch)):
-        return None
-    if order.order is Order.RUN:
-        return None
-    reason = order.reason or (Reason.RELEASE if order.order is Order.LEAVE else Reason.DRAIN)
-    source = "queue" if reason is Reason.NOTICE else reason.value
-    return (reason, source, order.deadline, world.when(order.deadline) if order.deadline else None)
-
-
-def _by_shutdown(world: World) -> _Candidate | None:
-    return (Reason.SHUTDOWN, "shutdown", None, world.shutdown_by) if world.shutdown_by is not None else None
-
-
-def _stop(
-    reason: Reason,
-    source: str,
-    world: World,
-    action_at: datetime | None,
-    deadline: timedelta | None,
-    limits: Limits,
-) -> Stop:
-    if deadline is not None:
-        # A word that comes late, or of a market that runs fast, leaves half of what is left for the checkpoint.
-        margin = min(limits.stop_margin, max(deadline - world.now, timedelta()) / 2)
-        term_at, kill_at = deadline - margin, deadline - margin / 2
-    else:
-        term_at = world.now + (CANCEL_PATIENCE if reason is Reason.CANCEL else PATIENCE)
-        kill_at = term_at + KILL_GRACE
-    if world.status is None:
-        # The program never said where it is: it does not use the trainer library (or has not begun), so nothing
-        # would answer stop.json. It gets its SIGTERM now and the whole time to heed it.
-        # Its folder is kept once it is over, for which it leaves as much time as that took last, or half of what is
-        # left; without a deadline it may take as long as a checkpoint may.
-        if deadline is not None:
-            kill_at -= min(world.upload, (kill_at - world.now) / 2)
-        elif reason is Reason.CANCEL:
-            kill_at = world.now + KILL_GRACE
-        term_at = world.now
-    return Stop(reason, source, world.market, action_at, deadline, term_at, kill_at)

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 
 from everspot_train.agent.actions import JobKey, Stop
 from everspot_train.agent.beginning import Beginning
-from everspot_train.agent.decide import LeaseView
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import FULL_MIB, free_mib
@@ -27,6 +26,7 @@ from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.program import HOME, TEMPORARY
 from everspot_train.agent.telling import detail_of, tell_ending
 from everspot_train.agent.threads import Schedule
+from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import (
     CheckpointRequest,
     LeaseFile,

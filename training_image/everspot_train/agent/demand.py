@@ -1,0 +1,95 @@
+"""When a running program is told to stop, by whom, and how long it has: pure functions of what the agent sees."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from everspot_core.manifest import Limits
+from everspot_core.records import Order, Reason
+
+from everspot_train.agent.actions import Stop
+from everspot_train.agent.world import Memory, World
+
+PATIENCE = timedelta(minutes=10)
+"""A stop without a deadline (drill, drain, budget) waits this long for the checkpoint."""
+CANCEL_PATIENCE = timedelta(seconds=30)
+"""A cancelled job's checkpoint is of little use to anybody."""
+KILL_GRACE = timedelta(seconds=10)
+"""Between SIGTERM and SIGKILL where no deadline says otherwise."""
+
+
+def demand_of(memory: Memory, world: World, limits: Limits) -> Stop | None:
+    """The demand to stop, if it is new or tighter than the one that stands. The first reason given stands."""
+    candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
+    if not candidates:
+        return None
+    deadlines = [by for _, _, _, by in candidates if by is not None]
+    deadline = min(deadlines, default=None)
+    standing = memory.stop
+    if standing is None:
+        reason, source, action_at, _ = candidates[0]
+        return _stop(reason, source, world, action_at, deadline, limits)
+    if deadline is None or (standing.deadline is not None and deadline >= standing.deadline - timedelta(seconds=1)):
+        return None
+    tighter = _stop(standing.reason, standing.source, world, standing.action_at, deadline, limits)
+    return replace(tighter, seen_at=standing.seen_at)
+
+
+class _Wish(NamedTuple):
+    """That the program ends, by one of those who may want it."""
+
+    reason: Reason
+    source: str
+    action_at: datetime | None
+    by: timedelta | None
+
+
+def _by_cloud(world: World) -> _Wish | None:
+    notice = world.interruption
+    if notice is None:
+        return None
+    by = world.when(notice.action_at) if notice.action_at else None
+    return _Wish(Reason.NOTICE, notice.source, notice.action_at, by)
+
+
+def _by_order(memory: Memory, world: World) -> _Wish | None:
+    order = world.assignment
+    if order is None or (order.order is not Order.LEAVE and memory.job != (order.job_id, order.epoch)):
+        return None
+    if order.order is Order.RUN:
+        return None
+    reason = order.reason or (Reason.RELEASE if order.order is Order.LEAVE else Reason.DRAIN)
+    source = "queue" if reason is Reason.NOTICE else reason.value
+    return _Wish(reason, source, order.deadline, world.when(order.deadline) if order.deadline else None)
+
+
+def _by_shutdown(world: World) -> _Wish | None:
+    return _Wish(Reason.SHUTDOWN, "shutdown", None, world.shutdown_by) if world.shutdown_by is not None else None
+
+
+def _stop(
+    reason: Reason,
+    source: str,
+    world: World,
+    action_at: datetime | None,
+    deadline: timedelta | None,
+    limits: Limits,
+) -> Stop:
+    if deadline is not None:
+        # A word that comes late, or of a market that runs fast, leaves half of what is left for the checkpoint.
+        margin = min(limits.stop_margin, max(deadline - world.now, timedelta()) / 2)
+        term_at, kill_at = deadline - margin, deadline - margin / 2
+    else:
+        term_at = world.now + (CANCEL_PATIENCE if reason is Reason.CANCEL else PATIENCE)
+        kill_at = term_at + KILL_GRACE
+    if world.status is None:
+        # The program never said where it is: it does not use the trainer library (or has not begun), so nothing
+        # would answer stop.json. It gets its SIGTERM now and the whole time to heed it.
+        # Its folder is kept once it is over, for which it leaves as much time as that took last, or half of what is
+        # left; without a deadline it may take as long as a checkpoint may.
+        if deadline is not None:
+            kill_at -= min(world.upload, (kill_at - world.now) / 2)
+        elif reason is Reason.CANCEL:
+            kill_at = world.now + KILL_GRACE
+        term_at = world.now
+    return Stop(reason, source, world.market, action_at, deadline, term_at, kill_at)

@@ -12,10 +12,11 @@ from everspot_core.job import Precision
 from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
-from everspot_train.rundir import RUN_DIR_VARIABLE, Phase, RunContext, RunDir
+from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
 from everspot_train.trainer.data import Feed, as_feed, batch_size_of
+from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
-from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
+from everspot_train.trainer.errors import TrainerError
 from everspot_train.trainer.keeper import Keeper
 from everspot_train.trainer.link import Link, read_context
 from everspot_train.trainer.pins import Pins
@@ -255,7 +256,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._keeper and _is_clean(error) and self._stepper is not None and self._stepper.at_boundary:
+            if self._keeper and is_clean(error) and self._stepper is not None and self._stepper.at_boundary:
                 self._keeper.checkpoint_now(self.steps_done, "final")
         except BaseException as late:
             self._close(late)
@@ -294,24 +295,7 @@ class Run:
 
     def _close(self, error: BaseException | None) -> None:
         if self._keeper:
-            phase, message = _last_word(error)
+            phase, message = last_word(error)
             cut_off = isinstance(error, StoreUnavailable)  # the machine's trouble, and not the program's
             self._keeper.close(phase, self.steps_done, message, cut_off=cut_off)
         self._ranks.leave()
-
-
-def _is_clean(error: BaseException | None) -> bool:
-    """Whether the loop's program ended by itself, be it by sys.exit(0)."""
-    if isinstance(error, RunStopped | RunFenced):
-        return False
-    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
-
-
-def _last_word(error: BaseException | None) -> tuple[Phase, str]:
-    if _is_clean(error):
-        return Phase.FINISHED, ""
-    if isinstance(error, RunStopped):
-        return Phase.STOPPED, ""
-    if isinstance(error, RunFenced):
-        return Phase.FENCED, error.why
-    return Phase.FAILED, f"{type(error).__name__}: {error}"

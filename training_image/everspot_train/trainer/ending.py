@@ -1,0 +1,22 @@
+"""How a training loop ended, by the exception that left it."""
+
+from everspot_train.rundir import Phase
+from everspot_train.trainer.errors import RunFenced, RunStopped
+
+
+def is_clean(error: BaseException | None) -> bool:
+    """Whether the loop's program ended by itself, be it by sys.exit(0)."""
+    if isinstance(error, RunStopped | RunFenced):
+        return False
+    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+def last_word(error: BaseException | None) -> tuple[Phase, str]:
+    """The phase in which it ended, and why, for the agent."""
+    if is_clean(error):
+        return Phase.FINISHED, ""
+    if isinstance(error, RunStopped):
+        return Phase.STOPPED, ""
+    if isinstance(error, RunFenced):
+        return Phase.FENCED, error.why
+    return Phase.FAILED, f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from everspot_core.clock import Clock
 from everspot_core.records import Event, EventKind
 from pydantic import JsonValue
 
-from everspot_store.errors import StoreUnavailable
+from everspot_store.errors import BadDocument, KeyTaken, StoreUnavailable
 from everspot_store.table import Table
 
 _TAKEN_LIMIT = 10_000
@@ -21,6 +21,22 @@ def event_id(event: Event) -> str:
 def ordered(events: list[Event]) -> list[Event]:
     """Events in the order in which they happened, as far as their writers' stamps tell."""
     return sorted(events, key=lambda event: (event.at, event.epoch, event.writer, event.seq))
+
+
+def append(table: Table[Event], event: Event) -> None:
+    """Write an event that carries its own number. Writing the same one again does nothing.
+
+    Raises:
+        KeyTaken: if another event has that number.
+    """
+    key = event_id(event)
+    if table.create(key, event) is None:
+        try:
+            there = table.get(key)
+        except BadDocument:  # another release's: not this one, then
+            there = None
+        if there is None or there.value != event:
+            raise KeyTaken(table.key(key))
 
 
 class EventWriter:

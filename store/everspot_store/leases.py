@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from everspot_core import lease as transitions
@@ -15,6 +16,17 @@ from everspot_store.errors import StoreUnavailable
 from everspot_store.table import Table
 
 _ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who wants to take up which job: see `Store.acquire`."""
+
+    job_id: str
+    epoch: int
+    owner: str
+    adopt: bool
+    from_zero: bool
 
 
 class Lease:
@@ -166,3 +178,22 @@ def _finite(progress: Progress) -> Progress:
     return progress.model_copy(
         update={"metrics": metrics, "steps_per_second": rate if rate is not None and math.isfinite(rate) else None}
     )
+
+
+def take(records: Table[JobRecord], clock: Clock, spec: JobSpec, claim: Claim, ttl: timedelta) -> Lease | None:
+    """Take a job up; None if it is not the owner's, or no longer."""
+    epoch, owner = claim.epoch, claim.owner
+    for _ in range(_ROUNDS):
+        began = clock.monotonic()
+        old = records.get(claim.job_id)
+        if old is None or not transitions.owns(old.value, epoch, owner):
+            return None
+        new = transitions.start(old.value, epoch, owner, clock.now(), claim.from_zero)
+        if new is None and claim.adopt:
+            new = transitions.adopt(old.value, epoch, owner, clock.now())
+        if new is None:
+            return None
+        held = records.replace(claim.job_id, old, new)
+        if held is not None:
+            return Lease(records, clock, spec, held, ttl, began)
+    return None

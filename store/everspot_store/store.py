@@ -6,7 +6,6 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everspot_core import lease as transitions
 from everspot_core.checkpoint import CheckpointHead
 from everspot_core.clock import Clock
 from everspot_core.dossier import Dossier
@@ -25,11 +24,11 @@ from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
 from everspot_store.code_shelf import CodeShelf
 from everspot_store.datasets import Datasets
-from everspot_store.errors import BadDocument, JobExists, KeyTaken, StoreError
-from everspot_store.events import EventWriter, ordered
+from everspot_store.errors import JobExists, StoreError
+from everspot_store.events import EventWriter, append, ordered
 from everspot_store.following import Following
 from everspot_store.heartbeat import SchedulerBeat
-from everspot_store.leases import Lease
+from everspot_store.leases import Claim, Lease, take
 from everspot_store.memo import Memo
 from everspot_store.notes import Notes
 from everspot_store.outputs import Outputs
@@ -43,7 +42,6 @@ _PRICES = "prices"
 _MANIFEST = "cluster"
 _DRAIN = "drain"
 _ROLL = "roll"
-_ROUNDS = 3
 TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
 
@@ -225,20 +223,8 @@ class Store:
         submission = self.jobs.get(job_id)
         if submission is None:
             raise StoreError(f"job {job_id} was never submitted")
-        for _ in range(_ROUNDS):
-            began = self.clock.monotonic()
-            old = self.records.get(job_id)
-            if old is None or not transitions.owns(old.value, epoch, owner):
-                return None
-            new = transitions.start(old.value, epoch, owner, self.clock.now(), from_zero)
-            if new is None and adopt:
-                new = transitions.adopt(old.value, epoch, owner, self.clock.now())
-            if new is None:
-                return None
-            held = self.records.replace(job_id, old, new)
-            if held is not None:
-                return Lease(self.records, self.clock, submission.value.spec, held, ttl, began)
-        return None
+        ours = Claim(job_id, epoch, owner, adopt, from_zero)
+        return take(self.records, self.clock, submission.value.spec, ours, ttl)
 
     def checkpoints(
         self, job_id: str, epoch: int | None = None, guard: Guard | None = None, *, incarnation: int = 0
@@ -302,14 +288,7 @@ class Store:
         Raises:
             KeyTaken: if another event has that number.
         """
-        key = f"{event.job_id}/{event.epoch:06d}-{event.writer}-{event.seq:06d}"
-        if self._events.create(key, event) is None:
-            try:
-                there = self._events.get(key)
-            except BadDocument:  # another release's: not this one, then
-                there = None
-            if there is None or there.value != event:
-                raise KeyTaken(self._events.key(key))
+        append(self._events, event)
 
     def prices(self) -> list[PricePoint]:
         """All price points, oldest first."""

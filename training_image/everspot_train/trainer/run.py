@@ -175,9 +175,7 @@ class Run:
         self._model, self._feed = model, as_feed(loader)
         self._stepper = Stepper(self._amp, optimizer, scheduler, accumulation, self._clip_norm)
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
-        if scheduler is not None:
-            shared["scheduler"] = scheduler
-        self.state.shared = shared | others
+        self.state.shared = shared | ({"scheduler": scheduler} if scheduler is not None else {}) | others
         self.state.local = {"position": self._feed, "randomness": GlobalRandomness()}
 
     def restore(self) -> int | None:

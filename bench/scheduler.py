@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from everspot_core import lease
 from everspot_core.catalogue import builtin
+from everspot_core.fit import Shape, fits
 from everspot_core.manifest import Limits
 from everspot_core.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.simulate import GENERATORS, POLICIES, Setting, runs, starts
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.market import BEGIN

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from everspot_core.catalogue import Catalogue, InstanceType, Price
+from everspot_core.fit import Shape, lacking
 from everspot_core.job import Resources
 
 
@@ -24,19 +25,15 @@ class Candidate:
 
 def misfits(kind: InstanceType, wanted: Resources) -> list[str]:
     """What a type lacks for a job, one sentence part each; empty if it fits."""
-    lacks = [
-        f"{label} {has:g} of {wants:g}"
-        for label, has, wants in (
-            ("vCPUs", kind.vcpus, wanted.vcpus),
-            ("GiB of memory", kind.memory_gib, wanted.memory_gib),
-            ("GPUs", kind.gpus, wanted.gpus),
-            ("GiB of GPU memory", kind.gpu_memory_gib, wanted.gpu_memory_gib),
-        )
-        if has < wants
-    ]
-    if wanted.gpu is not None and (kind.gpu or "").lower() != wanted.gpu.lower():
-        lacks.append(f"GPU {kind.gpu or 'none'} instead of {wanted.gpu}")
-    return lacks
+    words = {
+        "vcpus": f"vCPUs {kind.vcpus:g} of {wanted.vcpus:g}",
+        "memory_gib": f"GiB of memory {kind.memory_gib:g} of {wanted.memory_gib:g}",
+        "gpus": f"GPUs {kind.gpus:g} of {wanted.gpus:g}",
+        "gpu_memory_gib": f"GiB of GPU memory {kind.gpu_memory_gib:g} of {wanted.gpu_memory_gib:g}",
+        "gpu": f"GPU {kind.gpu or 'none'} instead of {wanted.gpu}",
+    }
+    lacks = lacking(wanted, Shape.of(kind))
+    return [words[resource] for resource in words if resource in lacks]
 
 
 def candidates(
@@ -91,5 +88,5 @@ def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
 
 def nearest(wanted: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
     """For a job that nothing fits: the types that lack the fewest things, with what each lacks."""
-    lacking = [(kind, misfits(kind, wanted)) for kind in catalogue.types.values()]
-    return sorted(lacking, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]
+    lacks = [(kind, misfits(kind, wanted)) for kind in catalogue.types.values()]
+    return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]

@@ -20,8 +20,8 @@ ALLOWED = (
     ("training_image/everspot_train/prepare/secrets.py", r"[Bb]oto", "secrets of jobs are read where they are needed"),
     ("cli/", r"AWS (configuration|profile|CLI)", "what a person has on his machine, in help texts"),
 )
-MOST = 56
-"""Lines that there are. It may be lowered, and never raised."""
+MOST = 21
+"""Lines that there are, the store's own client apart. It may be lowered, and never raised."""
 
 
 def lines() -> list[tuple[str, str]]:
@@ -44,7 +44,7 @@ def test_a_cloud_is_named_only_where_there_is_a_reason() -> None:
 
 
 def test_the_names_of_clouds_grow_fewer() -> None:
-    found = lines()
+    found = [path for path, _ in lines() if not path.startswith("store/")]
     assert len(found) <= MOST, f"{len(found)} lines name a cloud: put what is its own into clouds/"
 
 

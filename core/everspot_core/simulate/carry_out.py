@@ -7,6 +7,7 @@ and drills do not exist here, so neither do the actions that answer to them.
 from typing import assert_never
 
 from everspot_core import lease
+from everspot_core.fit import Shape, lacking
 from everspot_core.records import Assignment, JobState, Order
 from everspot_core.schedule.actions import (
     Action,
@@ -27,7 +28,6 @@ from everspot_core.schedule.actions import (
     Stop,
     Void,
 )
-from everspot_core.schedule.fit import Shape, lacking
 from everspot_core.schedule.view import PoolKey
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.invariants import Broken, need

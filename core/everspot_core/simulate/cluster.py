@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from everspot_core import lease
+from everspot_core.fit import Shape, fits
 from everspot_core.manifest import Limits
 from everspot_core.records import JobState, Reason
 from everspot_core.records import Market as Paid
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import room_of
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView

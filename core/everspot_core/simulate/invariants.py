@@ -3,9 +3,9 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from everspot_core.fit import Shape
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Action
-from everspot_core.schedule.fit import Shape
 from everspot_core.schedule.placement.hosts import room_of
 
 if TYPE_CHECKING:

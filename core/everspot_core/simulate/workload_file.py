@@ -7,8 +7,8 @@ from pydantic import BaseModel, ValidationError
 
 from everspot_core.catalogue import Catalogue, InstanceType, UnknownInstanceType
 from everspot_core.faults import faults, unknown_field
+from everspot_core.fit import Shape, fits
 from everspot_core.problems import Problems, near
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.view import PoolKey
 from everspot_core.simulate.workload import (
     ALWAYS,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.fit import Shape, fits
 from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.jobs import critical, outlook_of
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, Measured, PoolView

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from math import inf
 
+from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.jobs import HOUR, outlook_of
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.market.failover import smaller

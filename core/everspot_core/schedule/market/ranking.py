@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
+from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.jobs import critical, outlook_of
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, PoolView

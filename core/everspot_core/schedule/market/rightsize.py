@@ -6,8 +6,8 @@ from datetime import timedelta
 from math import inf
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.fit import Shape, lacking
 from everspot_core.job import Resources
-from everspot_core.schedule.fit import Shape, lacking
 from everspot_core.schedule.view import Outlook
 
 SPEED_UNKNOWN, TOO_LATE = "speed", "deadline"

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Protocol
 
+from everspot_core.fit import Shape
 from everspot_core.job import Resources
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason
-from everspot_core.schedule.fit import Shape
 from everspot_core.schedule.jobs import outlook_of
 from everspot_core.schedule.market.ranking import just_noticed
 from everspot_core.schedule.placement.gangs import record_of

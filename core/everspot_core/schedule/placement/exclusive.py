@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 
+from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.placement.capacity import DEPTH, Ask, PoolMarks, Want, done_after, is_free, kind_of
 from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.view import ClusterView, InstanceView

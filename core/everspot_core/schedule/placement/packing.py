@@ -10,8 +10,8 @@ from datetime import datetime
 from heapq import nsmallest
 from math import inf
 
+from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
-from everspot_core.schedule.fit import Shape, fits
 from everspot_core.schedule.placement.capacity import DEPTH, Ask, PoolMarks, Want, done_after, hours_left, is_free
 from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of

@@ -9,9 +9,9 @@ ahead.
 from collections import defaultdict
 from datetime import datetime
 
+from everspot_core.fit import Shape, fits, lacking
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
-from everspot_core.schedule.fit import Shape, fits, lacking
 from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import need_of

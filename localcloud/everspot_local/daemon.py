@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from everspot_local.address import FILE, Address
 from everspot_local.cloud import LocalCloud
 from everspot_local.controls.script import Script
 from everspot_local.order import Command
-from everspot_local.state import FILE, State
 
 log = logging.getLogger(__name__)
 OLD = ("instances", "pulumi", "market.jsonl", "calls.jsonl", FILE)
@@ -46,7 +46,7 @@ def serve(command: Command) -> None:
             signal.signal(number, lambda *_: cloud.stopping.set())
         with cloud:
             script.play(cloud.market, cloud.actions)
-            State(
+            Address(
                 pid=os.getpid(),
                 endpoint=cloud.endpoint,
                 region=command.region,

@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+from everspot_local.address import Address
 from everspot_local.aws.environment import owner
 from everspot_local.market.clock import CLOCK_VARIABLE
-from everspot_local.state import State
 
 PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everything
 
@@ -19,7 +19,7 @@ def project_root(start: Path) -> Path:
     return next((p for p in (start, *start.parents) if (p / "Pulumi.yaml").is_file()), start)
 
 
-def variables(state: State, state_dir: Path, root: Path) -> dict[str, str]:
+def variables(address: Address, state_dir: Path, root: Path) -> dict[str, str]:
     """The environment, PATH included. `root`: the project's folder, which holds `.everspot/`."""
     backend = state_dir / "pulumi"
     backend.mkdir(parents=True, exist_ok=True)
@@ -28,8 +28,8 @@ def variables(state: State, state_dir: Path, root: Path) -> dict[str, str]:
     kept = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
     return {
         "PATH": os.pathsep.join([*map(str, first), *kept]),
-        **owner(state.endpoint, state.region),
-        CLOCK_VARIABLE: state.clock,
+        **owner(address.endpoint, address.region),
+        CLOCK_VARIABLE: address.clock,
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_HOME": str(root / ".everspot" / "pulumi-home"),

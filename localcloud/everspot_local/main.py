@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from everspot_local.address import Address, ControlRefused, NotRunning, alive
 from everspot_local.aws.quotas import account_quotas
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.options import Options
 from everspot_local.order import Command
-from everspot_local.state import NotRunning, Refused, State, alive
 
 app = typer.Typer(help="AWS on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
 screen = Console()
@@ -98,8 +98,8 @@ def env(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
 @app.command()
 def status(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     """Show the market's time, its instances and its pools."""
-    state = _need(state_dir)
-    answer = {"endpoint": state.endpoint, "pid": state.pid, **_ask(state, "status")}
+    address = _need(state_dir)
+    answer = {"endpoint": address.endpoint, "pid": address.pid, **_ask(address, "status")}
     if as_json:
         _print(json.dumps(answer, indent=2))
         return
@@ -183,7 +183,7 @@ def _complain(message: str, code: int, as_json: bool) -> NoReturn:
     sys.exit(code)
 
 
-def _start(command: Command, state_dir: Path, *, quiet: bool) -> State:
+def _start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
     state_dir.mkdir(parents=True, exist_ok=True)
     (state_dir / "state.json").unlink(missing_ok=True)
     with (state_dir / "daemon.log").open("w") as out:
@@ -209,16 +209,16 @@ class _Silence:
     def __exit__(self, *_: object) -> None: ...
 
 
-def _running(state_dir: Path) -> State | None:
+def _running(state_dir: Path) -> Address | None:
     try:
-        return State.read(state_dir)
+        return Address.read(state_dir)
     except NotRunning:
         return None
 
 
-def _need(state_dir: Path) -> State:
+def _need(state_dir: Path) -> Address:
     try:
-        return State.read(state_dir.resolve())
+        return Address.read(state_dir.resolve())
     except NotRunning as error:
         _fail(str(error))
 
@@ -232,10 +232,10 @@ def _quotas(given: list[str]) -> dict[str, float]:
     return values
 
 
-def _ask(state: State, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _ask(address: Address, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
-        return state.ask(name, body)
-    except (NotRunning, Refused) as error:
+        return address.ask(name, body)
+    except (NotRunning, ControlRefused) as error:
         _fail(str(error))
 
 
@@ -248,12 +248,12 @@ def _gone(pid: int) -> bool:
     return True
 
 
-def _say_up(state: State, as_json: bool, what: str) -> None:
+def _say_up(address: Address, as_json: bool, what: str) -> None:
     if as_json:
-        _print(json.dumps(asdict(state)))
+        _print(json.dumps(asdict(address)))
     else:
-        _print(f"the local cloud {what} at {state.endpoint} (process {state.pid})")
-        _print(f"its time runs {state.time_scale:g} times as fast as yours")
+        _print(f"the local cloud {what} at {address.endpoint} (process {address.pid})")
+        _print(f"its time runs {address.time_scale:g} times as fast as yours")
         _print('next: eval "$(everspot-local env)"')
 
 

@@ -97,6 +97,13 @@ def test_every_part_is_there() -> None:
     assert {part(name) for name in SOURCES} == {"", *PARTS}
 
 
+def test_no_two_classes_share_a_name() -> None:
+    found = [
+        node.name for text in SOURCES.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)
+    ]
+    assert {name for name in found if found.count(name) > 1} == set()
+
+
 @pytest.mark.parametrize("name", [name for name in SOURCES if part(name) in NEUTRAL])
 def test_market_machines_and_controls_name_no_cloud(name: str) -> None:
     assert NAMES.findall(SOURCES[name]) == []

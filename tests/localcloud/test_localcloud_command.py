@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_local.state import alive
+from everspot_local.address import alive
 
 SCRIPT = Path(__file__).with_name("local_machine.py")
 

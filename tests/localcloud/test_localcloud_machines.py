@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from everspot_local.address import alive
 from everspot_local.cloud import LocalCloud
 from everspot_local.machines import keeper
 from everspot_local.options import Options
-from everspot_local.state import alive
 
 SCRIPT = Path(__file__).with_name("local_machine.py")
 

@@ -37,12 +37,12 @@ class PriceList:
         try:
             region = signed_region({"Authorization": environ.get("HTTP_AUTHORIZATION", "")})
             if region not in (None, *REGIONS):
-                raise _Refused("AccessDeniedException", f"the Price List API is not to be had in {region}")
+                raise _NotListed("AccessDeniedException", f"the Price List API is not to be had in {region}")
             action = environ["HTTP_X_AMZ_TARGET"].removeprefix(TARGET)
             if action != "GetProducts":
-                raise _Refused("InvalidParameterException", f"{action} is not known to the local cloud")
+                raise _NotListed("InvalidParameterException", f"{action} is not known to the local cloud")
             answer, status = self._products(json.loads(environ["wsgi.input"].read(length) or b"{}")), "200 OK"
-        except _Refused as error:
+        except _NotListed as error:
             answer, status = {"__type": error.code, "message": str(error)}, "400 Bad Request"
         body = json.dumps(answer).encode()
         start_response(status, [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))])
@@ -50,16 +50,16 @@ class PriceList:
 
     def _products(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked.get("ServiceCode") != "AmazonEC2":
-            raise _Refused("NotFoundException", f"no such service: {asked.get('ServiceCode')}")
+            raise _NotListed("NotFoundException", f"no such service: {asked.get('ServiceCode')}")
         size, token = int(asked.get("MaxResults") or PAGE), str(asked.get("NextToken") or "0")
         if not 1 <= size <= PAGE:
-            raise _Refused("InvalidParameterException", f"MaxResults has to lie between 1 and {PAGE}")
+            raise _NotListed("InvalidParameterException", f"MaxResults has to lie between 1 and {PAGE}")
         if not token.isdigit():
-            raise _Refused("InvalidNextTokenException", "the token is not one of ours")
+            raise _NotListed("InvalidNextTokenException", "the token is not one of ours")
         filters = {}
         for given in asked.get("Filters") or []:
             if given.get("Type") != "TERM_MATCH":
-                raise _Refused("InvalidParameterException", f"filters of the type {given.get('Type')} are not known")
+                raise _NotListed("InvalidParameterException", f"filters of the type {given.get('Type')} are not known")
             filters[given["Field"]] = given["Value"]
         with self._lock:
             found = [p for p in _all(self._catalogue()) if _matches(p["product"]["attributes"], filters)]
@@ -68,7 +68,7 @@ class PriceList:
         return {"FormatVersion": _FORMAT, "PriceList": [json.dumps(p) for p in found[first : first + size]], **more}
 
 
-class _Refused(Exception):
+class _NotListed(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.records import Market
 
-from everspot_local.machines.machine import Cause, Machine, Phase
+from everspot_local.machines.machine import EndedBy, Machine, Phase
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.market.market import LocalMarket
 
@@ -79,16 +79,16 @@ class Machines:
 
     def take(self, machine: Machine) -> None:
         """Take a machine away at once, whatever it is doing; an on-demand one fails, as hardware does."""
-        self.end(machine, Cause.MARKET if machine.market is Market.SPOT else Cause.FAILURE, graceful=False)
+        self.end(machine, EndedBy.MARKET if machine.market is Market.SPOT else EndedBy.FAILURE, graceful=False)
 
-    def end(self, machine: Machine, cause: Cause, *, graceful: bool) -> None:
+    def end(self, machine: Machine, by: EndedBy, *, graceful: bool) -> None:
         """Begin the end of a machine: it costs nothing from now on, and its processes are ended."""
         if not machine.alive:
             return
         market, now = self._market, self._market.clock.now()
         machine.pool.used[machine.market] -= 1
-        machine.ended_at, machine.cause = now, cause
-        market.log.end(machine.id, cause is Cause.MARKET, now)
+        machine.ended_at, machine.ended_by = now, by
+        market.log.end(machine.id, by is EndedBy.MARKET, now)
         self._enter(machine, Phase.ENDING, now)
         for listener in self.listeners:
             try:
@@ -104,7 +104,7 @@ class Machines:
         """No process of a machine is left: it has ended. One that nobody ended has shut itself down."""
         machine = self.all[machine_id]
         if machine.alive:
-            self.end(machine, Cause.ITSELF, graceful=False)
+            self.end(machine, EndedBy.ITSELF, graceful=False)
         elif machine.phase is not Phase.ENDED:
             self._enter(machine, Phase.ENDED, self._market.clock.now())
 

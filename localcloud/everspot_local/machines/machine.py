@@ -19,7 +19,7 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-class Cause(Enum):
+class EndedBy(Enum):
     """Who ended a machine."""
 
     USER = "user"
@@ -64,7 +64,7 @@ class Machine:
     instance: Instance
     fleet: str | None = None
     phase: Phase = Phase.PENDING
-    cause: Cause | None = None
+    ended_by: EndedBy | None = None
     rebalance_at: datetime | None = None
     reclaim_at: datetime | None = None
     ended_at: datetime | None = None

@@ -15,7 +15,7 @@ from everspot_local.aws import account
 from everspot_local.aws.ec2.exceptions import UnsupportedHere
 from everspot_local.aws.environment import endpoints
 from everspot_local.aws.events import source
-from everspot_local.machines.machine import Cause, Machine, Phase
+from everspot_local.machines.machine import EndedBy, Machine, Phase
 from everspot_local.market.pools import MarketPool
 
 STATES = {
@@ -26,10 +26,10 @@ STATES = {
 }
 # Who ended an instance, in the API's words: transition, code, message.
 REASONS = {
-    Cause.USER: ("User initiated", "Client.UserInitiatedShutdown", "User initiated shutdown"),
-    Cause.ITSELF: ("", "Client.InstanceInitiatedShutdown", "Instance initiated shutdown"),
-    Cause.MARKET: ("Service initiated", "Server.SpotInstanceTermination", "Spot instance termination"),
-    Cause.FAILURE: ("Service initiated", "Server.InternalError", "Internal error on termination"),
+    EndedBy.USER: ("User initiated", "Client.UserInitiatedShutdown", "User initiated shutdown"),
+    EndedBy.ITSELF: ("", "Client.InstanceInitiatedShutdown", "Instance initiated shutdown"),
+    EndedBy.MARKET: ("Service initiated", "Server.SpotInstanceTermination", "Spot instance termination"),
+    EndedBy.FAILURE: ("Service initiated", "Server.InternalError", "Internal error on termination"),
 }
 
 
@@ -80,8 +80,8 @@ class LocalInstance(Instance):
     def entered(self, at: datetime) -> None:
         """Change the state that the API tells, and tell it on EventBridge."""
         machine = self.machine
-        if machine.phase is Phase.ENDING and machine.cause is not None:
-            self._set_reason(machine.cause, at)
+        if machine.phase is Phase.ENDING and machine.ended_by is not None:
+            self._set_reason(machine.ended_by, at)
         elif machine.phase is Phase.ENDED:
             account.current().metadata.close(self.id)
             self._release()
@@ -99,7 +99,7 @@ class LocalInstance(Instance):
     def terminate(self) -> InstanceState:
         """By the API: the account's machines do the rest, in their time."""
         previous = copy.copy(self._state)
-        account.current().machines.end(self.machine, Cause.USER, graceful=True)
+        account.current().machines.end(self.machine, EndedBy.USER, graceful=True)
         return previous
 
     def stop(self) -> InstanceState:
@@ -123,9 +123,9 @@ class LocalInstance(Instance):
     def _tell(self, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
         source.instance_event(account.current().region, self.id, detail_type, detail, at)
 
-    def _set_reason(self, cause: Cause, at: datetime) -> None:
+    def _set_reason(self, by: EndedBy, at: datetime) -> None:
         """Say why it came to its end, in the API's three fields."""
-        transition, code, message = REASONS[cause]
+        transition, code, message = REASONS[by]
         self._reason = f"{transition} ({at:%Y-%m-%d %H:%M:%S} GMT)" if transition else ""
         self.state_reason = StateReason(f"{code}: {message}", code)
 

@@ -21,7 +21,7 @@ TTL_HEADER, TOKEN_HEADER = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-me
 LONGEST_TTL = 21600
 
 
-class Source(Protocol):
+class DocumentSource(Protocol):
     """What the services tell, by instance."""
 
     def tokens(self, instance_id: str) -> str | None:
@@ -37,7 +37,7 @@ class Source(Protocol):
 class MetadataServices:
     """The metadata services of all instances: one thread waits for all of them, one more serves each request."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DocumentSource) -> None:
         self.source = source
         self._sockets: dict[str, socket.socket] = {}
         self._tokens: dict[tuple[str, str], float] = {}

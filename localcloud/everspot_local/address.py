@@ -1,6 +1,6 @@
-"""Stands in for an AWS account's address book: where the local cloud of a folder listens, and whether it lives.
+"""Where the local cloud of a folder listens, and whether it lives.
 
-It does not keep what the cloud holds; that is in the memory of its process.
+The file does not keep what the cloud holds; that is in the memory of its process.
 """
 
 import json
@@ -18,13 +18,13 @@ class NotRunning(RuntimeError):
     """There is no local cloud in this folder."""
 
 
-class Refused(RuntimeError):
+class ControlRefused(RuntimeError):
     """The local cloud would not do it."""
 
 
 @dataclass(frozen=True)
-class State:
-    """What a running local cloud says of itself."""
+class Address:
+    """What a running local cloud says of itself. `clock`: of programs that keep its time."""
 
     pid: int
     endpoint: str
@@ -33,31 +33,31 @@ class State:
     clock: str
 
     def write(self, folder: Path) -> None:
-        """Make it known, whole or not at all."""
+        """Write the address down, whole or not at all."""
         temporary = folder / f"{FILE}.new"
         temporary.write_text(json.dumps(asdict(self), indent=2))
         temporary.rename(folder / FILE)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The one that runs here.
+        """Return the address of the local cloud that runs here.
 
         Raises:
             NotRunning: if none does.
         """
         try:
-            state = cls(**json.loads((folder / FILE).read_text()))
+            address = cls(**json.loads((folder / FILE).read_text()))
         except FileNotFoundError:
             raise NotRunning(f"no local cloud runs in {folder}; start it with: everspot-local up") from None
-        if not alive(state.pid):
+        if not alive(address.pid):
             raise NotRunning(f"the local cloud of {folder} has died; start it again with: everspot-local up")
-        return state
+        return address
 
     def ask(self, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One market control.
+        """Carry out one market control, and return its answer.
 
         Raises:
-            Refused: with its words.
+            ControlRefused: with the local cloud's words.
             NotRunning: if it does not answer.
         """
         data = None if body is None else json.dumps(body).encode()
@@ -67,7 +67,7 @@ class State:
                 return json.loads(answer.read())  # type: ignore[no-any-return]
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(str(json.loads(error.read()).get("error", error))) from None
+                raise ControlRefused(str(json.loads(error.read()).get("error", error))) from None
         except OSError as error:
             raise NotRunning(f"the local cloud at {self.endpoint} does not answer: {error}") from None
 

@@ -17,7 +17,7 @@ from everspot_core.fleet import Prefer
 from everspot_core.records import Market
 
 
-class Candidate(Frozen):
+class Launchable(Frozen):
     """One override of a fleet: what may be launched, where, and how much it counts."""
 
     instance_type: str
@@ -40,7 +40,7 @@ class Pool(Frozen):
 class AllocationRequest(Frozen):
     """What is wanted, in capacity units beyond what is running already."""
 
-    candidates: tuple[Candidate, ...] = Field(min_length=1)
+    candidates: tuple[Launchable, ...] = Field(min_length=1)
     on_demand: float = Field(default=0, ge=0)
     spot: float = Field(default=0, ge=0)
     spot_strategy: Prefer = Prefer.PRICE

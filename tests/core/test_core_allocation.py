@@ -3,8 +3,8 @@
 from everspot_core.allocation import (
     Allocation,
     AllocationRequest,
-    Candidate,
     Cause,
+    Launchable,
     Pool,
     allocate,
 )
@@ -21,13 +21,13 @@ def pool(instance_type: str, zone: str, available: int, price: float, market: Ma
     return Pool(instance_type=instance_type, zone=zone, market=market, available=available, usd_per_hour=price)
 
 
-def spot(strategy: Prefer, amount: float, *candidates: Candidate, **more: object) -> AllocationRequest:
+def spot(strategy: Prefer, amount: float, *candidates: Launchable, **more: object) -> AllocationRequest:
     return AllocationRequest.model_validate(
         {"candidates": candidates, "spot": amount, "spot_strategy": strategy, **more}
     )
 
 
-A, B = Candidate(instance_type="m5.large", zone="us-east-1a"), Candidate(instance_type="c5.large", zone="us-east-1b")
+A, B = Launchable(instance_type="m5.large", zone="us-east-1a"), Launchable(instance_type="c5.large", zone="us-east-1b")
 
 
 @st.composite
@@ -46,7 +46,7 @@ def situations(draw: st.DrawFn) -> tuple[AllocationRequest, list[Pool]]:
         if draw(st.booleans())
     ]
     candidate = st.builds(
-        Candidate,
+        Launchable,
         instance_type=st.sampled_from(TYPES),
         zone=st.sampled_from(ZONES),
         weight=st.sampled_from([0.5, 1, 2, 4]),
@@ -126,7 +126,7 @@ def test_the_order_of_the_pools_changes_nothing(situation: tuple[AllocationReque
 
 
 def test_lowest_price_counts_the_price_of_a_unit_and_not_of_an_instance() -> None:
-    big = Candidate(instance_type="m5.xlarge", zone="us-east-1a", weight=4)
+    big = Launchable(instance_type="m5.xlarge", zone="us-east-1a", weight=4)
     result = allocate(
         spot(Prefer.PRICE, 4, A, big),
         [pool("m5.large", "us-east-1a", 9, 0.03), pool("m5.xlarge", "us-east-1a", 9, 0.08)],
@@ -144,7 +144,7 @@ def test_price_capacity_optimized_takes_the_cheapest_of_the_deep_pools() -> None
     shallow = pool("m5.large", "us-east-1a", 2, 0.01)
     dear, cheap = pool("c5.large", "us-east-1b", 9, 0.09), pool("m5.xlarge", "us-east-1b", 8, 0.05)
     result = allocate(
-        spot(Prefer.BALANCE, 1, A, B, Candidate(instance_type="m5.xlarge", zone="us-east-1b")),
+        spot(Prefer.BALANCE, 1, A, B, Launchable(instance_type="m5.xlarge", zone="us-east-1b")),
         [shallow, dear, cheap],
     )
     assert result.placements[0].instance_type == "m5.xlarge"
@@ -157,8 +157,8 @@ def test_lowest_price_spreads_over_the_number_of_pools_asked_for() -> None:
 
 
 def test_prioritized_on_demand_goes_by_priority_and_says_which_it_tried_in_vain() -> None:
-    first = Candidate(instance_type="m5.large", zone="us-east-1a", priority=0)
-    second = Candidate(instance_type="c5.large", zone="us-east-1b", priority=1)
+    first = Launchable(instance_type="m5.large", zone="us-east-1a", priority=0)
+    second = Launchable(instance_type="c5.large", zone="us-east-1b", priority=1)
     pools = [
         pool("m5.large", "us-east-1a", 0, 0.1, Market.ON_DEMAND),
         pool("c5.large", "us-east-1b", 5, 0.01, Market.ON_DEMAND),
@@ -170,8 +170,8 @@ def test_prioritized_on_demand_goes_by_priority_and_says_which_it_tried_in_vain(
 
 
 def test_a_price_above_the_limit_is_told_apart_from_a_dry_pool_and_from_no_pool() -> None:
-    dear = Candidate(instance_type="m5.large", zone="us-east-1a", max_price=0.01)
-    nowhere = Candidate(instance_type="m5.xlarge", zone="us-east-1a")
+    dear = Launchable(instance_type="m5.large", zone="us-east-1a", max_price=0.01)
+    nowhere = Launchable(instance_type="m5.xlarge", zone="us-east-1a")
     pools = [pool("m5.large", "us-east-1a", 5, 0.02), pool("c5.large", "us-east-1b", 0, 0.02)]
     result = allocate(spot(Prefer.PRICE, 1, dear, B, nowhere), pools)
     assert [r.cause for r in result.refusals] == [Cause.PRICE_TOO_HIGH, Cause.NO_CAPACITY, Cause.NO_POOL]

@@ -17,9 +17,9 @@ from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import room_of
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
 from everspot_core.simulate.market import BEGIN, Market
-from everspot_core.simulate.members import Attempt, Machine, Task, hours
+from everspot_core.simulate.members import Machine, SimulatedAttempt, Task, hours
 from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.workload import Offer, Workload
+from everspot_core.simulate.workload import PoolOffer, Workload
 
 HALF_LIFE = timedelta(days=7)
 """After so long what a team has used counts half in its fair share."""
@@ -40,7 +40,7 @@ class Cluster:
         self.tasks: dict[str, Task] = {}
         self.machines: dict[str, Machine] = {}
         self.ended: list[Machine] = []
-        self.attempts: list[Attempt] = []
+        self.attempts: list[SimulatedAttempt] = []
         self.refused_at: dict[PoolKey, deque[datetime]] = defaultdict(lambda: deque(maxlen=64))
         self.launches_refused = 0
         self.usage: dict[str, float] = {}
@@ -180,7 +180,7 @@ class Cluster:
     def _note(self, task: Task, reason: Reason | None) -> None:
         assert task.began_at is not None and task.works_from is not None  # noqa: S101 - it holds instances
         self.attempts.append(
-            Attempt(
+            SimulatedAttempt(
                 job_id=task.job.id,
                 instances=tuple(m.instance_id for m in task.held),
                 began_at=task.began_at,
@@ -252,7 +252,7 @@ class Cluster:
     def _booting(self) -> list[Machine]:
         return [m for m in self.machines.values() if m.record is None]
 
-    def _pool(self, offer: Offer) -> PoolView:
+    def _pool(self, offer: PoolOffer) -> PoolView:
         key = offer.key
         return PoolView(
             instance_type=self.types[key.instance_type],

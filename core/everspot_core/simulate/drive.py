@@ -10,7 +10,7 @@ from everspot_core.simulate.carry_out import carry_out
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.invariants import check
 from everspot_core.simulate.market import BEGIN
-from everspot_core.simulate.members import Attempt, Machine, Task, hours
+from everspot_core.simulate.members import Machine, SimulatedAttempt, Task, hours
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload
 
@@ -46,7 +46,7 @@ class Run:
     workload: Workload
     tasks: Mapping[str, Task]
     machines: Sequence[Machine]
-    attempts: Sequence[Attempt]
+    attempts: Sequence[SimulatedAttempt]
     began_at: datetime
     ended_at: datetime
     launches_refused: int

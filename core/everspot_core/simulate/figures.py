@@ -17,7 +17,7 @@ Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class SimulatedBill:
     """US dollars, from launch to end of every instance. `idle`: the part for hours in which it held no job."""
 
     total: float
@@ -73,7 +73,7 @@ class Figures:
     with_deadline: int
     misses: int
     latest_hours: float
-    cost: Bill
+    cost: SimulatedBill
     waiting: Waiting
     waiting_by_priority: dict[str, Waiting]
     waiting_by_team: dict[str, Waiting]
@@ -124,12 +124,12 @@ def figures(run: Run) -> Figures:
     )
 
 
-def _bill(machines: Sequence[Machine], paid: dict[str, float], busy: dict[str, float]) -> Bill:
+def _bill(machines: Sequence[Machine], paid: dict[str, float], busy: dict[str, float]) -> SimulatedBill:
     dollars = {m.instance_id: m.usd_per_hour * paid[m.instance_id] for m in machines}
     spot = sum(dollars[m.instance_id] for m in machines if m.pool.market is Market.SPOT)
     idle = sum(m.usd_per_hour * (paid[m.instance_id] - busy.get(m.instance_id, 0.0)) for m in machines)
     total = sum(dollars.values())
-    return Bill(total=total, spot=spot, on_demand=total - spot, idle=idle)
+    return SimulatedBill(total=total, spot=spot, on_demand=total - spot, idle=idle)
 
 
 def _busy(run: Run) -> dict[str, float]:

@@ -64,7 +64,7 @@ class WorkloadJob(Frozen):
         return self.hours if self.hours_actual is None else self.hours_actual
 
 
-class Offer(Frozen):
+class PoolOffer(Frozen):
     """A kind of capacity, what it costs, and when it is there: always, or as a trace of the file tells."""
 
     instance_type: str
@@ -79,7 +79,7 @@ class Offer(Frozen):
         return PoolKey(self.instance_type, self.zone, self.market)
 
 
-class Standing(Offer):
+class StandingOffer(PoolOffer):
     """Instances that are there from the beginning. Those that are taken away come back as soon as there are any."""
 
     count: int = Field(ge=1, le=100_000)
@@ -114,11 +114,11 @@ class FleetTerms(Frozen):
 class Fleet(FleetTerms):
     """The capacity: what stands, and the pools from which the scheduler may launch instances of its own."""
 
-    standing: tuple[Standing, ...] = ()
-    pools: tuple[Offer, ...] = ()
+    standing: tuple[StandingOffer, ...] = ()
+    pools: tuple[PoolOffer, ...] = ()
     types: tuple[InstanceType, ...] = Field(default=(), description="Every type in use.")
 
-    def offers(self) -> dict[PoolKey, Offer]:
+    def offers(self) -> dict[PoolKey, PoolOffer]:
         """What each pool costs and when it is there."""
         return {o.key: o for o in (*self.standing, *self.pools)}
 

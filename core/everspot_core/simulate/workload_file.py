@@ -14,8 +14,8 @@ from everspot_core.simulate.workload import (
     ALWAYS,
     Fleet,
     FleetTerms,
-    Offer,
-    Standing,
+    PoolOffer,
+    StandingOffer,
     TraceSource,
     Workload,
     WorkloadJob,
@@ -57,8 +57,8 @@ def _fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Pro
     parts = ("standing", "pools", "types")
     terms = _model(FleetTerms, {k: v for k, v in values.items() if k not in parts}, problems, Fleet) or FleetTerms()
     types = _each(InstanceType, values.get("types", []), problems.at("types"))
-    standing = _each(Standing, values.get("standing", []), problems.at("standing"))
-    pools = _each(Offer, values.get("pools", []), problems.at("pools"))
+    standing = _each(StandingOffer, values.get("standing", []), problems.at("standing"))
+    pools = _each(PoolOffer, values.get("pools", []), problems.at("pools"))
     declared = catalogue.with_types(types.values())
     found: dict[str, InstanceType] = {}
     terms_of: dict[PoolKey, tuple[float, str]] = {}

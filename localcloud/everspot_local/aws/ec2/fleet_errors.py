@@ -1,6 +1,6 @@
 """What EC2 Fleet says when it cannot launch: codes of an answer's errors, and names of events in a fleet's history."""
 
-from everspot_core.allocation import Candidate, Cause, Refusal
+from everspot_core.allocation import Cause, Launchable, Refusal
 
 from everspot_local.aws.ec2.exceptions import drought_text
 from everspot_local.market.pools import MarketPool
@@ -9,7 +9,7 @@ QUOTA_CODES = {"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"}
 PASSING_CODES = {"InsufficientInstanceCapacity", *QUOTA_CODES}
 
 
-def of_refusal(refusal: Refusal, candidate: Candidate, pool: MarketPool | None) -> tuple[str, str]:
+def of_refusal(refusal: Refusal, candidate: Launchable, pool: MarketPool | None) -> tuple[str, str]:
     """Code and message of a way to launch that gave nothing."""
     if refusal.cause is Cause.NO_CAPACITY and pool is not None:
         return "InsufficientInstanceCapacity", drought_text(pool.instance_type, pool.zone)

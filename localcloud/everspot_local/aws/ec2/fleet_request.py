@@ -8,7 +8,7 @@ price caps on the total, validity periods, and interruption by stop or hibernati
 from dataclasses import dataclass, replace
 from typing import Any
 
-from everspot_core.allocation import Candidate
+from everspot_core.allocation import Launchable
 from everspot_core.fleet import Prefer
 
 from everspot_local.aws.ec2.exceptions import (
@@ -90,7 +90,7 @@ class Override:
     launch_template: dict[str, Any]
     specification: dict[str, Any]
     override: dict[str, Any]
-    candidate: Candidate
+    candidate: Launchable
     subnet_id: str | None
     image_id: str
 
@@ -235,7 +235,7 @@ def _read_override(
             launch_template=pinned,
             specification=specification,
             override=override,
-            candidate=Candidate(
+            candidate=Launchable(
                 instance_type=instance_type,
                 zone=zone,
                 weight=weight,

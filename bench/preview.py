@@ -1,4 +1,4 @@
-"""What the components cost at preview: TrainingCluster beside the same cloud resources registered one by one.
+"""What the components cost at preview: AwsTrainingCluster beside the same cloud resources registered one by one.
 
 Both programs run in turn through the real engine and the provider bridge against an empty local cloud. The raw program
 is recorded from the components under mocks, so that it has the same resources, inputs and dependencies, and no
@@ -20,7 +20,7 @@ from typing import Any
 
 import pulumi
 import pulumi_aws as aws
-from everspot import TrainingCluster, TrainingClusterArgs
+from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 from pulumi import automation
 from pulumi.runtime import stack as runtime
 
@@ -28,7 +28,7 @@ ROUNDS, LIMIT = 5, 1.2
 REFERENCE = re.compile(r"<<([a-z0-9-]+)\.(\w+)>>")
 ANSWERS = ("arn", "url", "name", "prefixListId", "latestVersion")
 IMAGE = "ami-04681a1dbd79675a5"
-SPEC: TrainingClusterArgs = {
+SPEC: AwsTrainingClusterArgs = {
     "tags": {"Project": "bench", "Team": "bench", "Environment": "bench"},
     "zones": ["us-east-1a", "us-east-1b", "us-east-1c"],
     "image_id": IMAGE,
@@ -60,7 +60,7 @@ def record() -> list[dict[str, Any]]:
     recorder = Recorder()
 
     async def program() -> None:
-        TrainingCluster("bench", SPEC)
+        AwsTrainingCluster("bench", SPEC)
 
     async def body() -> None:
         pulumi.runtime.set_mocks(recorder, preview=False)
@@ -103,7 +103,7 @@ def _filled(text: str, known: list[Any]) -> str:
 
 def components() -> None:
     """The program with components."""
-    TrainingCluster("bench", SPEC)
+    AwsTrainingCluster("bench", SPEC)
 
 
 def seconds(program: Callable[[], None], name: str, env: dict[str, str], home: Path) -> float:

@@ -1,8 +1,8 @@
 """Reads `Pulumi.<stack>.yaml` into the components' own inputs.
 
-A setting is an input of a component in camelCase: there is no second list of them to keep in step. A misspelt name, a
-missing one or a value of the wrong kind is an error, and all of them are told at once. What the values mean is checked
-by the components.
+`cloud` says whose components a section is for. Every other setting is an input of that component in camelCase: there is
+no second list of them to keep in step. A misspelt name, a missing one or a value of the wrong kind is an error, and all
+of them are told at once. What the values mean is checked by the components.
 """
 
 import inspect
@@ -12,12 +12,12 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 import pulumi
-from everspot import AccountSetupArgs, InstanceTypeArgs, TrainingClusterArgs
+from choices import CLOUDS
 from everspot.common import CLUSTER_AT_MOST
-from everspot_core.problems import BadInputs, Problems, camel, shown
+from everspot_core.problems import BadInputs, Problems, camel, near, shown
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""
@@ -33,12 +33,32 @@ DEEPEST_SETTING = 12
 """Levels of one section. The deepest input of a component has four."""
 
 
+CLOUD = "cloud"
+"""The setting that says on which cloud."""
+
+SHORT = {kind: key for cloud in CLOUDS.values() for kind, key in cloud.short.items()}
+"""Inputs that can be written as one text, which is then the value of this key: `- g5.xlarge` is `- type: g5.xlarge`."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One component that a stack declares: on which cloud, and its inputs."""
+
+    cloud: str
+    args: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Settings:
     """What one stack declares. `account`: once per account; `cluster`: one training cluster."""
 
-    account: AccountSetupArgs | None
-    cluster: TrainingClusterArgs | None
+    account: Section | None
+    cluster: Section | None
+
+    @property
+    def clouds(self) -> list[str]:
+        """The clouds that are in it, each once."""
+        return list(dict.fromkeys(section.cloud for section in (self.account, self.cluster) if section is not None))
 
 
 def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
@@ -48,9 +68,9 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
         pulumi.RunError: with every setting that is unknown, missing or of the wrong kind.
     """
     problems = Problems()
-    account = _section(problems, config, "account", AccountSetupArgs, stack)
-    cluster = _section(problems, config, "cluster", TrainingClusterArgs, stack)
-    if cluster is not None:
+    account = _section(problems, config, "account", stack)
+    cluster = _section(problems, config, "cluster", stack)
+    if config.get("cluster") is not None:
         _check_stack(problems, stack)
     if account is None and cluster is None and not problems.found:
         problems.add("", "a stack declares everspot:account, everspot:cluster or both")
@@ -58,7 +78,7 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
         problems.raise_any(f"Stack {stack}")
     except BadInputs as bad:
         raise pulumi.RunError(str(bad)) from None  # which the engine shows without a traceback
-    return Settings(cast(AccountSetupArgs | None, account), cast(TrainingClusterArgs | None, cluster))
+    return Settings(account, cluster)
 
 
 def cluster_name(stack: str) -> str:
@@ -78,18 +98,22 @@ def _check_stack(problems: Problems, stack: str) -> None:
     problems.need(plain, "", f"the stack's name, {stack!r}, names the cluster: lower-case letters, digits and dashes")
 
 
-def _section(problems: Problems, config: pulumi.Config, name: str, kind: type, stack: str) -> Any:
+def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -> Section | None:
     text = config.get(name)
     if text is None:
         return None
     here = problems.at(f"{config.name}:{name}")
     value = _read(here, text)
-    if value is None:
+    if value is None or not here.need(isinstance(value, dict), "", f"has to be a mapping, not {shown(value)}"):
         return None
-    parsed = parse(here, "", value, kind)
-    if isinstance(parsed, dict):
-        parsed["tags"] = {ENVIRONMENT: stack, **parsed.get("tags", {})}
-    return parsed
+    cloud = value.pop(CLOUD, None)
+    if not isinstance(cloud, str) or cloud not in CLOUDS:
+        told = "is missing" if cloud is None else f"{shown(cloud)} is none{near(str(cloud), CLOUDS)}"
+        here.add(CLOUD, f"{told}; there is {', '.join(CLOUDS)}")
+        return None
+    parsed = parse(here, "", value, CLOUDS[cloud].cluster_args if name == "cluster" else CLOUDS[cloud].account_args)
+    parsed["tags"] = {ENVIRONMENT: stack, **parsed.get("tags", {})}
+    return Section(cloud, parsed)
 
 
 def _read(here: Problems, text: str) -> Any:
@@ -134,8 +158,8 @@ def parse(problems: Problems, name: str, value: Any, kind: Any) -> Any:
     """`value`, as YAML gave it, as a component's input of the annotated kind; problems are added by name."""
     kind = _bare(kind)
     if typing.is_typeddict(kind):
-        if kind is InstanceTypeArgs and isinstance(value, str):
-            return {"type": value}  # `- g5.xlarge` is short for `- type: g5.xlarge`
+        if kind in SHORT and isinstance(value, str):
+            return {SHORT[kind]: value}
         return _mapping(problems.at(name), value, kind)
     origin = typing.get_origin(kind)
     if origin is list:

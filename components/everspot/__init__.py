@@ -3,43 +3,43 @@
 from everspot_clouds.aws.fleet import OnDemandAllocation, SpotAllocation
 from everspot_core.fleet import WeightBy
 
-from everspot.account import AccountSetup, AccountSetupArgs
-from everspot.capacity import CapacityArgs, CapacityRebalanceArgs, InstanceTypeArgs
-from everspot.cluster import TrainingCluster, TrainingClusterArgs
-from everspot.events import InterruptionEvents, InterruptionEventsArgs
-from everspot.fleet import TrainingFleet, TrainingFleetArgs
-from everspot.identity import Identity, IdentityArgs
-from everspot.launch import MachineArgs
+from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
+from everspot.aws.capacity import AwsCapacityArgs, AwsCapacityRebalanceArgs, AwsInstanceTypeArgs
+from everspot.aws.cluster import AwsTrainingCluster, AwsTrainingClusterArgs
+from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
+from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
+from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
+from everspot.aws.launch import AwsMachineArgs
+from everspot.aws.network import AwsNetwork, AwsNetworkArgs
+from everspot.aws.notifications import AwsNotificationsArgs
+from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
+from everspot.aws.store import AwsStore, AwsStoreArgs
 from everspot.limits import LimitsArgs
-from everspot.network import Network, NetworkArgs
-from everspot.notifications import NotificationsArgs
-from everspot.scheduler import SchedulerService, SchedulerServiceArgs
-from everspot.store import Store, StoreArgs
 
 __all__ = [
-    "AccountSetup",
-    "AccountSetupArgs",
-    "CapacityArgs",
-    "CapacityRebalanceArgs",
-    "Identity",
-    "IdentityArgs",
-    "InstanceTypeArgs",
-    "InterruptionEvents",
-    "InterruptionEventsArgs",
+    "AwsAccountSetup",
+    "AwsAccountSetupArgs",
+    "AwsCapacityArgs",
+    "AwsCapacityRebalanceArgs",
+    "AwsIdentity",
+    "AwsIdentityArgs",
+    "AwsInstanceTypeArgs",
+    "AwsInterruptionEvents",
+    "AwsInterruptionEventsArgs",
+    "AwsMachineArgs",
+    "AwsNetwork",
+    "AwsNetworkArgs",
+    "AwsNotificationsArgs",
+    "AwsSchedulerService",
+    "AwsSchedulerServiceArgs",
+    "AwsStore",
+    "AwsStoreArgs",
+    "AwsTrainingCluster",
+    "AwsTrainingClusterArgs",
+    "AwsTrainingFleet",
+    "AwsTrainingFleetArgs",
     "LimitsArgs",
-    "MachineArgs",
-    "Network",
-    "NetworkArgs",
-    "NotificationsArgs",
     "OnDemandAllocation",
-    "SchedulerService",
-    "SchedulerServiceArgs",
     "SpotAllocation",
-    "Store",
-    "StoreArgs",
-    "TrainingCluster",
-    "TrainingClusterArgs",
-    "TrainingFleet",
-    "TrainingFleetArgs",
     "WeightBy",
 ]

@@ -56,6 +56,7 @@ def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
 def build_manifest(
     role: Role,
     *,
+    cloud: str,
     cluster: str,
     limits: LimitsArgs,
     types: list[InstanceType],
@@ -74,7 +75,7 @@ def build_manifest(
     """
     common = Manifest(
         cluster=cluster,
-        cloud="aws",
+        cloud=cloud,
         region=facts["region"],
         control_url=facts["control_url"],
         data_url=facts["data_url"],

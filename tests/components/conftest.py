@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pulumi
 import pytest
-from everspot import TrainingClusterArgs
+from everspot import AwsTrainingClusterArgs
 from pulumi.runtime import settings, stack
 
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
@@ -128,7 +128,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, di
     return run
 
 
-SPEC: TrainingClusterArgs = {
+SPEC: AwsTrainingClusterArgs = {
     "tags": TAGS,
     "zones": ["eu-west-1a", "eu-west-1b"],
     "image_id": "ami-1",
@@ -147,6 +147,6 @@ def recorder_kind() -> type[Recorder]:
 
 
 @pytest.fixture
-def spec() -> TrainingClusterArgs:
+def spec() -> AwsTrainingClusterArgs:
     """A sound cluster, for a test to change."""
     return copy.deepcopy(SPEC)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pulumi
 import pytest
-from everspot import Identity, InterruptionEvents, Store
-from everspot.cluster import check_cluster
+from everspot import AwsIdentity, AwsInterruptionEvents, AwsStore
+from everspot.aws.cluster import check_cluster
 
 KEY = "arn:aws:kms:eu-west-1:111122223333:key/k"
 
@@ -126,9 +126,9 @@ def test_what_is_no_arn_is_refused(spec: Any, field: str, value: str, reason: st
 @pytest.mark.parametrize(
     ("make", "room"),
     [
-        (lambda name, more: Store(name, more), 47),
-        (lambda name, more: InterruptionEvents(name, more), 43),
-        (lambda name, more: Identity(name, {**more, "control_arn": "c", "data_arn": "d", "queue_arn": "q"}), 46),
+        (lambda name, more: AwsStore(name, more), 47),
+        (lambda name, more: AwsInterruptionEvents(name, more), 43),
+        (lambda name, more: AwsIdentity(name, {**more, "control_arn": "c", "data_arn": "d", "queue_arn": "q"}), 46),
     ],
     ids=["buckets", "rules", "roles"],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import everspot
 import pulumi
 import pytest
-from everspot import TrainingCluster, TrainingClusterArgs
+from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 Cluster = Callable[..., Any]
@@ -24,13 +24,13 @@ RULES = ("interruption", "rebalance", "state", "fleet-error")
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 ENDPOINTS = {"s3", "ec2", "sqs"}
 EXPECTED = {
-    "train": "everspot:index:TrainingCluster",
-    "train-events": "everspot:index:InterruptionEvents",
-    "train-store": "everspot:index:Store",
-    "train-network": "everspot:index:Network",
-    "train-identity": "everspot:index:Identity",
-    "train-fleet": "everspot:index:TrainingFleet",
-    "train-scheduler": "everspot:index:SchedulerService",
+    "train": "everspot:index:AwsTrainingCluster",
+    "train-events": "everspot:index:AwsInterruptionEvents",
+    "train-store": "everspot:index:AwsStore",
+    "train-network": "everspot:index:AwsNetwork",
+    "train-identity": "everspot:index:AwsIdentity",
+    "train-fleet": "everspot:index:AwsTrainingFleet",
+    "train-scheduler": "everspot:index:AwsSchedulerService",
     "train-guard": "pulumi:index:Stash",
     "train-manifest": "aws:s3/bucketObjectv2:BucketObjectv2",
     "train-events-queue": "aws:sqs/queue:Queue",
@@ -59,13 +59,13 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def outputs_of(args: TrainingClusterArgs) -> dict[str, Any]:
-    cluster = TrainingCluster("train", args)
-    return {name: getattr(cluster, name) for name in TrainingCluster.__annotations__}
+def outputs_of(args: AwsTrainingClusterArgs) -> dict[str, Any]:
+    cluster = AwsTrainingCluster("train", args)
+    return {name: getattr(cluster, name) for name in AwsTrainingCluster.__annotations__}
 
 
 @pytest.fixture
-def cluster(declare: Declare, spec: TrainingClusterArgs) -> Cluster:
+def cluster(declare: Declare, spec: AwsTrainingClusterArgs) -> Cluster:
     """What a cluster registers, with the spec changed by keyword."""
 
     def build(**changes: Any) -> Any:
@@ -76,13 +76,13 @@ def cluster(declare: Declare, spec: TrainingClusterArgs) -> Cluster:
 
 
 @pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
-def test_exactly_these_children_are_registered(declare: Declare, spec: TrainingClusterArgs, preview: bool) -> None:
+def test_exactly_these_children_are_registered(declare: Declare, spec: AwsTrainingClusterArgs, preview: bool) -> None:
     recorder, _ = declare(lambda: outputs_of(spec), preview=preview)
     assert recorder.named() == EXPECTED
     assert len(recorder.seen) == len(EXPECTED)
 
 
-def test_outputs_lead_to_the_parts(declare: Declare, spec: TrainingClusterArgs) -> None:
+def test_outputs_lead_to_the_parts(declare: Declare, spec: AwsTrainingClusterArgs) -> None:
     _, outputs = declare(lambda: outputs_of(spec))
     assert outputs["cluster"] == "train"
     assert outputs["control_url"] == "s3://train-store-control-id?region=eu-west-1"
@@ -118,7 +118,7 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert "standing" not in {*agent, *scheduler}  # a change of size must not change what instances get
 
 
-def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster, spec: TrainingClusterArgs) -> None:
+def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster, spec: AwsTrainingClusterArgs) -> None:
     before = cluster()
     after = cluster(capacity={**spec["capacity"], "target": 9, "on_demand_base": 3, "on_demand_percentage": 20})
     for template in ("train-fleet-template", "train-scheduler-template"):
@@ -253,7 +253,7 @@ def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:
     assert all(q.inputs["sqsManagedSseEnabled"] for q in recorder.of("aws:sqs/queue:Queue"))
 
 
-def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: TrainingClusterArgs) -> None:
+def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: AwsTrainingClusterArgs) -> None:
     del spec["image_id"]
     spec["image_parameter"] = "/everspot/image"
     recorder, outputs = declare(lambda: outputs_of(spec), preview=True)
@@ -262,11 +262,11 @@ def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: TrainingC
 
 
 def test_the_account_gets_both_service_linked_roles_unless_it_has_them(
-    declare: Declare, spec: TrainingClusterArgs
+    declare: Declare, spec: AwsTrainingClusterArgs
 ) -> None:
     def account(**more: bool) -> Any:
         args: Any = {"tags": spec["tags"], **more}
-        return declare(lambda: {"r": everspot.AccountSetup("account", args).spot_role_name})[0]
+        return declare(lambda: {"r": everspot.AwsAccountSetup("account", args).spot_role_name})[0]
 
     made = account().of("aws:iam/serviceLinkedRole:ServiceLinkedRole")
     assert {r.inputs["awsServiceName"] for r in made} == {"ec2fleet.amazonaws.com", "spot.amazonaws.com"}
@@ -274,11 +274,11 @@ def test_the_account_gets_both_service_linked_roles_unless_it_has_them(
 
 
 def test_roles_that_exist_are_taken_over_and_left_behind_and_keys_of_volumes_are_granted(
-    declare: Declare, spec: TrainingClusterArgs
+    declare: Declare, spec: AwsTrainingClusterArgs
 ) -> None:
     key = "arn:aws:kms:eu-west-1:111122223333:key/k"
     args: Any = {"tags": spec["tags"], "volume_key_arns": [key]}
-    recorder, _ = declare(lambda: {"r": everspot.AccountSetup("account", args).spot_role_name})
+    recorder, _ = declare(lambda: {"r": everspot.AwsAccountSetup("account", args).spot_role_name})
     roles = recorder.of("aws:iam/serviceLinkedRole:ServiceLinkedRole")
     assert {r.inputs["awsServiceName"].split(".")[0] for r in roles} == {"ec2fleet", "spot", "autoscaling"}
     grants = recorder.of("aws:kms/grant:Grant")

@@ -6,18 +6,18 @@ from typing import Any
 import everspot
 import pulumi
 import pytest
-from everspot import TrainingCluster, TrainingClusterArgs
+from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 
 
 def refusal(declare: Declare, args: Any, name: str = "train") -> pulumi.InputPropertiesError:
     with pytest.raises(pulumi.InputPropertiesError) as refused:
-        declare(lambda: {"fleet": TrainingCluster(name, args).spot_fleet_id})
+        declare(lambda: {"fleet": AwsTrainingCluster(name, args).spot_fleet_id})
     return refused.value
 
 
-def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spec: TrainingClusterArgs) -> None:
+def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spec: AwsTrainingClusterArgs) -> None:
     args: Any = {
         **spec,
         "tags": {"Project": "vision", "aws:x": "no"},
@@ -63,14 +63,14 @@ def test_nothing_but_the_component_itself_is_registered_when_it_is_refused(decla
 
     def program() -> dict[str, Any]:
         try:
-            TrainingCluster("train", {**spec, "zones": []})
+            AwsTrainingCluster("train", {**spec, "zones": []})
         except pulumi.InputPropertiesError:
             seen.append("refused")
         return {}
 
     recorder, _ = declare(program)
     assert seen == ["refused"]
-    assert recorder.named() == {"train": "everspot:index:TrainingCluster"}
+    assert recorder.named() == {"train": "everspot:index:AwsTrainingCluster"}
 
 
 @pytest.mark.parametrize("name", ["Train", "t", "x" * 33, "train_1", "1train"])
@@ -93,7 +93,7 @@ def test_types_of_two_architectures_are_refused(declare: Declare, spec: Any) -> 
 def test_a_type_declared_in_place_reaches_fleet_and_manifest(declare: Declare, spec: Any) -> None:
     own = {"type": "new1.large", "vcpus": 8, "memory_gib": 32, "gpus": 1, "on_demand_usd_per_hour": 0.9}
     spec["capacity"]["instance_types"].append(own)
-    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", spec).spot_fleet_id})
+    recorder, _ = declare(lambda: {"fleet": AwsTrainingCluster("train", spec).spot_fleet_id})
     overrides = recorder.inputs("train-fleet-spot")["launchTemplateConfigs"][0]["overrides"]
     assert "new1.large" in {o["instanceType"] for o in overrides}
     assert '"name":"new1.large"' in recorder.inputs("train-manifest")["content"]
@@ -112,7 +112,7 @@ def test_an_existing_network_and_a_new_one_are_not_mixed(declare: Declare, spec:
 
 def fleet_of(declare: Declare, spec: Any, market: str = "spot", **capacity: Any) -> Any:
     args = {**spec, "capacity": {**spec["capacity"], **capacity}}
-    recorder, _ = declare(lambda: {"fleet": TrainingCluster("train", args).spot_fleet_id})
+    recorder, _ = declare(lambda: {"fleet": AwsTrainingCluster("train", args).spot_fleet_id})
     return recorder.inputs(f"train-fleet-{market}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from everspot import Network, TrainingCluster
+from everspot import AwsNetwork, AwsTrainingCluster
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
@@ -18,7 +18,7 @@ EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
     def build(**changes: Any) -> Any:
         args: Any = {key: value for key, value in {**spec, **changes}.items() if value is not None}
-        return declare(lambda: {"id": TrainingCluster("train", args).vpc_id}, preview=True)[0]
+        return declare(lambda: {"id": AwsTrainingCluster("train", args).vpc_id}, preview=True)[0]
 
     return build
 
@@ -40,7 +40,7 @@ def test_s3s_endpoint_lets_requests_to_the_clusters_buckets_pass_and_to_those_of
         "cluster": "train", "tags": TAGS, "zones": ["eu-west-1a"], "bucket_arns": ["arn:control", "arn:more"],
         "services": ["secretsmanager", "ec2"], "session_manager": True, "flow_log_bucket_arn": "arn:aws:s3:::flows",
     }  # fmt: skip
-    recorder, _ = declare(lambda: {"id": Network("net", args).vpc_id})
+    recorder, _ = declare(lambda: {"id": AwsNetwork("net", args).vpc_id})
     (statement,) = json.loads(recorder.inputs("net-endpoint-s3")["policy"])["Statement"]
     assert statement["Effect"] == "Allow"
     assert statement["Resource"] == ["arn:control", "arn:control/*", "arn:more", "arn:more/*"]
@@ -53,7 +53,7 @@ def test_s3s_endpoint_lets_requests_to_the_clusters_buckets_pass_and_to_those_of
 
 def test_what_jobs_may_read_passes_the_endpoint_and_the_role(declare: Declare, spec: Any) -> None:
     spec["read_bucket_arns"] = ["arn:aws:s3:::corpus"]
-    recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
     endpoint = json.loads(recorder.inputs("train-network-endpoint-s3")["policy"])["Statement"][0]["Resource"]
     buckets = ["arn:train-store-control", "arn:train-store-data", "arn:aws:s3:::corpus"]
     assert endpoint == [resource for arn in buckets for resource in (arn, f"{arn}/*")]
@@ -71,7 +71,7 @@ def test_secrets_that_jobs_read_are_named_in_the_role_and_their_service_has_an_e
         "arn:aws:ssm:eu-west-1:123456789012:parameter/hub",
     )
     spec["secret_arns"] = [wandb, hub]
-    recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
     agent = json.loads(recorder.inputs("train-identity-agent-permissions")["policy"])["Statement"]
     read = {s["Action"][0]: s["Resource"] for s in agent if s["Sid"].startswith("ReadSecrets")}
     assert read == {"secretsmanager:GetSecretValue": [wandb], "ssm:GetParameter": [hub]}
@@ -85,7 +85,7 @@ def test_the_scheduler_may_tell_whom_the_settings_name_and_nobody_else(declare: 
     topic = "arn:aws:sns:eu-west-1:123456789012:jobs"
     hook = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hook"
     spec["notifications"] = {"topic_arn": topic, "webhook_secret_arn": hook, "on": ["failed"]}
-    recorder, _ = declare(lambda: {"id": TrainingCluster("train", spec).vpc_id})
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
     scheduler = json.loads(recorder.inputs("train-identity-scheduler-permissions")["policy"])["Statement"]
     told = {s["Action"][0]: s["Resource"] for s in scheduler if s["Action"][0].startswith(("sns", "secrets"))}
     assert told == {"sns:Publish": [topic], "secretsmanager:GetSecretValue": [hook]}
@@ -143,7 +143,7 @@ def test_its_ways_out_are_inputs_and_the_machines_know_the_proxy(declare: Declar
         "proxy": "http://proxy.corp:3128", "proxy_cidrs": ["10.1.2.0/24"],
     }  # fmt: skip
     args: Any = {k: v for k, v in {**spec, **EXISTING, "egress": egress}.items() if v is not None}
-    recorder, _ = declare(lambda: {"id": TrainingCluster("train", args).vpc_id})
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", args).vpc_id})
     assert rules(recorder) == {
         "vpc": ("train-network-blocks-id", 443), "s3": ("pl-found", 443), "cidr-0": ("10.200.0.0/16", 443),
         "list-0": ("pl-0a", 443), "group-0": ("sg-0a", 443), "proxy-0": ("10.1.2.0/24", 3128),
@@ -165,7 +165,7 @@ def test_existing_subnets_that_do_not_fit_are_refused(cluster: Any, subnets: lis
 def test_subnets_from_which_nothing_is_reached_are_refused_and_named(declare: Declare, spec: Any) -> None:
     args: Any = {k: v for k, v in {**spec, **EXISTING}.items() if v is not None}
     with pytest.raises(pulumi.RunError) as refused:
-        declare(lambda: {"id": TrainingCluster("train", args).vpc_id}, preview=True, endpoints=("ec2",))
+        declare(lambda: {"id": AwsTrainingCluster("train", args).vpc_id}, preview=True, endpoints=("ec2",))
     text = str(refused.value)
     assert "subnetIds[0]: eu-west-1a cannot reach S3: the VPC has no gateway endpoint of S3" in text
     assert "subnetIds[1]: eu-west-1b cannot reach sqs: the VPC has no interface endpoint with private DNS" in text

@@ -6,13 +6,13 @@ from typing import Any
 import grpc
 import pulumi
 import pytest
-from everspot import TrainingCluster
+from everspot import AwsTrainingCluster
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 
 
 def declared(declare: Declare, args: Any) -> Any:
-    return declare(lambda: {"fleet": TrainingCluster("train", args).spot_fleet_id})[0]
+    return declare(lambda: {"fleet": AwsTrainingCluster("train", args).spot_fleet_id})[0]
 
 
 def refused(declare: Declare, args: Any) -> str:

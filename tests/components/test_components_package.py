@@ -16,12 +16,12 @@ from pulumi.provider.experimental.component import ComponentProvider
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 ROOM = Path(__file__).resolve().parents[2] / "components"
 COMPONENTS = {
-    "AccountSetup", "Identity", "InterruptionEvents", "Network", "SchedulerService", "Store", "TrainingCluster",
-    "TrainingFleet",
+    "AwsAccountSetup", "AwsIdentity", "AwsInterruptionEvents", "AwsNetwork", "AwsSchedulerService", "AwsStore",
+    "AwsTrainingCluster", "AwsTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
-    "CapacityArgs", "CapacityRebalanceArgs", "InstanceTypeArgs", "LimitsArgs", "MachineArgs", "NotificationsArgs",
-    "OnDemandAllocation", "SpotAllocation", "WeightBy",
+    "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsInstanceTypeArgs", "AwsMachineArgs", "AwsNotificationsArgs",
+    "LimitsArgs", "OnDemandAllocation", "SpotAllocation", "WeightBy",
 }  # fmt: skip
 
 
@@ -64,12 +64,12 @@ def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> 
     states: list[dict[str, Any]] = []
 
     def program() -> dict[str, Any]:
-        result = provider().construct("far", "everspot:index:TrainingCluster", inputs)
+        result = provider().construct("far", "everspot:index:AwsTrainingCluster", inputs)
         states.append(dict(result.state))
         return {"urn": result.urn}
 
     recorder, outputs = declare(program)
-    assert outputs["urn"].endswith("everspot:index:TrainingCluster::far")
+    assert outputs["urn"].endswith("everspot:index:AwsTrainingCluster::far")
     assert {"controlUrl", "queueUrl", "onDemandFleetId", "spotFleetId", "subnetIds"} <= states[0].keys()
     fleet = recorder.inputs("far-fleet-spot")
     assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 3

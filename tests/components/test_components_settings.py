@@ -9,8 +9,8 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from everspot.capacity import check_offers
-from everspot.cluster import check_cluster
+from everspot.aws.capacity import check_offers
+from everspot.aws.cluster import check_cluster
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
@@ -24,9 +24,11 @@ def settings() -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(STACKS))
+        spec.loader.exec_module(module)
+        yield module
+    del sys.modules[spec.name], sys.modules["choices"]
 
 
 class Config:
@@ -50,15 +52,16 @@ def written(stack: str) -> Config:
 @pytest.mark.parametrize("stack", ["local", "aws-dev", "aws-prod"])
 def test_every_environment_is_sound(settings: Any, stack: str) -> None:
     found = settings.read_settings(written(stack), stack=stack)
-    check_cluster(f"everspot-{stack}", found.cluster)
+    check_cluster(f"everspot-{stack}", found.cluster.args)
     assert found.account is None
-    assert found.cluster["tags"]["Environment"] == stack
+    assert found.clouds == ["aws"]
+    assert found.cluster.args["tags"]["Environment"] == stack
 
 
 @pytest.mark.parametrize("stack", ["aws-dev", "aws-prod"])
 def test_every_environment_names_types_that_all_zones_of_its_region_have(settings: Any, stack: str) -> None:
     # As moto recorded them of AWS. All zones, because an account's us-east-2a is another's us-east-2b.
-    cluster = settings.read_settings(written(stack), stack=stack).cluster
+    cluster = settings.read_settings(written(stack), stack=stack).cluster.args
     region = region_of(cluster["zones"][0])
     offered = [(o["InstanceType"], o["Location"]) for o in INSTANCE_TYPE_OFFERINGS["availability-zone"][region]]
     assert len(offered) > 1000
@@ -72,11 +75,11 @@ def test_every_environment_names_types_that_all_zones_of_its_region_have(setting
 def test_the_account_stack_declares_no_cluster(settings: Any) -> None:
     found = settings.read_settings(written("account"), stack="account")
     assert found.cluster is None
-    assert {"Project", "Team", "Environment"} <= found.account["tags"].keys()
+    assert {"Project", "Team", "Environment"} <= found.account.args["tags"].keys()
 
 
 def test_production_is_protected_and_kept(settings: Any) -> None:
-    cluster = settings.read_settings(written("aws-prod"), stack="aws-prod").cluster
+    cluster = settings.read_settings(written("aws-prod"), stack="aws-prod").cluster.args
     assert cluster["protect"] is True
     assert cluster.get("retain_store", True) is True
 
@@ -84,6 +87,7 @@ def test_production_is_protected_and_kept(settings: Any) -> None:
 def test_every_mistake_is_told_at_once(settings: Any) -> None:
     config = Config(
         cluster={
+            "cloud": "aws",
             "tags": {"Project": 3},
             "zone": ["a"],
             "protect": "yes",
@@ -112,12 +116,26 @@ def test_an_empty_stack_says_what_it_may_declare(settings: Any) -> None:
 
 CAPACITY = {"target": 1, "instanceTypes": ["g5.xlarge"]}
 TAGS = {"Project": "vision", "Team": "ml"}
+CLUSTER = {"cloud": "aws", "tags": TAGS, "capacity": CAPACITY}
 
 
 def test_an_existing_vpc_can_be_written_into_a_stack_file(settings: Any) -> None:
-    config = Config(cluster={"tags": TAGS, "vpcId": "vpc-1", "subnetIds": ["subnet-1"], "capacity": CAPACITY})
-    found = settings.read_settings(config, stack="dev").cluster
+    config = Config(cluster={**CLUSTER, "vpcId": "vpc-1", "subnetIds": ["subnet-1"]})
+    found = settings.read_settings(config, stack="dev").cluster.args
     assert (found["vpc_id"], found["subnet_ids"]) == ("vpc-1", ["subnet-1"])
+
+
+@pytest.mark.parametrize(
+    ("cloud", "told"),
+    [
+        ({}, "is missing"),
+        ({"cloud": "asw"}, "'asw' is none (did you mean aws?)"),
+        ({"cloud": ["aws"]}, "['aws'] is none (did you mean aws?)"),
+    ],
+)
+def test_the_cloud_of_a_section_is_one_that_there_is(settings: Any, cloud: dict[str, Any], told: str) -> None:
+    text = refusal(settings, Config(cluster={"tags": TAGS, "capacity": CAPACITY, **cloud}))
+    assert f"everspot:cluster.cloud: {told}; there is aws" in text
 
 
 def refusal(settings: Any, config: Config) -> str:
@@ -127,7 +145,7 @@ def refusal(settings: Any, config: Config) -> str:
 
 
 def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: Any) -> None:
-    text = refusal(settings, Config(cluster={f"zone{'s' * 25}{n}": 1 for n in range(5_000)}))
+    text = refusal(settings, Config(cluster={"cloud": "aws", **{f"zone{'s' * 25}{n}": 1 for n in range(5_000)}}))
     assert "has 5002 bad inputs" in text  # tags and capacity are missing
     assert text.count("\n  - ") == 20
     assert text.endswith("… and 4982 more")
@@ -154,16 +172,16 @@ def test_what_no_section_can_be_is_refused_before_it_is_read(settings: Any, text
 
 
 def test_long_values_are_cut(settings: Any) -> None:
-    text = refusal(settings, Config(cluster={"tags": TAGS, "protect": "y" * 100_000, "capacity": CAPACITY}))
+    text = refusal(settings, Config(cluster={**CLUSTER, "protect": "y" * 100_000}))
     assert "protect: has to be true or false, not 'yyy" in text
     assert len(text) < 500
 
 
 def test_the_stacks_own_name_is_named_where_it_does_not_fit(settings: Any) -> None:
-    config = Config(cluster={"tags": TAGS, "zones": ["eu-west-1a"], "imageId": "ami-1", "capacity": CAPACITY})
+    config = Config(cluster={**CLUSTER, "zones": ["eu-west-1a"], "imageId": "ami-1"})
     with pytest.raises(pulumi.RunError, match="the stack's name has 24 characters and may have 23"):
         settings.read_settings(config, stack="s" * 24)
     with pytest.raises(pulumi.RunError, match="the stack's name, 'Dev_1', names the cluster: lower-case"):
         settings.read_settings(config, stack="Dev_1")
     found = settings.read_settings(config, stack="s" * 23)
-    check_cluster(settings.cluster_name("s" * 23), found.cluster)
+    check_cluster(settings.cluster_name("s" * 23), found.cluster.args)

@@ -4,7 +4,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
-from everspot import policies
+from everspot.aws import policies
 from everspot_clouds.aws.fleet import Ec2Capacity, override_grid
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, split
 from everspot_core.catalogue import InstanceType

@@ -56,7 +56,7 @@ def test_a_second_up_changes_nothing(rig: Any) -> None:
 def test_without_the_workaround_a_second_up_would_replace_the_fleet(rig: Any) -> None:
     program = rig.project / "stacks" / "__main__.py"
     kept = program.read_text()
-    program.write_text("import everspot.fleet\neverspot.fleet.ignored_changes = lambda *_: []\n" + kept)
+    program.write_text("import everspot.aws.fleet\neverspot.aws.fleet.ignored_changes = lambda *_: []\n" + kept)
     try:
         changes = rig.changes()
     finally:

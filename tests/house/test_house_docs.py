@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from everspot.cluster import TrainingClusterArgs, check_cluster
+from everspot.aws.cluster import AwsTrainingClusterArgs, check_cluster
 from everspot_cli.main import app
 from everspot_core.job import JobSpec
 from everspot_core.problems import Problems
@@ -79,23 +79,26 @@ def test_every_job_file_is_one_that_can_be_submitted():
 
 def test_the_settings_of_the_readme_are_taken(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "stacks"))
-    monkeypatch.delitem(sys.modules, "settings", raising=False)
+    for module in ("settings", "choices"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     from settings import parse
 
     (block,) = [yaml.safe_load(b) for _, b in blocks("yaml") if "everspot:cluster" in b]
     problems = Problems()
-    args = parse(problems, "", block["config"]["everspot:cluster"], TrainingClusterArgs)
+    section = block["config"]["everspot:cluster"]
+    assert section.pop("cloud") == "aws"
+    args = parse(problems, "", section, AwsTrainingClusterArgs)
     assert not problems.found
     args["tags"]["Environment"] = "aws-dev"  # from the stack's name
     check_cluster("everspot-aws-dev", args)
 
 
 def test_the_programs_with_components_are_taken():
-    programs = [(name, ast.parse(b)) for name, b in blocks("python") if "TrainingCluster(" in b]
+    programs = [(name, ast.parse(b)) for name, b in blocks("python") if "AwsTrainingCluster(" in b]
     assert len(programs) >= 2
     for _, tree in programs:
         call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") != ""
-                    and n.func.id == "TrainingCluster")  # fmt: skip
+                    and n.func.id == "AwsTrainingCluster")  # fmt: skip
         check_cluster(*(ast.literal_eval(arg) for arg in call.args))
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import boto3
 from botocore.exceptions import ClientError
-from everspot import policies
+from everspot.aws import policies
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Event, EventKind, JobState, Role

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from everspot import policies
+from everspot.aws import policies
 from everspot_core.records import EventKind, JobState
 from road_kit import BUCKETS, CLUSTER, Road, everspot
 

@@ -9,12 +9,14 @@ from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_aws import iam
 
-from everspot import common, policies
-from everspot.notifications import NotificationsArgs
+from everspot import common
+from everspot.aws import arns, policies, tagging
+from everspot.aws.notifications import AwsNotificationsArgs
+from everspot.parts import outputs
 
 
-class IdentityArgs(TypedDict):
-    """Inputs of `Identity`."""
+class AwsIdentityArgs(TypedDict):
+    """Inputs of `AwsIdentity`."""
 
     cluster: str
     """Name of the cluster, for tags."""
@@ -34,13 +36,13 @@ class IdentityArgs(TypedDict):
     """A policy that limits both roles, where the account demands one."""
     secret_arns: NotRequired[list[str]]
     """Secrets and parameters that jobs may read, by ARN, which may end in `*`. Default: none."""
-    notifications: NotRequired[NotificationsArgs]
+    notifications: NotRequired[AwsNotificationsArgs]
     """Whom the scheduler tells of jobs: its role may send there. Default: nobody."""
     session_manager: NotRequired[bool]
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
 
 
-class Identity(pulumi.ComponentResource):
+class AwsIdentity(pulumi.ComponentResource):
     """Roles and instance profiles of agents and of the scheduler. They are the only credentials of a cluster."""
 
     agent_role_arn: pulumi.Output[str]
@@ -52,16 +54,16 @@ class Identity(pulumi.ComponentResource):
     scheduler_profile_arn: pulumi.Output[str]
     """ARN of the scheduler's instance profile; known once the role has its permissions."""
 
-    def __init__(self, name: str, args: IdentityArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("Identity"), name, {}, opts)
+    def __init__(self, name: str, args: AwsIdentityArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsIdentity"), name, {}, opts)
         problems = Problems()
-        common.check_common(problems, args["cluster"], args["tags"])
+        tagging.check_common(problems, args["cluster"], args["tags"])
         common.check_name(problems, name, f"-{Role.SCHEDULER.value}", 64, "roles")
-        common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
-        common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
-        common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
-        common.check_secrets(problems, args.get("secret_arns", []))
-        common.raise_bad(problems, f"Identity {name}")
+        arns.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+        arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
+        arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
+        arns.check_secrets(problems, args.get("secret_arns", []))
+        common.raise_bad(problems, f"AwsIdentity {name}")
         self._name, self._args = name, args
         key = pulumi.Output.from_input(args.get("kms_key_arn"))
         shell = args.get("session_manager", False)
@@ -95,14 +97,7 @@ class Identity(pulumi.ComponentResource):
                 session_manager=shell,
             ),
         )
-        self.register_outputs(
-            {
-                "agentRoleArn": self.agent_role_arn,
-                "schedulerRoleArn": self.scheduler_role_arn,
-                "agentProfileArn": self.agent_profile_arn,
-                "schedulerProfileArn": self.scheduler_profile_arn,
-            }
-        )
+        self.register_outputs(outputs(self))
 
     def _role(
         self,
@@ -112,7 +107,7 @@ class Identity(pulumi.ComponentResource):
     ) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
         child = pulumi.ResourceOptions(parent=self)
         name = f"{self._name}-{role.value}"
-        tags = common.cluster_tags(self._args["cluster"], self._args["tags"])
+        tags = tagging.cluster_tags(self._args["cluster"], self._args["tags"])
         taken = iam.Role(
             name,
             assume_role_policy=json.dumps(policies.trust_ec2()),

@@ -12,8 +12,10 @@ from everspot_clouds.aws.network import network_problems, zone_problems
 from everspot_core.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
 
-from everspot import asking, common, existing, policies, rules
-from everspot.rules import EgressArgs
+from everspot import common
+from everspot.aws import arns, asking, existing, policies, rules, tagging
+from everspot.aws.rules import AwsEgressArgs
+from everspot.parts import outputs
 
 SERVICES = ("ec2", "sqs")
 """What the scheduler calls, by interface endpoints; agents need S3 only, whose gateway is free. AWS calls KMS itself
@@ -28,8 +30,8 @@ DEFAULT_CIDR = "10.64.0.0/16"
 _SERVICE = re.compile(r"^[a-z0-9][a-z0-9.-]{0,62}$")
 
 
-class NetworkArgs(TypedDict):
-    """Inputs of `Network`: `zones` for a new VPC, or `vpc_id` and `subnet_ids` for an existing one."""
+class AwsNetworkArgs(TypedDict):
+    """Inputs of `AwsNetwork`: `zones` for a new VPC, or `vpc_id` and `subnet_ids` for an existing one."""
 
     cluster: str
     """Name of the cluster, for tags."""
@@ -43,10 +45,10 @@ class NetworkArgs(TypedDict):
     peer_cidrs: NotRequired[list[str]]
     """Blocks that the VPC must not overlap: offices, peered VPCs, other environments."""
     vpc_id: NotRequired[pulumi.Input[str]]
-    """An existing VPC, which has the endpoints named in `Network` or another way to these services."""
+    """An existing VPC, which has the endpoints named in `AwsNetwork` or another way to these services."""
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
-    egress: NotRequired[EgressArgs]
+    egress: NotRequired[AwsEgressArgs]
     """Ways out of an existing VPC. Default: HTTPS to the VPC's own addresses and to S3."""
     services: NotRequired[list[str]]
     """Further AWS services that instances call, such as secretsmanager: a new VPC gets an interface endpoint for each,
@@ -59,7 +61,7 @@ class NetworkArgs(TypedDict):
     """A bucket for the flow logs of a new VPC. Default: none are kept."""
 
 
-class Network(pulumi.ComponentResource):
+class AwsNetwork(pulumi.ComponentResource):
     """A VPC of private subnets with the endpoints that instances need, or an existing VPC taken by its ids.
 
     A new one has no internet gateway, no NAT and no public address. Instances may open connections to port 443 of the
@@ -73,12 +75,12 @@ class Network(pulumi.ComponentResource):
     security_group_id: pulumi.Output[str]
     """Security group of the instances."""
 
-    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("Network"), name, {}, opts)
+    def __init__(self, name: str, args: AwsNetworkArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsNetwork"), name, {}, opts)
         problems = Problems()
-        common.check_common(problems, args["cluster"], args["tags"])
+        tagging.check_common(problems, args["cluster"], args["tags"])
         check_network(problems, args)
-        common.raise_bad(problems, f"Network {name}")
+        common.raise_bad(problems, f"AwsNetwork {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
         # The same subnets with their known number, for who creates something for each of them. Not an output.
@@ -90,12 +92,10 @@ class Network(pulumi.ComponentResource):
         else:
             self._create(args.get("zones", []), args.get("vpc_cidr", DEFAULT_CIDR))
         self.subnet_ids = pulumi.Output.all(*self.subnets).apply(list)
-        self.register_outputs(
-            {"vpcId": self.vpc_id, "subnetIds": self.subnet_ids, "securityGroupId": self.security_group_id}
-        )
+        self.register_outputs(outputs(self))
 
     def _tags(self, suffix: str) -> dict[str, str]:
-        return common.cluster_tags(self._args["cluster"], self._args["tags"], Name=f"{self._name}-{suffix}")
+        return tagging.cluster_tags(self._args["cluster"], self._args["tags"], Name=f"{self._name}-{suffix}")
 
     def _create(self, zones: Sequence[str], cidr: str) -> None:
         blocks = network_problems(Problems(), zones=zones, vpc_cidr=cidr)
@@ -103,7 +103,7 @@ class Network(pulumi.ComponentResource):
             self,
             "index/getAvailabilityZones:getAvailabilityZones",
             {"state": "available"},
-            failed=f"Network {self._name}: the region's zones cannot be listed (ec2:DescribeAvailabilityZones).",
+            failed=f"AwsNetwork {self._name}: the region's zones cannot be listed (ec2:DescribeAvailabilityZones).",
         )
         sound = pulumi.Output.all(self._region, there).apply(
             lambda seen: _check_zones(self._name, zones, seen[0], seen[1]["names"])
@@ -198,7 +198,7 @@ class Network(pulumi.ComponentResource):
             return None
         return pulumi.Output.all(*arns).apply(lambda known: json.dumps(policies.s3_endpoint(known)))
 
-    def _adopt(self, vpc_id: pulumi.Input[str], subnet_ids: Sequence[pulumi.Input[str]], egress: EgressArgs) -> None:
+    def _adopt(self, vpc_id: pulumi.Input[str], subnet_ids: Sequence[pulumi.Input[str]], egress: AwsEgressArgs) -> None:
         found = existing.look(
             self._name,
             vpc_id,
@@ -223,12 +223,12 @@ class Network(pulumi.ComponentResource):
             self,
             "ec2/getPrefixList:getPrefixList",
             {"name": self._service("s3")},
-            failed=f"Network {self._name}: S3's prefix list cannot be found (ec2:DescribePrefixLists).",
+            failed=f"AwsNetwork {self._name}: S3's prefix list cannot be found (ec2:DescribePrefixLists).",
         ).apply(lambda found: str(found["id"]))
         rules.allow_egress(self, self._name, instances, blocks=blocks.id, s3=s3, egress=egress)
 
     def _service(self, service: str) -> pulumi.Output[str]:
-        return common.service_name(self._region, service)
+        return asking.service_name(self._region, service)
 
     def _group(self, suffix: str, description: str) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
@@ -243,12 +243,12 @@ class Network(pulumi.ComponentResource):
         return group
 
 
-def check_network(problems: Problems, args: NetworkArgs) -> None:
+def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
     """Add what is wrong with the choice between a new and an existing network, and with the new one's addresses."""
     for index, service in enumerate(args.get("services", [])):
         fits = bool(_SERVICE.match(service))
         problems.need(fits, f"services[{index}]", f"{shown(service)} is not a service such as secretsmanager")
-    common.check_arn(problems, args, "flow_log_bucket_arn", "s3", "")
+    arns.check_arn(problems, args, "flow_log_bucket_arn", "s3", "")
     egress_problems(problems.at("egress"), args.get("egress", {}))
     if "vpc_id" in args or "subnet_ids" in args:
         both = "vpc_id" in args and bool(args.get("subnet_ids"))
@@ -265,7 +265,7 @@ def check_network(problems: Problems, args: NetworkArgs) -> None:
     )
 
 
-def needed_services(args: NetworkArgs) -> tuple[str, ...]:
+def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
     """Services that instances reach by interface endpoints, each once."""
     shell = SHELL_SERVICES if args.get("session_manager", False) else ()
     return tuple(dict.fromkeys((*SERVICES, *shell, *args.get("services", []))))
@@ -274,7 +274,7 @@ def needed_services(args: NetworkArgs) -> tuple[str, ...]:
 def _check_zones(name: str, zones: Sequence[str], region: str, there: Sequence[str]) -> bool:
     problems = Problems()
     zone_problems(problems, zones=zones, region=region, there=there)
-    common.raise_bad(problems, f"Network {name}")
+    common.raise_bad(problems, f"AwsNetwork {name}")
     return True
 
 

@@ -17,26 +17,29 @@ from everspot_core.records import Market, Role
 from pulumi_aws import ec2
 
 from everspot import common
-from everspot.capacity import CapacityArgs, capacity_of, check_capacity, check_gpus, known_types
+from everspot.aws import tagging
+from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_capacity, check_gpus
+from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
+from everspot.aws.offers import sold_in
+from everspot.aws.volume_key import warn_of_customer_key
+from everspot.declared import known_types
 from everspot.guard import fleet_guard
-from everspot.launch import MachineArgs, check_machine, launch_template
-from everspot.offers import sold_in
-from everspot.volume_key import warn_of_customer_key
+from everspot.parts import outputs
 
 # The provider spells this one value otherwise than the API does.
 _PROVIDER_WORDS = {"lowest-price": "lowestPrice"}
 
 
-class TrainingFleetArgs(TypedDict):
-    """Inputs of `TrainingFleet`."""
+class AwsTrainingFleetArgs(TypedDict):
+    """Inputs of `AwsTrainingFleet`."""
 
     cluster: str
     """Name of the cluster: by this tag the scheduler finds the instances."""
     tags: dict[str, str]
     """Tags of fleet, launch template, instances and volumes; Project, Team and Environment are mandatory."""
-    capacity: CapacityArgs
+    capacity: AwsCapacityArgs
     """What the fleet holds, of what, and how EC2 chooses."""
-    machine: MachineArgs
+    machine: AwsMachineArgs
     """What the instances are made of."""
     subnet_ids: list[pulumi.Input[str]]
     """Subnets, each in a zone of its own."""
@@ -54,7 +57,7 @@ class TrainingFleetArgs(TypedDict):
     Default: true."""
 
 
-class TrainingFleet(pulumi.ComponentResource):
+class AwsTrainingFleet(pulumi.ComponentResource):
     """One launch template and two EC2 Fleets of type maintain, on-demand and Spot, over instance types and subnets.
 
     EC2 heals them without the scheduler, and only Pulumi changes them: target, on-demand base and share change their
@@ -74,19 +77,19 @@ class TrainingFleet(pulumi.ComponentResource):
     image_id: pulumi.Output[str]
     """Id of the image in use."""
 
-    def __init__(self, name: str, args: TrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("TrainingFleet"), name, {}, opts)
+    def __init__(self, name: str, args: AwsTrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsTrainingFleet"), name, {}, opts)
         problems = Problems()
         machine, subnets = args["machine"], args["subnet_ids"]
-        common.check_common(problems, args["cluster"], args["tags"])
+        tagging.check_common(problems, args["cluster"], args["tags"])
         check_capacity(problems.at("capacity"), args["capacity"], len(subnets))
         check_gpus(problems, args["capacity"], args.get("gpu_arches"))
         problems.need(bool(subnets), "subnetIds", "at least one subnet is needed")
         check_machine(problems.at("machine"), machine)
-        common.raise_bad(problems, f"TrainingFleet {name}")
+        common.raise_bad(problems, f"AwsTrainingFleet {name}")
         warn_of_customer_key(self)
         self._args, self._capacity = args, capacity_of(args["capacity"])
-        self._zones = sold_in(self, f"TrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
+        self._zones = sold_in(self, f"AwsTrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
         template = launch_template(
             self,
             f"{name}-template",
@@ -101,15 +104,7 @@ class TrainingFleet(pulumi.ComponentResource):
         self.launch_template_id = template.id
         self.launch_template_version = template.latest_version
         self.image_id = template.image_id.apply(lambda image: image or "")
-        self.register_outputs(
-            {
-                "onDemandFleetId": self.on_demand_fleet_id,
-                "spotFleetId": self.spot_fleet_id,
-                "launchTemplateId": self.launch_template_id,
-                "launchTemplateVersion": self.launch_template_version,
-                "imageId": self.image_id,
-            }
-        )
+        self.register_outputs(outputs(self))
 
     def _fleet(self, name: str, market: Market, template: ec2.LaunchTemplate, formerly: str | None = None) -> ec2.Fleet:
         """The fleet of one market. `formerly`: a name under which an earlier version knew it."""
@@ -138,7 +133,7 @@ class TrainingFleet(pulumi.ComponentResource):
             # A lower target ends no instance: the scheduler drains, and lets go.
             excess_capacity_termination_policy="no-termination",
             terminate_instances=True,
-            tags=common.cluster_tags(args["cluster"], args["tags"]),
+            tags=tagging.cluster_tags(args["cluster"], args["tags"]),
             opts=pulumi.ResourceOptions.merge(
                 pulumi.ResourceOptions(
                     parent=self,
@@ -164,9 +159,9 @@ def ignored_changes(market: Market, allocation: SpotAllocation) -> list[str]:
 
 
 def _overrides(
-    args: TrainingFleetArgs, capacity: Ec2Capacity, market: Market, zones: list[str]
+    args: AwsTrainingFleetArgs, capacity: Ec2Capacity, market: Market, zones: list[str]
 ) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:
-    grid = override_grid(capacity, known_types(args["capacity"]), len(args["subnet_ids"]), zones)
+    grid = override_grid(capacity, known_types(args["capacity"]["instance_types"]), len(args["subnet_ids"]), zones)
     overrides: list[ec2.FleetLaunchTemplateConfigOverrideArgsDict] = []
     for pool in grid:
         override: ec2.FleetLaunchTemplateConfigOverrideArgsDict = {
@@ -182,7 +177,7 @@ def _overrides(
     return overrides
 
 
-def _spot_options(args: CapacityArgs, capacity: Ec2Capacity) -> ec2.FleetSpotOptionsArgsDict:
+def _spot_options(args: AwsCapacityArgs, capacity: Ec2Capacity) -> ec2.FleetSpotOptionsArgsDict:
     options: ec2.FleetSpotOptionsArgsDict = {
         "allocation_strategy": _PROVIDER_WORDS.get(capacity.spot_strategy.value, capacity.spot_strategy.value),
         "instance_interruption_behavior": "terminate",

@@ -8,6 +8,8 @@ from everspot_core.problems import Problems
 from pulumi_aws import iam, kms
 
 from everspot import common
+from everspot.aws import arns, tagging
+from everspot.parts import outputs
 
 GRANTED = (
     "Decrypt",
@@ -23,8 +25,8 @@ GRANTED = (
 prerequisites", and Amazon EC2 Auto Scaling User Guide, "AWS KMS key policy for use with encrypted volumes")."""
 
 
-class AccountSetupArgs(TypedDict):
-    """Inputs of `AccountSetup`."""
+class AwsAccountSetupArgs(TypedDict):
+    """Inputs of `AwsAccountSetup`."""
 
     tags: dict[str, str]
     """Tags of the roles that are made; Project, Team and Environment are mandatory."""
@@ -37,7 +39,7 @@ class AccountSetupArgs(TypedDict):
     Fleet, Spot and Auto Scaling get a grant on each. Default: none."""
 
 
-class AccountSetup(pulumi.ComponentResource):
+class AwsAccountSetup(pulumi.ComponentResource):
     """The service-linked roles that EC2 Fleet and EC2 Spot need, once per account, and their grants on volumes' keys.
 
     EC2 refuses a fleet of type maintain without the first, and Spot instances without the second. They belong in a
@@ -50,13 +52,13 @@ class AccountSetup(pulumi.ComponentResource):
     spot_role_name: pulumi.Output[str]
     """Name of EC2 Spot's service-linked role."""
 
-    def __init__(self, name: str, args: AccountSetupArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("AccountSetup"), name, {}, opts)
+    def __init__(self, name: str, args: AwsAccountSetupArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsAccountSetup"), name, {}, opts)
         keys = args.get("volume_key_arns", [])
         problems = Problems()
-        common.check_tags(problems, args["tags"])
-        common.check_arns(problems, "volumeKeyArns", keys, "kms", "key/")
-        common.raise_bad(problems, f"AccountSetup {name}")
+        tagging.check_tags(problems, args["tags"])
+        arns.check_arns(problems, "volumeKeyArns", keys, "kms", "key/")
+        common.raise_bad(problems, f"AwsAccountSetup {name}")
         self._tags = args["tags"]
         fleet = self._role(f"{name}-ec2-fleet", FLEET_ROLE) if args.get("fleet_role", True) else None
         spot = self._role(f"{name}-ec2-spot", SPOT_ROLE) if args.get("spot_role", True) else None
@@ -66,7 +68,7 @@ class AccountSetup(pulumi.ComponentResource):
             scaling = self._role(f"{name}-auto-scaling", SCALING_ROLE)
             for suffix, role in (("ec2-fleet", fleet), ("ec2-spot", spot), ("auto-scaling", scaling)):
                 self._grants(f"{name}-{suffix}", role, keys)
-        self.register_outputs({"fleetRoleName": self.fleet_role_name, "spotRoleName": self.spot_role_name})
+        self.register_outputs(outputs(self))
 
     def _role(self, name: str, role: tuple[str, str]) -> iam.ServiceLinkedRole:
         service, role_name = role

@@ -8,7 +8,9 @@ import pulumi
 from everspot_core.problems import Problems
 from pulumi_aws import s3
 
-from everspot import asking, common, policies
+from everspot import common
+from everspot.aws import arns, asking, policies, tagging
+from everspot.parts import outputs
 
 Rule = s3.BucketLifecycleConfigurationRuleArgsDict
 
@@ -25,8 +27,8 @@ ABORT_UPLOAD_DAYS = 2
 _BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*$")  # Amazon S3 User Guide, "General purpose bucket naming rules"
 
 
-class StoreArgs(TypedDict):
-    """Inputs of `Store`."""
+class AwsStoreArgs(TypedDict):
+    """Inputs of `AwsStore`."""
 
     cluster: str
     """Name of the cluster, for tags."""
@@ -44,7 +46,7 @@ class StoreArgs(TypedDict):
     30 to 3650. A job that waits for longer starts anew. Default: it is kept until `everspot gc` removes it."""
 
 
-class Store(pulumi.ComponentResource):
+class AwsStore(pulumi.ComponentResource):
     """A control bucket (records, leases, events) and a data bucket (checkpoints, datasets, code, logs).
 
     Both are encrypted, private and answer over TLS only. Neither keeps old versions: what lies in the data
@@ -64,16 +66,16 @@ class Store(pulumi.ComponentResource):
     data_arn: pulumi.Output[str]
     """ARN of the data bucket."""
 
-    def __init__(self, name: str, args: StoreArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("Store"), name, {}, opts)
+    def __init__(self, name: str, args: AwsStoreArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsStore"), name, {}, opts)
         problems = Problems()
-        common.check_common(problems, args["cluster"], args["tags"])
+        tagging.check_common(problems, args["cluster"], args["tags"])
         common.check_name(problems, name, "-control", 63, "buckets")
         problems.need(
             bool(_BUCKET_NAME.match(name)), "name", f"{name!r} begins the buckets' names: a-z, 0-9, dots and dashes"
         )
         check_store(problems, args)
-        common.raise_bad(problems, f"Store {name}")
+        common.raise_bad(problems, f"AwsStore {name}")
         self._args = args
         self._retain = args.get("retain", True)
         # What protects a bucket stays as long as the bucket does.
@@ -96,23 +98,14 @@ class Store(pulumi.ComponentResource):
         self.control_url = pulumi.Output.concat("s3://", control.id, "?region=", region)
         self.data_url = pulumi.Output.concat("s3://", data.id, "?region=", region)
         self.control_arn, self.data_arn = control.arn, data.arn
-        self.register_outputs(
-            {
-                "controlUrl": self.control_url,
-                "dataUrl": self.data_url,
-                "controlBucket": self.control_bucket,
-                "dataBucket": self.data_bucket,
-                "controlArn": self.control_arn,
-                "dataArn": self.data_arn,
-            }
-        )
+        self.register_outputs(outputs(self))
 
     def _bucket(self, name: str) -> s3.Bucket:
         protection = pulumi.ResourceOptions(protect=self._args.get("protect", False) or None)
         bucket = s3.Bucket(
             name,
             force_destroy=not self._retain,
-            tags=common.cluster_tags(self._args["cluster"], self._args["tags"]),
+            tags=tagging.cluster_tags(self._args["cluster"], self._args["tags"]),
             opts=pulumi.ResourceOptions.merge(self._child, protection),
         )
         closed = s3.BucketPublicAccessBlock(
@@ -158,9 +151,9 @@ class Store(pulumi.ComponentResource):
         s3.BucketLifecycleConfiguration(name, bucket=bucket.id, rules=[unfinished, *more], opts=self._child)
 
 
-def check_store(problems: Problems, args: StoreArgs) -> None:
+def check_store(problems: Problems, args: AwsStoreArgs) -> None:
     """Add what is wrong with the buckets' key and with how long they keep what."""
-    common.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+    arns.check_arn(problems, args, "kms_key_arn", "kms", "key/")
     if "jobs_expire_days" in args:
         problems.number(args["jobs_expire_days"], "jobsExpireDays", 30, 3650, whole=True)
 

@@ -1,7 +1,7 @@
 """The settings of a fleet as its author writes them, and their check against the catalogue."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, cast
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict, cast
 
 from everspot_clouds.aws.fleet import (
     OVERRIDES_AT_MOST,
@@ -13,15 +13,16 @@ from everspot_clouds.aws.fleet import (
 from everspot_clouds.aws.offers import Offered, gpu_problems, price_problems, zone_problems
 from everspot_core import catalogue
 from everspot_core.bounds import sound_numbers
-from everspot_core.catalogue import InstanceType
 from everspot_core.fleet import TypeChoice, WeightBy, derived_weights
 from everspot_core.gpus import IMAGE_BUILD, is_arch
 from everspot_core.manifest import FleetOffer, Standing
 from everspot_core.problems import Problems, near
 from everspot_core.records import Market
 
+from everspot.declared import check_declared, declared_types, known_types
 
-class InstanceTypeArgs(TypedDict):
+
+class AwsInstanceTypeArgs(TypedDict):
     """An instance type that the fleet may use. A type that the catalogue lacks is declared by vcpus and memory_gib."""
 
     type: str
@@ -54,19 +55,19 @@ class InstanceTypeArgs(TypedDict):
     """On-demand price in USD per hour, for a type declared in place or without a known price in the region."""
 
 
-class CapacityRebalanceArgs(TypedDict):
+class AwsCapacityRebalanceArgs(TypedDict):
     """Replacing instances that EC2 expects to interrupt. The fleet may grow to twice its target meanwhile."""
 
     termination_delay: int
     """Seconds between the launch of the replacement and the end of the old instance, 120 to 7200."""
 
 
-class CapacityArgs(TypedDict):
+class AwsCapacityArgs(TypedDict):
     """What a fleet holds, of what, and how EC2 chooses."""
 
     target: int
     """Capacity of the fleet, on-demand and Spot together, in units; see `weight_by`. Changes in place."""
-    instance_types: list[InstanceTypeArgs]
+    instance_types: list[AwsInstanceTypeArgs]
     """Types that will do, the more the better: AWS advises ten or more over all zones. Changes in place."""
     on_demand_base: NotRequired[int]
     """Units that are always on-demand. Changes in place. Default: 0."""
@@ -85,22 +86,12 @@ class CapacityArgs(TypedDict):
     max_price: NotRequired[float]
     """Most that an hour of an instance on Spot may cost, in USD, whatever its weight: EC2 is told the price of a unit.
     Default: its on-demand price."""
-    capacity_rebalance: NotRequired[CapacityRebalanceArgs]
+    capacity_rebalance: NotRequired[AwsCapacityRebalanceArgs]
     """Launch a replacement when EC2 recommends it. A change replaces the Spot fleet. Default: off; agents checkpoint on
     the recommendation in any case."""
 
 
-def declared_types(args: CapacityArgs) -> list[InstanceType]:
-    """The types that are declared in place, for the manifest. Wrong ones are left out; `check_capacity` names them."""
-    return list(_declared(Problems(), args).values())
-
-
-def known_types(args: CapacityArgs) -> Mapping[str, InstanceType]:
-    """What is known of the types: the catalogue, and those declared in place, which win."""
-    return {**catalogue.builtin().types, **_declared(Problems(), args)}
-
-
-def capacity_of(args: CapacityArgs) -> Ec2Capacity:
+def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
     """The fleet's shape.
 
     Raises:
@@ -120,36 +111,41 @@ def capacity_of(args: CapacityArgs) -> Ec2Capacity:
 
 
 def check_offers(
-    problems: Problems, args: CapacityArgs, *, region: str, zones: Sequence[str] = (), offered: Offered | None = None
+    problems: Problems, args: AwsCapacityArgs, *, region: str, zones: Sequence[str] = (), offered: Offered | None = None
 ) -> None:
     """Add what the region does not sell, or sells at a price that nobody knows. `zones`: of each subnet, where they
     are known; `offered`: what EC2 answered, None where it was not asked."""
     types = capacity_of(args).types
-    known = catalogue.builtin().with_types(_declared(Problems(), args).values())
+    known = catalogue.builtin().with_types(declared_types(args["instance_types"]))
     price_problems(problems, types, region, known)
     if zones:
         zone_problems(problems, types, zones, offered)
 
 
-def check_gpus(problems: Problems, args: CapacityArgs, arches: Sequence[str] | None) -> None:
+def check_gpus(problems: Problems, args: AwsCapacityArgs, arches: Sequence[str] | None) -> None:
     """Add every type whose GPUs the image's torch does not run on. `arches` None: the build that Everspot bakes."""
     types = [_choice(entry) for entry in args["instance_types"]]
-    gpu_problems(problems.at("capacity"), types, known_types(args), IMAGE_BUILD.arches if arches is None else arches)
+    gpu_problems(
+        problems.at("capacity"),
+        types,
+        known_types(args["instance_types"]),
+        IMAGE_BUILD.arches if arches is None else arches,
+    )
     for arch in arches or ():
         problems.need(is_arch(arch), "gpuArches", f"{arch!r} is not an architecture, such as sm_80")
 
 
-def standing_of(args: CapacityArgs) -> Standing:
+def standing_of(args: AwsCapacityArgs) -> Standing:
     """What the two fleets are declared to hold, for `cluster.json`: beyond it the scheduler lets go."""
     capacity = capacity_of(args)
     return Standing(
         on_demand_units=capacity.on_demand_target,
         spot_units=capacity.spot_target,
-        weights=derived_weights(capacity, known_types(args)),
+        weights=derived_weights(capacity, known_types(args["instance_types"])),
     )
 
 
-def offer_of(args: CapacityArgs, zones: list[str]) -> FleetOffer:
+def offer_of(args: AwsCapacityArgs, zones: list[str]) -> FleetOffer:
     """What the fleets may be made of, for `cluster.json`: a job that fits nothing of it is refused at submission."""
     capacity = capacity_of(args)
     units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
@@ -160,10 +156,10 @@ def offer_of(args: CapacityArgs, zones: list[str]) -> FleetOffer:
     )
 
 
-def check_capacity(problems: Problems, args: CapacityArgs, subnets: int) -> None:
+def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int) -> None:
     """Add everything that is wrong with a fleet's settings."""
-    args = cast(CapacityArgs, sound_numbers(problems, args))
-    known = {**catalogue.builtin().types, **_declared(problems, args)}
+    args = cast(AwsCapacityArgs, sound_numbers(problems, args))
+    known = {**catalogue.builtin().types, **check_declared(problems, args["instance_types"])}
     for index, entry in enumerate(args["instance_types"]):
         name = entry["type"]
         problems.need(
@@ -187,7 +183,7 @@ def check_capacity(problems: Problems, args: CapacityArgs, subnets: int) -> None
     capacity_problems(problems, capacity_of(sound), known, subnets)
 
 
-def _check_options(problems: Problems, args: CapacityArgs) -> None:
+def _check_options(problems: Problems, args: AwsCapacityArgs) -> None:
     rebalance = args.get("capacity_rebalance")
     if rebalance is not None:
         delay = rebalance["termination_delay"]
@@ -199,7 +195,7 @@ def _check_options(problems: Problems, args: CapacityArgs) -> None:
         problems.number(pools, "lowestPricePools", 1, OVERRIDES_AT_MOST, whole=True)
 
 
-def _choice(entry: InstanceTypeArgs) -> TypeChoice:
+def _choice(entry: AwsInstanceTypeArgs) -> TypeChoice:
     return TypeChoice(
         name=entry["type"],
         weight=entry.get("weight"),
@@ -208,20 +204,3 @@ def _choice(entry: InstanceTypeArgs) -> TypeChoice:
         throughput=entry.get("throughput"),
         zones=tuple(entry.get("zones", ())),
     )
-
-
-def _declared(problems: Problems, args: CapacityArgs) -> dict[str, InstanceType]:
-    found: dict[str, InstanceType] = {}
-    facts = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "local_nvme_gb", "on_demand_usd_per_hour")
-    listed = catalogue.builtin().types
-    for index, entry in enumerate(args["instance_types"]):
-        given: dict[str, Any] = {key: value for key, value in entry.items() if key in facts}
-        if not given:
-            continue
-        here = problems.at(f"instanceTypes[{index}]")
-        # Of a type that the catalogue has, only what is given differs.
-        known = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
-        declared = here.model(InstanceType, {**known, **given}, " (a type declared in place)")
-        if declared is not None:
-            found[entry["type"]] = declared
-    return found

@@ -7,8 +7,9 @@ import pulumi
 from everspot_clouds.aws.offers import Offered
 from everspot_core.problems import Problems
 
-from everspot import asking, common
-from everspot.capacity import CapacityArgs, check_offers
+from everspot import common
+from everspot.aws import asking
+from everspot.aws.capacity import AwsCapacityArgs, check_offers
 
 ASKED_AT_MOST = 200
 """EC2's quota of values in one filter."""
@@ -17,7 +18,7 @@ ASKED_AT_MOST = 200
 def sold_in(
     parent: pulumi.Resource,
     what: str,
-    capacity: CapacityArgs,
+    capacity: AwsCapacityArgs,
     subnet_ids: Sequence[pulumi.Input[str]],
     zones: Sequence[pulumi.Input[str]] | None,
 ) -> pulumi.Output[list[str]]:

@@ -6,10 +6,10 @@ from typing import NotRequired, TypedDict
 from everspot_core.notify import Notifications, Occasion
 from everspot_core.problems import Problems
 
-from everspot import common
+from everspot.aws import arns
 
 
-class NotificationsArgs(TypedDict):
+class AwsNotificationsArgs(TypedDict):
     """Where the scheduler sends a word when a job has failed or missed its deadline, and on what else."""
 
     topic_arn: NotRequired[str]
@@ -21,10 +21,10 @@ class NotificationsArgs(TypedDict):
     """What to tell of: failed, late, succeeded, cancelled. Default: failed and late."""
 
 
-def check_notifications(problems: Problems, args: NotificationsArgs) -> None:
+def check_notifications(problems: Problems, args: AwsNotificationsArgs) -> None:
     """Add what is wrong with the settings."""
-    common.check_arn(problems, args, "topic_arn", "sns", "")
-    common.check_arn(problems, args, "webhook_secret_arn", "secretsmanager", "secret:")
+    arns.check_arn(problems, args, "topic_arn", "sns", "")
+    arns.check_arn(problems, args, "webhook_secret_arn", "secretsmanager", "secret:")
     problems.need(
         "topic_arn" in args or "webhook_secret_arn" in args, "topicArn", "topicArn or webhookSecretArn has to be given"
     )
@@ -32,12 +32,12 @@ def check_notifications(problems: Problems, args: NotificationsArgs) -> None:
         problems.choice(Occasion, word, f"on[{index}]")
 
 
-def notifications_of(args: NotificationsArgs | None) -> Notifications | None:
+def notifications_of(args: AwsNotificationsArgs | None) -> Notifications | None:
     """The settings as the manifest carries them; None without any."""
     return None if args is None else Notifications.model_validate(args)
 
 
-def services_of(args: NotificationsArgs | None) -> Sequence[str]:
+def services_of(args: AwsNotificationsArgs | None) -> Sequence[str]:
     """The services that the scheduler calls for them, by their endpoints' names."""
     given = args or {}
     named = (("sns", "topic_arn"), ("secretsmanager", "webhook_secret_arn"))

@@ -68,6 +68,11 @@ def region_of(parent: pulumi.Resource) -> pulumi.Output[str]:
     return ask(parent, "index/getRegion:getRegion", {}, failed=CREDENTIALS).apply(lambda found: str(found["region"]))
 
 
+def service_name(region: pulumi.Output[str], service: str) -> pulumi.Output[str]:
+    """The name by which VPC endpoints know a service of AWS."""
+    return pulumi.Output.concat("com.amazonaws.", region, ".", service)
+
+
 def reason(error: Exception) -> str:
     """What AWS or the provider said, without what the engine and the SDK wrap around it."""
     text = " ".join(str(error).split())

@@ -4,7 +4,7 @@ from typing import Any
 
 import pulumi
 
-from everspot import asking
+from everspot.aws import asking
 
 OF_AWS = "alias/aws/ebs"
 """What EC2 answers where nobody has chosen a key (AWS CLI Command Reference, `get-ebs-default-kms-key-id`). Afterwards

@@ -8,7 +8,9 @@ from everspot_clouds.aws.rules import EVENTS
 from everspot_core.problems import Problems
 from pulumi_aws import cloudwatch, sqs
 
-from everspot import common, policies
+from everspot import common
+from everspot.aws import policies, tagging
+from everspot.parts import outputs
 
 VISIBILITY_SECONDS = 30
 """A message that a scheduler took and did not delete comes back after this."""
@@ -20,8 +22,8 @@ ATTEMPTS = 5
 """A message taken this often without being deleted goes to the dead-letter queue."""
 
 
-class InterruptionEventsArgs(TypedDict):
-    """Inputs of `InterruptionEvents`."""
+class AwsInterruptionEventsArgs(TypedDict):
+    """Inputs of `AwsInterruptionEvents`."""
 
     cluster: str
     """Name of the cluster, for tags."""
@@ -31,7 +33,7 @@ class InterruptionEventsArgs(TypedDict):
     """Days for which messages that no scheduler could handle are kept, 1 to 14. Default: 14."""
 
 
-class InterruptionEvents(pulumi.ComponentResource):
+class AwsInterruptionEvents(pulumi.ComponentResource):
     """Spot warnings, rebalance recommendations, state changes and fleet errors, brought to one encrypted queue.
 
     Only these rules may send to the queue, and only over TLS. What cannot be handled ends in a dead-letter queue.
@@ -44,16 +46,16 @@ class InterruptionEvents(pulumi.ComponentResource):
     dead_letter_queue_url: pulumi.Output[str]
     """URL of the dead-letter queue."""
 
-    def __init__(self, name: str, args: InterruptionEventsArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("InterruptionEvents"), name, {}, opts)
+    def __init__(self, name: str, args: AwsInterruptionEventsArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsInterruptionEvents"), name, {}, opts)
         days = args.get("dead_letter_days", 14)
         problems = Problems()
-        common.check_common(problems, args["cluster"], args["tags"])
+        tagging.check_common(problems, args["cluster"], args["tags"])
         common.check_name(problems, name, "-interruption", 64, "rules")
         problems.number(days, "deadLetterDays", 1, 14, whole=True)
-        common.raise_bad(problems, f"InterruptionEvents {name}")
+        common.raise_bad(problems, f"AwsInterruptionEvents {name}")
         child = pulumi.ResourceOptions(parent=self)
-        tags = common.cluster_tags(args["cluster"], args["tags"])
+        tags = tagging.cluster_tags(args["cluster"], args["tags"])
         queue = sqs.Queue(
             f"{name}-queue",
             visibility_timeout_seconds=VISIBILITY_SECONDS,
@@ -99,6 +101,4 @@ class InterruptionEvents(pulumi.ComponentResource):
             opts=child,
         )
         self.queue_url, self.queue_arn, self.dead_letter_queue_url = queue.url, queue.arn, dead.url
-        self.register_outputs(
-            {"queueUrl": self.queue_url, "queueArn": self.queue_arn, "deadLetterQueueUrl": self.dead_letter_queue_url}
-        )
+        self.register_outputs(outputs(self))

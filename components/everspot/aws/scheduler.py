@@ -10,7 +10,9 @@ from everspot_core.records import Role
 from pulumi_aws import autoscaling
 
 from everspot import common
-from everspot.launch import MachineArgs, check_machine, launch_template
+from everspot.aws import tagging
+from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
+from everspot.parts import outputs
 
 DEFAULT_TYPE = "t3.small"
 """Type of the scheduler's instance when none is given."""
@@ -31,14 +33,14 @@ REFRESH: autoscaling.GroupInstanceRefreshArgsDict = {
 starts a refresh whenever the version in `launch_template` changes, and waits for none."""
 
 
-class SchedulerServiceArgs(TypedDict):
-    """Inputs of `SchedulerService`."""
+class AwsSchedulerServiceArgs(TypedDict):
+    """Inputs of `AwsSchedulerService`."""
 
     cluster: str
     """Name of the cluster that it schedules."""
     tags: dict[str, str]
     """Tags of group, launch template, instance and volume; Project, Team and Environment are mandatory."""
-    machine: MachineArgs
+    machine: AwsMachineArgs
     """What the instance is made of: the same image as the agents'."""
     subnet_ids: list[pulumi.Input[str]]
     """Subnets in which it may come up."""
@@ -48,7 +50,7 @@ class SchedulerServiceArgs(TypedDict):
     """Instance type; it has to fit the image's architecture. Default: t3.small."""
 
 
-class SchedulerService(pulumi.ComponentResource):
+class AwsSchedulerService(pulumi.ComponentResource):
     """A self-healing group of one on-demand instance of the baked image, in the role of the scheduler.
 
     The scheduler keeps nothing on its machine: when it dies, running jobs run on, and the next one continues.
@@ -59,15 +61,15 @@ class SchedulerService(pulumi.ComponentResource):
     launch_template_id: pulumi.Output[str]
     """Id of the launch template."""
 
-    def __init__(self, name: str, args: SchedulerServiceArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("SchedulerService"), name, {}, opts)
+    def __init__(self, name: str, args: AwsSchedulerServiceArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsSchedulerService"), name, {}, opts)
         problems = Problems()
         machine = args["machine"]
-        common.check_common(problems, args["cluster"], args["tags"])
+        tagging.check_common(problems, args["cluster"], args["tags"])
         check_type(problems, "instanceType", args.get("instance_type", DEFAULT_TYPE))
         problems.need(bool(args["subnet_ids"]), "subnetIds", "at least one subnet is needed")
         check_machine(problems.at("machine"), machine)
-        common.raise_bad(problems, f"SchedulerService {name}")
+        common.raise_bad(problems, f"AwsSchedulerService {name}")
         template = launch_template(
             self,
             f"{name}-template",
@@ -89,12 +91,12 @@ class SchedulerService(pulumi.ComponentResource):
             # The instance's own tags come from the launch template; these are the group's.
             tags=[
                 {"key": key, "value": value, "propagate_at_launch": False}
-                for key, value in sorted(common.cluster_tags(args["cluster"], args["tags"]).items())
+                for key, value in sorted(tagging.cluster_tags(args["cluster"], args["tags"]).items())
             ],
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.group_name, self.launch_template_id = group.name, template.id
-        self.register_outputs({"groupName": self.group_name, "launchTemplateId": self.launch_template_id})
+        self.register_outputs(outputs(self))
 
 
 def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:

@@ -8,8 +8,9 @@ import pulumi
 from everspot_clouds.aws.egress import Subnet, Ways, way_problems
 from everspot_core.problems import Problems
 
-from everspot import asking, common
-from everspot.asking import Answer
+from everspot import common
+from everspot.aws import asking
+from everspot.aws.asking import Answer
 
 _ABSENT = ("no matching", "couldn't find", "empty result")
 """How the provider says that there is none of what was asked for."""
@@ -39,14 +40,14 @@ def look(
         parent,
         "ec2/getVpc:getVpc",
         {"id": vpc_id},
-        failed=f"Network {name}: vpcId names no VPC that can be seen in this account and region.",
+        failed=f"AwsNetwork {name}: vpcId names no VPC that can be seen in this account and region.",
     )
     facts = [
         asking.ask(
             parent,
             "ec2/getSubnet:getSubnet",
             {"id": subnet},
-            failed=f"Network {name}: subnetIds[{index}] names no subnet that can be seen in this account and region.",
+            failed=f"AwsNetwork {name}: subnetIds[{index}] names no subnet of this account and region.",
         )
         for index, subnet in enumerate(subnet_ids)
     ]
@@ -96,7 +97,7 @@ def _endpoint(
 
     wanted = {
         "vpcId": vpc.apply(lambda found: found["id"]),
-        "serviceName": common.service_name(region, service),
+        "serviceName": asking.service_name(region, service),
         "state": "available",
     }
     return asking.ask(parent, "ec2/getVpcEndpoint:getVpcEndpoint", wanted, failed=absent)
@@ -114,12 +115,12 @@ def _check(name: str, seen: dict[str, Any], services: Sequence[str], egress: Map
     unknown = None in (*seen["routes"], seen["s3"], *seen["endpoints"])
     if unknown:
         pulumi.log.warn(
-            f"Network {name}: routes and endpoints of the VPC could not be looked at (ec2:DescribeRouteTables, "
+            f"AwsNetwork {name}: routes and endpoints of the VPC could not be looked at (ec2:DescribeRouteTables, "
             "ec2:DescribeVpcEndpoints); whether instances reach S3, " + ", ".join(services) + " is not known"
         )
     elif not problems.found and not egress.get("unchecked", False):
         _check_ways(problems, seen, services, egress)
-    common.raise_bad(problems, f"Network {name}")
+    common.raise_bad(problems, f"AwsNetwork {name}")
     return True
 
 

@@ -10,7 +10,7 @@ HTTPS = 443
 """The one port on which AWS is spoken to."""
 
 
-class EgressArgs(TypedDict):
+class AwsEgressArgs(TypedDict):
     """Ways out of an existing VPC, for agents and scheduler alike, all on port 443 but for the proxy. The VPC's own
     addresses, secondary blocks included, and S3 are always allowed."""
 
@@ -65,7 +65,7 @@ def allow_egress(
     *,
     blocks: pulumi.Input[str],
     s3: pulumi.Input[str],
-    egress: EgressArgs,
+    egress: AwsEgressArgs,
 ) -> None:
     """The ways out of an existing VPC. `blocks`, `s3`: prefix lists of the VPC's own addresses and of S3."""
     allow_out(parent, f"{name}-out-vpc", group, prefix_list_id=blocks)

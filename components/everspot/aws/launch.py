@@ -6,16 +6,16 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.root_volume import Volume, resolved_gib, volume_problems
-from everspot_clouds.aws.rules import ROLE_TAG
 from everspot_core.manifest import USER_DATA_LIMIT
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_aws import ec2
 
-from everspot import asking, common
+from everspot import common
+from everspot.aws import asking, tagging
 
 
-class MachineArgs(TypedDict):
+class AwsMachineArgs(TypedDict):
     """What an instance is made of, apart from its type: the image, its disk and its place in the network."""
 
     image_id: NotRequired[pulumi.Input[str]]
@@ -48,13 +48,13 @@ METADATA_OPTIONS: ec2.LaunchTemplateMetadataOptionsArgsDict = {
 """The metadata service answers tokens only, and no farther than the instance itself."""
 
 
-def launched_with(machine: MachineArgs) -> dict[str, Any]:
+def launched_with(machine: AwsMachineArgs) -> dict[str, Any]:
     """What a launch template gives an instance apart from the manifest and from tags: what makes a generation."""
     return {"machine": dict(machine), "metadata": dict(METADATA_OPTIONS), "shutdown": SHUTDOWN_BEHAVIOR}
 
 
 def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
-    """Add what is wrong with image and disk. `machine`: a `MachineArgs`, or other inputs that name these the same."""
+    """Add what is wrong with image and disk. `machine`: `AwsMachineArgs`, or what names these the same."""
     image_id, image_parameter = machine.get("image_id"), machine.get("image_parameter")
     if (image_id is None) == (image_parameter is None):
         problems.add("imageId", "exactly one of imageId and imageParameter has to be given")
@@ -71,7 +71,7 @@ def _volume(machine: Mapping[str, Any]) -> Volume:
     )
 
 
-def _root_disk(parent: pulumi.Resource, machine: MachineArgs, image: pulumi.Output[str]) -> pulumi.Output[Any]:
+def _root_disk(parent: pulumi.Resource, machine: AwsMachineArgs, image: pulumi.Output[str]) -> pulumi.Output[Any]:
     """The mapping of the root volume.
 
     The image knows what its root device is called, and how large it is. A wrong name would add a disk and leave the
@@ -122,14 +122,13 @@ def launch_template(
     role: Role,
     cluster: str,
     tags: dict[str, str],
-    machine: MachineArgs,
+    machine: AwsMachineArgs,
     manifest: pulumi.Input[str],
     instance_type: str | None = None,
 ) -> ec2.LaunchTemplate:
     """The launch template of one role. `manifest` is the manifest's JSON."""
     image = resolve_image(parent, machine.get("image_id"), machine.get("image_parameter"))
-    own = common.cluster_tags(cluster, tags)
-    launched = {**own, ROLE_TAG: role.value, "Name": f"{cluster}-{role.value}"}
+    launched = tagging.instance_tags(cluster, tags, role.value)
     return ec2.LaunchTemplate(
         name,
         description=f"Everspot {role.value} of cluster {cluster}",
@@ -155,7 +154,7 @@ def launch_template(
             {"resource_type": "volume", "tags": launched},
         ],
         user_data=pulumi.Output.from_input(manifest).apply(_user_data),
-        tags=own,
+        tags=tagging.cluster_tags(cluster, tags),
         opts=pulumi.ResourceOptions(parent=parent),
     )
 

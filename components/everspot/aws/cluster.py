@@ -1,6 +1,6 @@
 """A whole training cluster from one typed, validated spec."""
 
-from typing import NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_aws as aws
@@ -8,45 +8,49 @@ from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
-from everspot import asking, common
-from everspot.capacity import (
-    CapacityArgs,
+from everspot import common
+from everspot.aws import arns, asking, tagging
+from everspot.aws.capacity import (
+    AwsCapacityArgs,
     check_capacity,
     check_gpus,
     check_offers,
-    declared_types,
-    known_types,
     offer_of,
     standing_of,
 )
-from everspot.events import InterruptionEvents
-from everspot.fleet import TrainingFleet, TrainingFleetArgs
-from everspot.guard import guard
-from everspot.identity import Identity
-from everspot.launch import (
-    MachineArgs,
+from everspot.aws.events import AwsInterruptionEvents
+from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
+from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
+from everspot.aws.launch import (
+    AwsMachineArgs,
     check_machine,
     launched_with,
     manifest_problem,
     resolve_image,
 )
+from everspot.aws.network import AwsNetwork, check_network
+from everspot.aws.notifications import AwsNotificationsArgs, check_notifications, notifications_of
+from everspot.aws.parts import network_args, proxy_of, store_args
+from everspot.aws.rules import AwsEgressArgs
+from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs, check_type
+from everspot.aws.store import AwsStore, check_store
+from everspot.declared import declared_types, known_types
+from everspot.guard import guard
 from everspot.limits import LimitsArgs, build_manifest, check_limits
-from everspot.network import Network, check_network
-from everspot.notifications import NotificationsArgs, check_notifications, notifications_of
-from everspot.parts import identity_args, network_args, proxy_of, store_args
-from everspot.rules import EgressArgs
-from everspot.scheduler import DEFAULT_TYPE, SchedulerService, SchedulerServiceArgs, check_type
-from everspot.store import Store, check_store
+from everspot.parts import inputs, outputs
+
+CLOUD = "aws"
+"""How the manifest calls this cloud."""
 
 _LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
 
 
-class TrainingClusterArgs(TypedDict):
-    """Inputs of `TrainingCluster`."""
+class AwsTrainingClusterArgs(TypedDict):
+    """Inputs of `AwsTrainingCluster`."""
 
     tags: dict[str, str]
     """Tags of everything; Project, Team and Environment are mandatory."""
-    capacity: CapacityArgs
+    capacity: AwsCapacityArgs
     """What the standing fleet holds, of what, and how EC2 chooses."""
     image_id: NotRequired[pulumi.Input[str]]
     """Id of the baked machine image, ami-…. Either this or `image_parameter`."""
@@ -70,7 +74,7 @@ class TrainingClusterArgs(TypedDict):
     """An existing VPC, instead of `zones`."""
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
-    egress: NotRequired[EgressArgs]
+    egress: NotRequired[AwsEgressArgs]
     """Ways out of the existing VPC. Default: HTTPS to its own addresses and to S3."""
     services: NotRequired[list[str]]
     """Further AWS services that jobs call, such as secretsmanager, by their endpoints' names."""
@@ -81,7 +85,7 @@ class TrainingClusterArgs(TypedDict):
     secret_arns: NotRequired[list[str]]
     """Secrets of Secrets Manager and parameters of SSM that jobs may read, by ARN, which may end in `*`. A new network
     gets the endpoint of the service."""
-    notifications: NotRequired[NotificationsArgs]
+    notifications: NotRequired[AwsNotificationsArgs]
     """Whom the scheduler tells of jobs that failed or are late. Default: nobody."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
@@ -104,7 +108,7 @@ class TrainingClusterArgs(TypedDict):
     """Durations by which the machines guard themselves."""
 
 
-class TrainingCluster(pulumi.ComponentResource):
+class AwsTrainingCluster(pulumi.ComponentResource):
     """Network, store, identities, standing fleets, interruption events and scheduler of the cluster of this name."""
 
     cluster: pulumi.Output[str]
@@ -138,8 +142,8 @@ class TrainingCluster(pulumi.ComponentResource):
     region: pulumi.Output[str]
     """Region of the cluster."""
 
-    def __init__(self, name: str, args: TrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("TrainingCluster"), name, {}, opts)
+    def __init__(self, name: str, args: AwsTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsTrainingCluster"), name, {}, opts)
         check_cluster(name, args)
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
@@ -147,22 +151,27 @@ class TrainingCluster(pulumi.ComponentResource):
         self.region = asking.region_of(self)
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
         # The queue first: upstream waits half a minute for it, and the scheduler waits for that.
-        events = InterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
+        events = AwsInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
         self.queue_url = events.queue_url
-        store = Store(f"{name}-store", store_args(name, args), child)
+        store = AwsStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
-        network = Network(f"{name}-network", network_args(name, args, [store.control_arn, store.data_arn]), child)
+        network = AwsNetwork(f"{name}-network", network_args(name, args, [store.control_arn, store.data_arn]), child)
         self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
         self.security_group_id = network.security_group_id
-        identity = Identity(f"{name}-identity", identity_args(name, args, store, events), child)
+        made = {"control_arn": store.control_arn, "data_arn": store.data_arn, "queue_arn": events.queue_arn}
+        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **made), child)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         # An instance without its endpoints reaches nothing.
         reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
-        subnets: list[pulumi.Input[str]] = list(network.subnets)
-        fleet = TrainingFleet(f"{name}-fleet", self._fleet_args(subnets, identity), reachable)
+        own = self._own(Role.AGENT, identity, network)
+        fleet = AwsTrainingFleet(f"{name}-fleet", inputs(AwsTrainingFleetArgs, args, **own), reachable)
         self.on_demand_fleet_id, self.spot_fleet_id = fleet.on_demand_fleet_id, fleet.spot_fleet_id
         self.launch_template_id = fleet.launch_template_id
-        scheduler = SchedulerService(f"{name}-scheduler", self._scheduler_args(subnets, identity), reachable)
+        own = {
+            **self._own(Role.SCHEDULER, identity, network),
+            "instance_type": args.get("scheduler_type", DEFAULT_TYPE),
+        }
+        scheduler = AwsSchedulerService(f"{name}-scheduler", inputs(AwsSchedulerServiceArgs, args, **own), reachable)
         self.scheduler_group = scheduler.group_name
         aws.s3.BucketObjectv2(
             f"{name}-manifest",
@@ -175,73 +184,36 @@ class TrainingCluster(pulumi.ComponentResource):
         )
         whole = [events, store, network, identity, fleet, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
-        self.register_outputs(
-            {
-                "cluster": self.cluster,
-                "controlUrl": self.control_url,
-                "dataUrl": self.data_url,
-                "queueUrl": self.queue_url,
-                "onDemandFleetId": self.on_demand_fleet_id,
-                "spotFleetId": self.spot_fleet_id,
-                "launchTemplateId": self.launch_template_id,
-                "imageId": self.image_id,
-                "schedulerGroup": self.scheduler_group,
-                "agentRoleArn": self.agent_role_arn,
-                "schedulerRoleArn": self.scheduler_role_arn,
-                "vpcId": self.vpc_id,
-                "subnetIds": self.subnet_ids,
-                "securityGroupId": self.security_group_id,
-                "region": self.region,
-            }
-        )
+        self.register_outputs(outputs(self))
 
-    def _fleet_args(self, subnets: list[pulumi.Input[str]], identity: Identity) -> TrainingFleetArgs:
-        args: TrainingFleetArgs = {
-            "cluster": self._name,
-            "tags": self._args["tags"],
-            "capacity": self._args["capacity"],
-            "machine": self._machine(identity.agent_profile_arn),
-            "subnet_ids": subnets,
-            "manifest": self._manifest(Role.AGENT, identity),
-            "protect": self._args.get("protect", False),
-            "guard_jobs": self._args.get("guard_jobs", True),
-        }
-        if "gpu_arches" in self._args:
-            args["gpu_arches"] = self._args["gpu_arches"]
-        if "zones" in self._args:
-            args["zones"] = list(self._args["zones"])
-        return args
-
-    def _scheduler_args(self, subnets: list[pulumi.Input[str]], identity: Identity) -> SchedulerServiceArgs:
+    def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:
+        """What the machines of a role have from the cluster's other parts."""
         return {
             "cluster": self._name,
-            "tags": self._args["tags"],
-            "machine": self._machine(identity.scheduler_profile_arn),
-            "subnet_ids": subnets,
-            "manifest": self._manifest(Role.SCHEDULER, identity),
-            "instance_type": self._args.get("scheduler_type", DEFAULT_TYPE),
+            "machine": self._machine(identity, role),
+            "subnet_ids": list(network.subnets),
+            "manifest": self._manifest(role, identity),
         }
 
-    def _machine(self, profile_arn: pulumi.Output[str]) -> MachineArgs:
-        machine: MachineArgs = {
-            "image_id": self.image_id,
-            "security_group_ids": [self.security_group_id],
-            "instance_profile_arn": profile_arn,
-        }
-        return cast(MachineArgs, {**machine, **{k: v for k, v in self._args.items() if k.startswith("volume_")}})
+    def _machine(self, identity: AwsIdentity, role: Role = Role.AGENT) -> AwsMachineArgs:
+        spec = {key: value for key, value in self._args.items() if key != "image_parameter"}  # which is resolved
+        profile = identity.agent_profile_arn if role is Role.AGENT else identity.scheduler_profile_arn
+        own = {"security_group_ids": [self.security_group_id], "instance_profile_arn": profile}
+        return inputs(AwsMachineArgs, {**spec, "image_id": self.image_id, **own})
 
-    def _manifest(self, role: Role, identity: Identity, *, published: bool = False) -> pulumi.Output[str]:
+    def _manifest(self, role: Role, identity: AwsIdentity, *, published: bool = False) -> pulumi.Output[str]:
         """The manifest of a role as JSON. `published`: as `cluster.json`, which alone tells the sizes of the fleets."""
         facts = {"region": self.region, "control_url": self.control_url, "data_url": self.data_url}
         if published or role is Role.SCHEDULER:
             facts["queue_url"] = self.queue_url
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
-        return pulumi.Output.all(machine=launched_with(self._machine(identity.agent_profile_arn)), **facts).apply(
+        return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
                 role,
+                cloud=CLOUD,
                 cluster=self._name,
                 limits=limits,
-                types=declared_types(capacity),
+                types=declared_types(capacity["instance_types"]),
                 machine=known["machine"],
                 facts=known,
                 standing=standing_of(capacity) if published else None,
@@ -252,18 +224,18 @@ class TrainingCluster(pulumi.ComponentResource):
         )
 
 
-def check_cluster(name: str, args: TrainingClusterArgs) -> None:
+def check_cluster(name: str, args: AwsTrainingClusterArgs) -> None:
     """Refuse a spec with all that is wrong in it.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
     """
     problems = Problems()
-    common.check_common(problems, name, args["tags"])
+    tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))
-    common.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
-    common.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
-    common.check_secrets(problems, args.get("secret_arns", []))
+    arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
+    arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
+    arns.check_secrets(problems, args.get("secret_arns", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
     network = network_args(name, args)
@@ -276,7 +248,7 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     if zones and not problems.found:
         check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]), zones=zones)
     check_machine(problems, args)
-    known = known_types(args["capacity"])
+    known = known_types(args["capacity"]["instance_types"])
     fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
     check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
     limits = args.get("limits", {})
@@ -284,11 +256,18 @@ def check_cluster(name: str, args: TrainingClusterArgs) -> None:
     check_limits(problems.at("limits"), limits, args["capacity"]["target"])
     if len(problems.found) == before:
         longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
-        types = declared_types(args["capacity"])
+        types = declared_types(args["capacity"]["instance_types"])
         proxy = proxy_of(args.get("egress", {}), "")
         text = build_manifest(
-            Role.SCHEDULER, cluster=name, limits=limits, types=types, machine={}, facts=longest, proxy=proxy
+            Role.SCHEDULER,
+            cloud=CLOUD,
+            cluster=name,
+            limits=limits,
+            types=types,
+            machine={},
+            facts=longest,
+            proxy=proxy,
         )
         reason = manifest_problem(text)
         problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")
-    common.raise_bad(problems, f"TrainingCluster {name}")
+    common.raise_bad(problems, f"AwsTrainingCluster {name}")

@@ -1,0 +1,37 @@
+"""ARNs among the inputs: whether each names such a resource as it has to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everspot_clouds.aws.tags import arn_problem
+from everspot_core.problems import Problems, camel, shown
+
+SECRETS = {"secretsmanager": "secret:", "ssm": "parameter/"}
+"""The services whose values jobs may read, and how the ARNs of their resources begin."""
+
+
+def check_arn(problems: Problems, args: Mapping[str, Any], key: str, service: str, resource: str) -> None:
+    """Add that an input, where it is given as a text, is not the ARN of such a resource."""
+    given = args.get(key)
+    if given is not None:
+        _check_arn(problems, camel(key), given, service, resource)
+
+
+def check_arns(problems: Problems, name: str, given: Sequence[Any], service: str, resource: str) -> None:
+    """The same of every input of a list."""
+    for index, arn in enumerate(given):
+        _check_arn(problems, f"{name}[{index}]", arn, service, resource)
+
+
+def check_secrets(problems: Problems, given: Sequence[str]) -> None:
+    """Add every ARN that names neither a secret of Secrets Manager nor a parameter of SSM."""
+    for index, arn in enumerate(given):
+        wrong = [arn_problem(arn, service, resource) for service, resource in SECRETS.items()]
+        told = "is the ARN neither of a secret (arn:aws:secretsmanager:…:secret:…) nor of a parameter (arn:aws:ssm:…)"
+        problems.need(None in wrong, f"secretArns[{index}]", f"{shown(arn)} {told}")
+
+
+def _check_arn(problems: Problems, name: str, given: object, service: str, resource: str) -> None:
+    if isinstance(given, str):
+        wrong = arn_problem(given, service, resource)
+        problems.need(wrong is None, name, wrong or "")

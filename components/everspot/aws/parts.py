@@ -1,0 +1,42 @@
+"""What a cluster's spec says to those of its parts that call something otherwise, or have it from each other."""
+
+from typing import TYPE_CHECKING
+
+import pulumi
+from everspot_clouds.aws.egress import no_proxy
+from everspot_core.manifest import Proxy
+
+from everspot.aws.arns import SECRETS
+from everspot.aws.network import AwsNetworkArgs
+from everspot.aws.notifications import services_of
+from everspot.aws.rules import AwsEgressArgs
+from everspot.aws.store import AwsStoreArgs
+from everspot.parts import inputs
+
+if TYPE_CHECKING:
+    from everspot.aws.cluster import AwsTrainingClusterArgs
+
+
+def network_args(
+    name: str, args: "AwsTrainingClusterArgs", bucket_arns: list[pulumi.Input[str]] | None = None
+) -> AwsNetworkArgs:
+    """The network's inputs. `bucket_arns`: the cluster's buckets; those that the spec adds come on top."""
+    network = inputs(AwsNetworkArgs, args, cluster=name)
+    asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
+    asked += services_of(args.get("notifications"))
+    if asked:
+        network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
+    if bucket_arns is not None:
+        network["bucket_arns"] = [*bucket_arns, *args.get("read_bucket_arns", [])]
+    return network
+
+
+def store_args(name: str, args: "AwsTrainingClusterArgs") -> AwsStoreArgs:
+    """The buckets' inputs."""
+    return inputs(AwsStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
+
+
+def proxy_of(egress: AwsEgressArgs, region: str) -> Proxy | None:
+    """The proxy that machines are told of, if there is one."""
+    url = egress.get("proxy")
+    return None if url is None else Proxy(url=url, no_proxy=no_proxy(region, egress.get("no_proxy")))

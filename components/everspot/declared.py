@@ -1,0 +1,40 @@
+"""Instance types that a spec declares in place, or knows more of than the catalogue."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everspot_core import catalogue
+from everspot_core.catalogue import InstanceType
+from everspot_core.problems import Problems
+
+Entries = Sequence[Mapping[str, Any]]
+"""What a spec lists as its instance types: each has its `type`, and what else is given of it."""
+
+_FACTS = frozenset(InstanceType.model_fields) - {"name"}
+
+
+def declared_types(entries: Entries) -> list[InstanceType]:
+    """The types that are declared in place, for the manifest. Wrong ones are left out; `check_declared` names them."""
+    return list(check_declared(Problems(), entries).values())
+
+
+def known_types(entries: Entries) -> Mapping[str, InstanceType]:
+    """What is known of the types: the catalogue, and those declared in place, which win."""
+    return {**catalogue.builtin().types, **check_declared(Problems(), entries)}
+
+
+def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
+    """The types that are declared in place, by name; what is wrong with the others is added."""
+    found: dict[str, InstanceType] = {}
+    listed = catalogue.builtin().types
+    for index, entry in enumerate(entries):
+        given: dict[str, Any] = {key: value for key, value in entry.items() if key in _FACTS}
+        if not given:
+            continue
+        here = problems.at(f"instanceTypes[{index}]")
+        # Of a type that the catalogue has, only what is given differs.
+        known = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
+        declared = here.model(InstanceType, {**known, **given}, " (a type declared in place)")
+        if declared is not None:
+            found[entry["type"]] = declared
+    return found

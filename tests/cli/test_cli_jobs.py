@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -187,6 +188,18 @@ def test_state_words_tell_where_a_job_is(world):
     assert world.run("cancel", "a").code == 0
     word()
     assert words == ["STARTING", "STARTING", "RUNNING", "STALLED", "RECOVERING", "CANCELLING"]
+
+
+def test_the_exit_code_of_an_attempt_is_not_that_of_a_job_that_goes_on(world):
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    world.leave("a", 30, Reason.NOTICE, exit_code=0)
+    assert "exit code" not in world.run("job", "a").out
+    world.assign("a", "i-base", 40)
+    world.start("a", 50)
+    world.leave("a", 60, Reason.FINISHED, exit_code=0)
+    assert re.search(r"exit code +0", world.run("job", "a").out)
 
 
 def test_active_hides_what_has_ended(past):

@@ -121,7 +121,7 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("total duration", duration(row["total_duration_seconds"])),
             ("job duration", duration(row["job_duration_seconds"])),
             ("last left because of", row["last_reason"]),
-            ("exit code", None if explained else row["exit_code"]),
+            ("exit code", None if explained or not JobState(row["state"]).final else row["exit_code"]),
             ("detail", None if explained else _cut(row["detail"])),
             ("note", session.scale_note()),
         ]

@@ -17,7 +17,7 @@ demo: setup ## The whole road on this machine, no cloud account needed: provisio
 	@.venv/bin/python -m everspot_local.demo $(ARGS)
 
 test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
-	@.venv/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@.venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup ## What needs no run, in under a minute: lint, format, strict types, the import rule, the documents' links
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

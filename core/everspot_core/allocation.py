@@ -51,8 +51,8 @@ class AllocationRequest(Frozen):
     def _pools_to_use(self) -> "AllocationRequest":
         if self.instance_pools_to_use != 1 and self.spot_strategy is not Prefer.PRICE:
             raise ValueError("instance_pools_to_use belongs to the preference for the price")
-        if self.spot_strategy is Prefer.ORDER or self.on_demand_strategy not in (Prefer.PRICE, Prefer.ORDER):
-            raise ValueError("Spot is chosen by price, depth or balance, on-demand by price or order")
+        if self.on_demand_strategy not in (Prefer.PRICE, Prefer.ORDER):
+            raise ValueError("on-demand is chosen by price or order")
         return self
 
 
@@ -198,7 +198,8 @@ class _Filler:
 
     def _rank(self, index: int) -> tuple[float, float, int]:
         """The order in which candidates are tried where price or priority decides."""
-        if self._market is Market.ON_DEMAND and self._request.on_demand_strategy is Prefer.ORDER:
+        request, on_demand = self._request, self._market is Market.ON_DEMAND
+        if (request.on_demand_strategy if on_demand else request.spot_strategy) is Prefer.ORDER:
             priority = self._request.candidates[index].priority
             return (float("inf") if priority is None else priority, 0.0, index)
         return (0.0, self._unit_price(index), index)
@@ -210,6 +211,7 @@ class _Filler:
         deepest = max(depth.values())
         if self._request.spot_strategy is Prefer.DEPTH:
             return next(i for i in open_ones if depth[i] == deepest)
+        # By balance the cheapest of these, by order the first of them: depth goes before both.
         deep = [i for i in open_ones if depth[i] >= deepest * DEEP_ENOUGH]
         return min(deep, key=self._rank)
 

@@ -57,7 +57,7 @@ def situations(draw: st.DrawFn) -> tuple[AllocationRequest, list[Pool]]:
         candidates=tuple(draw(st.lists(candidate, min_size=1, max_size=6))),
         on_demand=draw(st.integers(0, 8)),
         spot=draw(st.integers(0, 12)),
-        spot_strategy=draw(st.sampled_from([Prefer.PRICE, Prefer.DEPTH, Prefer.BALANCE])),
+        spot_strategy=draw(st.sampled_from(list(Prefer))),
         on_demand_strategy=draw(st.sampled_from([Prefer.PRICE, Prefer.ORDER])),
     )
     return request, pools
@@ -167,6 +167,20 @@ def test_prioritized_on_demand_goes_by_priority_and_says_which_it_tried_in_vain(
     result = allocate(request, pools)
     assert [p.instance_type for p in result.placements] == ["c5.large"]
     assert [(r.candidate, r.cause) for r in result.refusals] == [(1, Cause.NO_CAPACITY)]
+
+
+def test_spot_by_order_takes_the_first_of_the_deep_pools_whatever_it_costs() -> None:
+    worth = [
+        Launchable(instance_type=kind, zone="us-east-1a", priority=rank)
+        for rank, kind in enumerate(["m5.xlarge", "m5.large", "c5.large"])
+    ]
+    pools = [
+        pool("m5.xlarge", "us-east-1a", 1, 0.01),  # first by its worth, but there is hardly any
+        pool("m5.large", "us-east-1a", 6, 0.09),
+        pool("c5.large", "us-east-1a", 8, 0.02),
+    ]
+    result = allocate(spot(Prefer.ORDER, 1, *worth), pools)
+    assert [p.instance_type for p in result.placements] == ["m5.large"]
 
 
 def test_a_price_above_the_limit_is_told_apart_from_a_dry_pool_and_from_no_pool() -> None:

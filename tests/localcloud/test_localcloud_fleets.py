@@ -201,7 +201,6 @@ def test_an_instant_fleet_tells_for_each_override_why_it_gave_nothing(kit: Any, 
 def test_strategies_that_the_local_cloud_lacks_are_refused_by_name(kit: Any) -> None:
     for name, expected in (
         ("diversified", "UnsupportedOperation"),
-        ("capacity-optimized-prioritized", "UnsupportedOperation"),
         ("priceCapacityOptimized", "InvalidParameterValue"),
     ):
         with pytest.raises(ClientError) as caught:

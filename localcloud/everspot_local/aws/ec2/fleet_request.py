@@ -1,13 +1,14 @@
 """Stands in for what EC2 checks of a CreateFleet or ModifyFleet request, and reads it into values.
 
 What EC2 offers and the local cloud does not is refused by name: attribute-based selection, capacity rebalancing,
-capacity reservations, the strategies `diversified` and `capacity-optimized-prioritized`, single-pool fleets,
+capacity reservations, the strategy `diversified`, single-pool fleets,
 price caps on the total, validity periods, and interruption by stop or hibernation.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+from everspot_clouds.aws.fleet import SpotAllocation
 from everspot_core.allocation import Launchable
 from everspot_core.fleet import Prefer
 
@@ -22,11 +23,9 @@ from everspot_local.aws.ec2.exceptions import (
 from everspot_local.aws.strict import strict
 
 TYPES = ("instant", "request", "maintain")
-SPOT_STRATEGIES = (
-    "lowest-price", "diversified", "capacity-optimized", "capacity-optimized-prioritized", "price-capacity-optimized",
-)  # fmt: skip
 SPOT_PLAYED = {
     "lowest-price": Prefer.PRICE, "capacity-optimized": Prefer.DEPTH, "price-capacity-optimized": Prefer.BALANCE,
+    "capacity-optimized-prioritized": Prefer.ORDER,
 }  # fmt: skip
 ON_DEMAND_PLAYED = {"lowest-price": Prefer.PRICE, "prioritized": Prefer.ORDER}
 LARGEST_TARGET = 10_000
@@ -155,7 +154,7 @@ def check(request: dict[str, Any]) -> None:
 def spot_strategy(request: dict[str, Any]) -> Prefer:
     """The strategy asked for, or EC2's default."""
     name = _strategy_name(request, "SpotOptions")
-    if name not in SPOT_STRATEGIES:
+    if name not in tuple(SpotAllocation):
         raise InvalidParameter(f"Invalid value '{name}' for SpotOptions.AllocationStrategy")
     if name not in SPOT_PLAYED:
         raise UnsupportedHere(f"the Spot allocation strategy '{name}'; it knows {', '.join(SPOT_PLAYED)}")

@@ -37,12 +37,14 @@ class Priority(StrEnum):
 
 
 class Precision(StrEnum):
-    """Number format of the forward pass. `auto`: bf16 where the hardware has it, else fp16 on a GPU, else fp32."""
+    """Number format of the forward pass. `auto`: bf16 where the hardware has it, else fp16 on a GPU, else fp32. `tf32`:
+    numbers of fp32, multiplied on a GPU with fewer digits, for models that do not bear bf16."""
 
     AUTO = "auto"
     BF16 = "bf16"
     FP16 = "fp16"
     FP32 = "fp32"
+    TF32 = "tf32"
 
 
 class Resources(Frozen):

@@ -64,6 +64,18 @@ def test_a_scaler_of_another_format_is_left_where_it_was() -> None:
     assert amp.scaler.get_scale() == 65536
 
 
+def test_tf32_casts_nothing_and_lets_torch_multiply_with_fewer_digits() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        amp = MixedPrecision(Precision.TF32, CPU)
+        assert torch.get_float32_matmul_precision() == "high"
+        with amp.autocast():
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+        assert not amp.scaler.is_enabled()
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def one_weight(precision: str, clip: float | None = None) -> tuple[nn.Parameter, Any, Stepper]:
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -8,7 +8,10 @@ from everspot_core.job import Precision
 
 from everspot_train.trainer.environment import cpu_has_bf16
 
+# The format that autocast casts to; the others leave the numbers as the model has them.
 _DTYPE = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+# How exactly torch multiplies matrices of fp32, where a format says so; else it is the program's to choose.
+_EXACTNESS = {Precision.TF32: "high"}
 
 
 def resolve(wanted: Precision, device: torch.device) -> Precision:
@@ -27,6 +30,8 @@ class MixedPrecision:
     def __init__(self, wanted: Precision, device: torch.device) -> None:
         self.precision = resolve(wanted, device)
         self._device_type = device.type
+        if self.precision in _EXACTNESS:
+            torch.set_float32_matmul_precision(_EXACTNESS[self.precision])
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision is Precision.FP16)
 
     def autocast(self) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program."""
 
-from everspot_clouds.aws.fleet import OnDemandAllocation, SpotAllocation
+from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
 from everspot_core.fleet import WeightBy
 
 from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
@@ -30,8 +30,10 @@ __all__ = [
     "AwsNetwork",
     "AwsNetworkArgs",
     "AwsNotificationsArgs",
+    "AwsOnDemandAllocation",
     "AwsSchedulerService",
     "AwsSchedulerServiceArgs",
+    "AwsSpotAllocation",
     "AwsStore",
     "AwsStoreArgs",
     "AwsTrainingCluster",
@@ -39,7 +41,5 @@ __all__ = [
     "AwsTrainingFleet",
     "AwsTrainingFleetArgs",
     "LimitsArgs",
-    "OnDemandAllocation",
-    "SpotAllocation",
     "WeightBy",
 ]

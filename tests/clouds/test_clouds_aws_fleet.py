@@ -1,7 +1,7 @@
 """The neutral shape of a fleet in EC2's words."""
 
 import pytest
-from everspot_clouds.aws.fleet import STRATEGIES, Ec2Capacity, OnDemandAllocation, SpotAllocation
+from everspot_clouds.aws.fleet import STRATEGIES, AwsOnDemandAllocation, AwsSpotAllocation, Ec2Capacity
 from everspot_core.fleet import Prefer
 
 
@@ -10,11 +10,14 @@ def test_each_preference_has_its_strategies_and_a_name_of_ec2_wins(prefer: Prefe
     meant = Ec2Capacity(target=1, prefer=prefer, types=())
     assert (meant.spot_strategy, meant.on_demand_strategy) == STRATEGIES[prefer]
     named = meant.model_copy(
-        update={"spot_allocation": SpotAllocation.DIVERSIFIED, "on_demand_allocation": OnDemandAllocation.PRIORITIZED}
+        update={
+            "spot_allocation": AwsSpotAllocation.DIVERSIFIED,
+            "on_demand_allocation": AwsOnDemandAllocation.PRIORITIZED,
+        }
     )
     assert (named.spot_strategy, named.on_demand_strategy) == (
-        SpotAllocation.DIVERSIFIED,
-        OnDemandAllocation.PRIORITIZED,
+        AwsSpotAllocation.DIVERSIFIED,
+        AwsOnDemandAllocation.PRIORITIZED,
     )
 
 

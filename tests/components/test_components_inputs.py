@@ -147,7 +147,7 @@ def test_both_fleets_exist_at_every_size(declare: Declare, spec: Any) -> None:
     assert sizes == [0, 0]
 
 
-@pytest.mark.parametrize("strategy", list(everspot.SpotAllocation))
+@pytest.mark.parametrize("strategy", list(everspot.AwsSpotAllocation))
 def test_every_spot_strategy_is_passed_through(declare: Declare, spec: Any, strategy: str) -> None:
     options = fleet_of(declare, spec, spot_allocation=strategy)["spotOptions"]
     assert options["allocationStrategy"] == {"lowest-price": "lowestPrice"}.get(str(strategy), strategy)

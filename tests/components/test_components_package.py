@@ -21,7 +21,7 @@ COMPONENTS = {
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsInstanceTypeArgs", "AwsMachineArgs", "AwsNotificationsArgs",
-    "LimitsArgs", "OnDemandAllocation", "SpotAllocation", "WeightBy",
+    "LimitsArgs", "AwsOnDemandAllocation", "AwsSpotAllocation", "WeightBy",
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ LEAST_UNIT_PRICE = 0.001
 """A MaxPrice, in USD per unit hour, has to be above this (EC2 API reference, FleetLaunchTemplateOverridesRequest)."""
 
 
-class SpotAllocation(StrEnum):
+class AwsSpotAllocation(StrEnum):
     """How EC2 picks Spot pools."""
 
     PRICE_CAPACITY_OPTIMIZED = "price-capacity-optimized"
@@ -34,7 +34,7 @@ class SpotAllocation(StrEnum):
     """The cheapest pools. AWS warns of high interruption rates."""
 
 
-class OnDemandAllocation(StrEnum):
+class AwsOnDemandAllocation(StrEnum):
     """How EC2 picks types for the on-demand part."""
 
     LOWEST_PRICE = "lowest-price"
@@ -54,10 +54,10 @@ class Override(Frozen):
 
 
 STRATEGIES = {
-    Prefer.PRICE: (SpotAllocation.LOWEST_PRICE, OnDemandAllocation.LOWEST_PRICE),
-    Prefer.DEPTH: (SpotAllocation.CAPACITY_OPTIMIZED, OnDemandAllocation.LOWEST_PRICE),
-    Prefer.BALANCE: (SpotAllocation.PRICE_CAPACITY_OPTIMIZED, OnDemandAllocation.LOWEST_PRICE),
-    Prefer.ORDER: (SpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED, OnDemandAllocation.PRIORITIZED),
+    Prefer.PRICE: (AwsSpotAllocation.LOWEST_PRICE, AwsOnDemandAllocation.LOWEST_PRICE),
+    Prefer.DEPTH: (AwsSpotAllocation.CAPACITY_OPTIMIZED, AwsOnDemandAllocation.LOWEST_PRICE),
+    Prefer.BALANCE: (AwsSpotAllocation.PRICE_CAPACITY_OPTIMIZED, AwsOnDemandAllocation.LOWEST_PRICE),
+    Prefer.ORDER: (AwsSpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED, AwsOnDemandAllocation.PRIORITIZED),
 }
 """What is preferred, in EC2's words for Spot and for on-demand."""
 
@@ -65,16 +65,16 @@ STRATEGIES = {
 class Ec2Capacity(Capacity):
     """A fleet's shape whose strategies EC2 is told by name. None: what `prefer` means."""
 
-    spot_allocation: SpotAllocation | None = None
-    on_demand_allocation: OnDemandAllocation | None = None
+    spot_allocation: AwsSpotAllocation | None = None
+    on_demand_allocation: AwsOnDemandAllocation | None = None
 
     @property
-    def spot_strategy(self) -> SpotAllocation:
+    def spot_strategy(self) -> AwsSpotAllocation:
         """How EC2 is to pick Spot pools."""
         return self.spot_allocation or STRATEGIES[self.prefer][0]
 
     @property
-    def on_demand_strategy(self) -> OnDemandAllocation:
+    def on_demand_strategy(self) -> AwsOnDemandAllocation:
         """How EC2 is to pick on-demand types."""
         return self.on_demand_allocation or STRATEGIES[self.prefer][1]
 
@@ -82,8 +82,8 @@ class Ec2Capacity(Capacity):
     def prioritized(self) -> bool:
         """Whether any strategy looks at priorities."""
         return (
-            self.spot_strategy is SpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED
-            or self.on_demand_strategy is OnDemandAllocation.PRIORITIZED
+            self.spot_strategy is AwsSpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED
+            or self.on_demand_strategy is AwsOnDemandAllocation.PRIORITIZED
         )
 
 

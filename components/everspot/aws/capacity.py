@@ -5,9 +5,9 @@ from typing import NotRequired, TypedDict, cast
 
 from everspot_clouds.aws.fleet import (
     OVERRIDES_AT_MOST,
+    AwsOnDemandAllocation,
+    AwsSpotAllocation,
     Ec2Capacity,
-    OnDemandAllocation,
-    SpotAllocation,
     capacity_problems,
 )
 from everspot_clouds.aws.offers import Offered, gpu_problems, price_problems, zone_problems
@@ -77,9 +77,9 @@ class AwsCapacityArgs(TypedDict):
     weight_by: NotRequired[WeightBy]
     """What a unit is where no weights are given: an instance, or in proportion to vCPUs, GPUs or throughput, the
     smallest type counting one. Default: instance."""
-    spot_allocation: NotRequired[SpotAllocation]
+    spot_allocation: NotRequired[AwsSpotAllocation]
     """How EC2 picks Spot pools. A change replaces the Spot fleet. Default: price-capacity-optimized."""
-    on_demand_allocation: NotRequired[OnDemandAllocation]
+    on_demand_allocation: NotRequired[AwsOnDemandAllocation]
     """How EC2 picks on-demand types. A change replaces the on-demand fleet. Default: lowest-price."""
     lowest_price_pools: NotRequired[int]
     """Number of pools to spread over, with spot_allocation lowest-price only."""
@@ -103,8 +103,8 @@ def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
         on_demand_base=int(args.get("on_demand_base", 0)),
         on_demand_percentage=args.get("on_demand_percentage", 0),
         weight_by=WeightBy(args.get("weight_by", WeightBy.INSTANCE)),
-        spot_allocation=None if spot is None else SpotAllocation(spot),
-        on_demand_allocation=None if on_demand is None else OnDemandAllocation(on_demand),
+        spot_allocation=None if spot is None else AwsSpotAllocation(spot),
+        on_demand_allocation=None if on_demand is None else AwsOnDemandAllocation(on_demand),
         max_price=args.get("max_price"),
         types=tuple(_choice(entry) for entry in args["instance_types"]),
     )
@@ -169,8 +169,8 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int) -> N
         )
     kinds = (
         ("weightBy", WeightBy, args.get("weight_by")),
-        ("spotAllocation", SpotAllocation, args.get("spot_allocation")),
-        ("onDemandAllocation", OnDemandAllocation, args.get("on_demand_allocation")),
+        ("spotAllocation", AwsSpotAllocation, args.get("spot_allocation")),
+        ("onDemandAllocation", AwsOnDemandAllocation, args.get("on_demand_allocation")),
     )
     chosen = [problems.choice(kind, given, name) for name, kind, given in kinds if given is not None]
     _check_options(problems, args)
@@ -190,7 +190,7 @@ def _check_options(problems: Problems, args: AwsCapacityArgs) -> None:
         problems.number(delay, "capacityRebalance.terminationDelay", 120, 7200, whole=True)
     pools = args.get("lowest_price_pools")
     if pools is not None:
-        lowest = args.get("spot_allocation") == SpotAllocation.LOWEST_PRICE
+        lowest = args.get("spot_allocation") == AwsSpotAllocation.LOWEST_PRICE
         problems.need(lowest, "lowestPricePools", "goes with spotAllocation lowest-price only")
         problems.number(pools, "lowestPricePools", 1, OVERRIDES_AT_MOST, whole=True)
 

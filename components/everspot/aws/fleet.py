@@ -11,7 +11,13 @@ capacity later"), so that both fleets always exist and no change of size makes o
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.aws.fleet import Ec2Capacity, OnDemandAllocation, SpotAllocation, max_unit_price, override_grid
+from everspot_clouds.aws.fleet import (
+    AwsOnDemandAllocation,
+    AwsSpotAllocation,
+    Ec2Capacity,
+    max_unit_price,
+    override_grid,
+)
 from everspot_core.problems import Problems
 from everspot_core.records import Market, Role
 from pulumi_aws import ec2
@@ -146,7 +152,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         )
 
 
-def ignored_changes(market: Market, allocation: SpotAllocation) -> list[str]:
+def ignored_changes(market: Market, allocation: AwsSpotAllocation) -> list[str]:
     """What upstream would take for a change at every second `up`, and replace the fleet for.
 
     A fleet's only part is all of its target; EC2 answers it though it was left unsaid. instancePoolsToUseCount is
@@ -155,7 +161,7 @@ def ignored_changes(market: Market, allocation: SpotAllocation) -> list[str]:
     if market is Market.ON_DEMAND:
         return ["targetCapacitySpecification.onDemandTargetCapacity"]
     rest = ["targetCapacitySpecification.spotTargetCapacity"]
-    return rest if allocation is SpotAllocation.LOWEST_PRICE else [*rest, "spotOptions.instancePoolsToUseCount"]
+    return rest if allocation is AwsSpotAllocation.LOWEST_PRICE else [*rest, "spotOptions.instancePoolsToUseCount"]
 
 
 def _overrides(
@@ -199,6 +205,6 @@ def _spot_options(args: AwsCapacityArgs, capacity: Ec2Capacity) -> ec2.FleetSpot
 
 def _on_demand_options(capacity: Ec2Capacity) -> ec2.FleetOnDemandOptionsArgsDict | None:
     # EC2's default is left unsaid: the provider and the API spell it differently, which would read as a change.
-    if capacity.on_demand_strategy is OnDemandAllocation.LOWEST_PRICE:
+    if capacity.on_demand_strategy is AwsOnDemandAllocation.LOWEST_PRICE:
         return None
     return {"allocation_strategy": capacity.on_demand_strategy.value}

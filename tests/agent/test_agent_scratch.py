@@ -61,7 +61,7 @@ def boot(tmp_path: Path) -> Machine:
         tool_file(tools_dir / "wipefs", '[ "$1" = --no-act ] || exit 1\n[ -e "$2.signed" ] && echo 0x438 ext4\nexit 0')
         tool_file(tools_dir / "mountpoint", f"exit {0 if there else 1}")
         env = {"PATH": f"{tools_dir}:/usr/bin:/bin", "EVERSPOT_SCRATCH": f"{tmp_path}/at", "EVERSPOT_DISKS": str(by_id)}
-        done = subprocess.run(["bash", str(SCRIPT)], env=env, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(["bash", str(SCRIPT)], env=env, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr
         return calls.read_text().replace(str(tmp_path), "").splitlines()
 

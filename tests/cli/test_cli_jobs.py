@@ -352,7 +352,7 @@ def test_following_a_job_that_waits_says_so_once_and_prints_what_comes(past):
         past.start("slow", 9115)
         past.store.append_log("slow", 1, 1, b"last\n")
         past.leave("slow", 9120, Reason.FINISHED)
-        assert following.communicate(timeout=30) == ("last\n", "")
+        assert following.communicate(timeout=300) == ("last\n", "")
     assert following.returncode == 0
 
 

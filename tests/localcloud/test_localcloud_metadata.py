@@ -27,7 +27,7 @@ class Metadata:
         self.token = self.put("60")[1]
 
     def call(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(urlparse(self.endpoint).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlparse(self.endpoint).netloc, timeout=300)
         try:
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()

@@ -30,7 +30,7 @@ def ask(checkout):
             env={"HOME": os.environ["HOME"], **env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return done.stdout + done.stderr

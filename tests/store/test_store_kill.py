@@ -24,7 +24,7 @@ def start(folder: Path, name: str) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> list[list[str]]:
     process.kill()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=300)
     complete = output.rpartition("\n")[0]
     return [line.split() for line in complete.splitlines()]
 

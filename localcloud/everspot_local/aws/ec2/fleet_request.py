@@ -8,7 +8,7 @@ price caps on the total, validity periods, and interruption by stop or hibernati
 from dataclasses import dataclass, replace
 from typing import Any
 
-from everspot_clouds.aws.fleet import SpotAllocation
+from everspot_clouds.aws.fleet import AwsSpotAllocation
 from everspot_core.allocation import Launchable
 from everspot_core.fleet import Prefer
 
@@ -154,7 +154,7 @@ def check(request: dict[str, Any]) -> None:
 def spot_strategy(request: dict[str, Any]) -> Prefer:
     """The strategy asked for, or EC2's default."""
     name = _strategy_name(request, "SpotOptions")
-    if name not in tuple(SpotAllocation):
+    if name not in tuple(AwsSpotAllocation):
         raise InvalidParameter(f"Invalid value '{name}' for SpotOptions.AllocationStrategy")
     if name not in SPOT_PLAYED:
         raise UnsupportedHere(f"the Spot allocation strategy '{name}'; it knows {', '.join(SPOT_PLAYED)}")

@@ -15,7 +15,7 @@ import boto3
 from botocore.exceptions import ClientError
 from everspot.aws import policies
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits, Manifest
+from everspot_core.manifest import Limits, Manifest, Standing
 from everspot_core.records import Event, EventKind, JobState, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
@@ -33,9 +33,12 @@ T = TypeVar("T")
 
 
 class Road:
-    """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue."""
+    """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue;
+    `generation`: what its first instances are launched with."""
 
-    def __init__(self, folder: Path, *, agent_env: dict[str, str] | None = None, events: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, agent_env: dict[str, str] | None = None, events: bool = True, generation: str = ""
+    ) -> None:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
         boot = ("/usr/bin/env", *words, sys.executable, "-m", "everspot_train.agent.main")
         self.folder = folder
@@ -43,6 +46,7 @@ class Road:
             Options(state_dir=folder, region=REGION, scale=SCALE, boot_command=boot, iam_enforce=True)
         )
         self.events = events
+        self.generation = generation
 
     def __enter__(self) -> "Road":
         self.cloud.__enter__()
@@ -87,7 +91,7 @@ class Road:
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
             cluster=CLUSTER, cloud="aws", role=role, region=REGION, limits=LIMITS, queue_url=self.queue_url,
-            control_url=URLS[0], data_url=URLS[1],
+            control_url=URLS[0], data_url=URLS[1], generation=self.generation,
         )  # fmt: skip
 
     def _queue(self) -> tuple[str, str]:
@@ -127,7 +131,7 @@ class Road:
                 "ImageId": "ami-12c6146b",
                 "InstanceType": kind,
                 "IamInstanceProfile": {"Name": f"road-{role.value}"},
-                "UserData": base64.b64encode(self._manifest(role).to_json()).decode(),
+                "UserData": self._user_data(role),
                 "InstanceInitiatedShutdownBehavior": "terminate",
                 "TagSpecifications": [
                     {"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
@@ -135,6 +139,39 @@ class Road:
             },
         )
         return str(answer["LaunchTemplate"]["LaunchTemplateId"])
+
+    def _user_data(self, role: Role) -> str:
+        return base64.b64encode(self._manifest(role).to_json()).decode()
+
+    def declare(self, generation: str, target: int) -> None:
+        """What `up` does with a new image or setting and a new target: the template, the fleet, cluster.json."""
+        self.generation = generation
+        ec2 = self.client("ec2")
+        ec2.create_launch_template_version(
+            LaunchTemplateName="road-agent",
+            SourceVersion="$Latest",
+            LaunchTemplateData={"UserData": self._user_data(Role.AGENT)},
+        )
+        (fleet,) = ec2.describe_fleets()["Fleets"]
+        ec2.modify_fleet(
+            FleetId=fleet["FleetId"],
+            TargetCapacitySpecification={"TotalTargetCapacity": target},
+            ExcessCapacityTerminationPolicy="no-termination",
+        )
+        changed = {"generation": generation, "standing": Standing(spot_units=target)}
+        self.store.write_manifest(self.store.manifest().model_copy(update=changed))
+
+    def launch(self, kind: str) -> str:
+        """One instance more of another type, from the agents' template."""
+        ec2 = self.client("ec2")
+        (fleet,) = ec2.describe_fleets(Filters=[{"Name": "fleet-state", "Values": ["active"]}])["Fleets"]
+        template = fleet["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["LaunchTemplateId"]
+        subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+        made = ec2.run_instances(
+            LaunchTemplate={"LaunchTemplateId": template, "Version": "$Latest"},
+            InstanceType=kind, SubnetId=subnet, MinCount=1, MaxCount=1,
+        )  # fmt: skip
+        return str(made["Instances"][0]["InstanceId"])
 
     def _fleet(self) -> None:
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
@@ -231,3 +268,10 @@ def everspot(*arguments: str) -> str:
     """The command, as a user types it."""
     command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def everspot_says(*arguments: str) -> str:
+    """What the command prints, whether it is content or not."""
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr

@@ -1,11 +1,14 @@
 """A smaller target and a new generation on the whole road: who is told to leave ends itself, and nothing else does."""
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from everspot_core.manifest import Standing
-from everspot_core.records import Reason, Role
-from road_kit import CLUSTER, Road
+from everspot_core.attempts import attempts, interruptions
+from everspot_core.ledger import FaultKind
+from everspot_core.records import InstanceRecord, InstanceState, Reason, Role
+from road_kit import CLUSTER, Road, everspot, everspot_says
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
@@ -23,26 +26,73 @@ def ended(road: Road) -> dict[str, str]:
     return {n: i["StateReason"]["Code"] for n, i in agents(road).items() if i["State"]["Name"] == "terminated"}
 
 
-def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    with Road(tmp_path_factory.mktemp("road")) as road:
-        job = road.submit("walked", epochs=5_000)
-        road.until(lambda: len(road.store.instances.scan()) == 2 or None)
-        busy = road.until(lambda: road.trains(job))
-        ec2 = road.client("ec2")
-        (fleet,) = ec2.describe_fleets()["Fleets"]
-        ec2.modify_fleet(
-            FleetId=fleet["FleetId"],
-            TargetCapacitySpecification={"TotalTargetCapacity": 1},
-            ExcessCapacityTerminationPolicy="no-termination",
-        )
-        manifest = road.store.manifest().model_copy(update={"standing": Standing(spot_units=1)})
-        road.store.write_manifest(manifest)
-        gone = road.until(lambda: ended(road))
-        assert gone == {next(n for n in agents(road) if n != busy): "Client.InstanceInitiatedShutdown"}
-        (told,) = (road.store.assignments.get(name).value for name in gone)
-        assert told.reason is Reason.RELEASE
-        record = road.store.records.get(job).value
-        assert (record.owner, record.preemptions) == (busy, 0)
-        assert len(agents(road)) == 2  # nothing was launched in its place
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    """One cluster, which the tests below lead from one state to the next."""
+    with Road(tmp_path_factory.mktemp("road"), generation="g1") as made:
+        yield made
+
+
+def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(road: Road) -> None:
+    job = road.submit("walked", epochs=5_000)
+    road.until(lambda: len(road.store.instances.scan()) == 2 or None)
+    busy = road.until(lambda: road.trains(job))
+    road.declare("g1", target=1)
+    gone = road.until(lambda: ended(road))
+    assert gone == {next(n for n in agents(road) if n != busy): "Client.InstanceInitiatedShutdown"}
+    assert reasons(road, *gone) == [Reason.RELEASE]
+    record = road.store.records.get(job).value
+    assert (record.owner, record.preemptions) == (busy, 0)
+    assert len(agents(road)) == 2  # nothing was launched in its place
+
+
+def test_a_new_generation_replaces_the_idle_instance_by_itself_and_the_busy_one_when_asked_to(road: Road) -> None:
+    before = set(ended(road))
+    job = "walked-1"
+    busy = road.until(lambda: road.trains(job))
+    road.declare("g1", target=2)
+    (idle,) = road.until(lambda: idle_of(road, "g1"))
+    road.declare("g2", target=2)
+    (fresh,) = road.until(lambda: idle_of(road, "g2"))
+    assert set(ended(road)) - before == {idle}
+    assert reasons(road, idle) == [Reason.ROLL]
+    record = road.store.records.get(job).value
+    assert (record.owner, record.preemptions) == (busy, 0)
+
+    assert json.loads(everspot("roll", "--json"))["old"] == [busy]
+    road.until(lambda: ended(road).get(busy))
+    assert road.until(lambda: road.trains(job, road.store.records.get(job).value.progress.step)) == fresh
+    assert set(ended(road)) - before == {idle, busy}
+    (moved,) = interruptions(attempts(road.store.events(job)))
+    assert (moved.kind, moved.steps_redone, moved.steps_redone_is_least) == ("roll", 0, False)
+    assert moved.resumed_step is not None and moved.resumed_step > 0
+    assert moved.resumed_on == fresh
+    assert json.loads(everspot("roll", "--show", "--json"))["old"] == []
+
+
+def test_a_machine_with_fewer_gpus_than_its_type_gets_no_job_and_leaves(road: Road) -> None:
+    broken = road.launch("g4dn.xlarge")  # this machine has none
+    record = road.until(lambda: state(road, broken, InstanceState.CORDONED) or ended(road).get(broken))
+    assert isinstance(record, str) or "0 of the 1 GPUs" in record.detail
+    assert road.until(lambda: ended(road).get(broken)) == "Client.InstanceInitiatedShutdown"
+    fault = road.store.faults.get(broken).value
+    assert (fault.kind, fault.instance_type) == (FaultKind.GPUS, "g4dn.xlarge")
+    assert reasons(road, broken) == [Reason.CORDON]
+    assert all(e.instance_id != broken for e in road.store.events("walked-1"))
+    assert f"{broken}" in everspot_says("doctor")
+
+
+def idle_of(road: Road, generation: str) -> list[str] | None:
+    """The instances of a generation that wait for a job, once there is one."""
+    alive = [doc.value for doc in road.store.instances.scan().values()]
+    return [i.instance_id for i in alive if i.generation == generation and i.state is InstanceState.READY] or None
+
+
+def state(road: Road, name: str, wanted: InstanceState) -> InstanceRecord | None:
+    found = road.store.instances.get(name)
+    return found.value if found is not None and found.value.state is wanted else None
+
+
+def reasons(road: Road, *names: str) -> list[Reason | None]:
+    """Why each was told to leave."""
+    return [road.store.assignments.get(name).value.reason for name in names]

@@ -124,21 +124,23 @@ class Road:
         return False
 
     def _template(self, role: Role, kind: str) -> str:
-        tags = {"everspot:cluster": CLUSTER, "everspot:role": role.value}
         answer = self.client("ec2").create_launch_template(
-            LaunchTemplateName=f"road-{role.value}",
-            LaunchTemplateData={
-                "ImageId": "ami-12c6146b",
-                "InstanceType": kind,
-                "IamInstanceProfile": {"Name": f"road-{role.value}"},
-                "UserData": self._user_data(role),
-                "InstanceInitiatedShutdownBehavior": "terminate",
-                "TagSpecifications": [
-                    {"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
-                ],
-            },
+            LaunchTemplateName=f"road-{role.value}", LaunchTemplateData=self._template_data(role, kind)
         )
         return str(answer["LaunchTemplate"]["LaunchTemplateId"])
+
+    def _template_data(self, role: Role, kind: str) -> dict[str, Any]:
+        tags = {"everspot:cluster": CLUSTER, "everspot:role": role.value}
+        return {
+            "ImageId": "ami-12c6146b",
+            "InstanceType": kind,
+            "IamInstanceProfile": {"Name": f"road-{role.value}"},
+            "UserData": self._user_data(role),
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "TagSpecifications": [
+                {"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
+            ],
+        }
 
     def _user_data(self, role: Role) -> str:
         return base64.b64encode(self._manifest(role).to_json()).decode()
@@ -147,14 +149,17 @@ class Road:
         """What `up` does with a new image or setting and a new target: the template, the fleet, cluster.json."""
         self.generation = generation
         ec2 = self.client("ec2")
-        ec2.create_launch_template_version(
-            LaunchTemplateName="road-agent",
-            SourceVersion="$Latest",
-            LaunchTemplateData={"UserData": self._user_data(Role.AGENT)},
+        made = ec2.create_launch_template_version(
+            LaunchTemplateName="road-agent", LaunchTemplateData=self._template_data(Role.AGENT, "c6i.large")
         )
         (fleet,) = ec2.describe_fleets()["Fleets"]
+        (config,) = fleet["LaunchTemplateConfigs"]
+        template = config["LaunchTemplateSpecification"]["LaunchTemplateId"]
+        version = str(made["LaunchTemplateVersion"]["VersionNumber"])
+        specification = {"LaunchTemplateId": template, "Version": version}
         ec2.modify_fleet(
             FleetId=fleet["FleetId"],
+            LaunchTemplateConfigs=[{"LaunchTemplateSpecification": specification, "Overrides": config["Overrides"]}],
             TargetCapacitySpecification={"TotalTargetCapacity": target},
             ExcessCapacityTerminationPolicy="no-termination",
         )

@@ -166,18 +166,6 @@ class Road:
         changed = {"generation": generation, "standing": Standing(spot_units=target)}
         self.store.write_manifest(self.store.manifest().model_copy(update=changed))
 
-    def launch(self, kind: str) -> str:
-        """One instance more of another type, from the agents' template."""
-        ec2 = self.client("ec2")
-        (fleet,) = ec2.describe_fleets(Filters=[{"Name": "fleet-state", "Values": ["active"]}])["Fleets"]
-        template = fleet["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["LaunchTemplateId"]
-        subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-        made = ec2.run_instances(
-            LaunchTemplate={"LaunchTemplateId": template, "Version": "$Latest"},
-            InstanceType=kind, SubnetId=subnet, MinCount=1, MaxCount=1,
-        )  # fmt: skip
-        return str(made["Instances"][0]["InstanceId"])
-
     def _fleet(self) -> None:
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
         overrides = [
@@ -273,10 +261,3 @@ def everspot(*arguments: str) -> str:
     """The command, as a user types it."""
     command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def everspot_says(*arguments: str) -> str:
-    """What the command prints, whether it is content or not."""
-    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr

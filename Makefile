@@ -13,7 +13,7 @@ help: ## List the targets
 setup: ## Virtual environment, Pulumi engine, AWS provider, dataset: all below .venv and .everspot (PYTHON=… to choose one)
 	@$(PYTHON) tools/setup
 
-demo: setup ## The whole road on this machine, no cloud account needed: provision, train, interrupt, resume, report
+demo: setup ## All of it on this machine, no cloud account needed: provision, train, interrupt, resume, report
 	@.venv/bin/python -m everspot_local.demo $(ARGS)
 
 test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
@@ -22,7 +22,7 @@ test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 check: setup ## What needs no run, in under a minute: lint, format, strict types, the import rule, the documents' links
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
 	@.venv/bin/python -m mypy
-	@.venv/bin/python -m pytest -q -p no:cacheprovider tests/house
+	@.venv/bin/python -m pytest -q -p no:cacheprovider tests/architecture
 
 bench: setup ## Benchmarks, one JSON line per figure (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)

@@ -13,7 +13,7 @@ settings.register_profile("everspot", deadline=None, suppress_health_check=[Heal
 settings.load_profile("everspot")
 
 TESTS = Path(__file__).parent
-LONGEST = ("engine", "road", "kills", "bridge", "setup", "trainer", "localcloud")
+LONGEST = ("engine", "e2e", "faults", "bridge", "setup", "trainer", "localcloud")
 """Folders whose files take longest, by what a single test of theirs waits for. A worker takes whole files, so these
 come first: a long file that is begun last is what everybody waits for in the end."""
 

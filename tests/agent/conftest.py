@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # agent_kit is shared with tests/kills
+sys.path.insert(0, str(Path(__file__).parent))  # agent_helpers is shared with tests/faults
 
-from agent_kit import FAST, Cluster
+from agent_helpers import FAST, Cluster
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from agent_kit import MetadataServer, metadata_pages
+from agent_helpers import MetadataServer, metadata_pages
 from everspot_clouds.aws.metadata import ATTEMPTS, TOKEN_TTL, ImdsClient, ImdsMetadata, endpoint_from
 from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 from everspot_clouds.folder import FolderMetadata

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from agent_kit import TOY, Cluster, Proc, eventually
+from agent_helpers import TOY, Cluster, Proc, eventually
 from everspot_core import lease as transitions
 from everspot_core.records import EventKind, JobState, Order, Reason
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_kit import Cluster, eventually, market_in
+from agent_helpers import Cluster, eventually, market_in
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.records import EventKind, InstanceState, JobState, Order, Reason
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
-from agent_kit import Cluster, eventually
+from agent_helpers import Cluster, eventually
 from everspot_core.job import JobSpec, JobSubmission, Wheel
 from everspot_core.records import EventKind, JobState, Reason
 from everspot_train.prepare.fitting import fitting

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agent_kit import TOY, Cluster, eventually, market_in
+from agent_helpers import TOY, Cluster, eventually, market_in
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.records import EventKind, InstanceState, JobState, Market, Reason
 

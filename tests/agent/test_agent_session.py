@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from agent_kit import FAST
+from agent_helpers import FAST
 from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission

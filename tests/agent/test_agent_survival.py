@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_kit import FAST, Cluster, eventually, market_in, metadata_pages
+from agent_helpers import FAST, Cluster, eventually, market_in, metadata_pages
 from everspot_core import lease as transitions
 from everspot_core.documents import parse_duration
 from everspot_core.manifest import Proxy

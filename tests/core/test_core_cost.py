@@ -4,7 +4,7 @@ from datetime import timedelta
 from fractions import Fraction
 
 import pytest
-from cost_kit import LISTED, T0, TYPE, ZONE, at, compute, end, event, interrupted_job, launch, price
+from cost_helpers import LISTED, T0, TYPE, ZONE, at, compute, end, event, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import savings_percent, spent

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from fractions import Fraction
 
-from cost_kit import T0, at, end, event, launch, price
+from cost_helpers import T0, at, end, event, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill

@@ -1,7 +1,7 @@
 """What interrupted a job, and what that cost it, as the bill tells it."""
 
 import pytest
-from cost_kit import LISTED, at, compute, end, event, interrupted_job, launch, price
+from cost_helpers import LISTED, at, compute, end, event, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.attempts import attempts
 from everspot_core.catalogue import builtin

@@ -22,7 +22,7 @@ from everspot_core.schedule import Assign, ClusterView, Hold, InstanceView, JobV
 from everspot_core.schedule.placement.exclusive import Timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from view_kit import cluster_view, instance_view, job_view, outlook_view
+from view_helpers import cluster_view, instance_view, job_view, outlook_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

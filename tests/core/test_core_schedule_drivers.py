@@ -22,8 +22,8 @@ from everspot_core.schedule import (
     plan,
     plan_standing,
 )
-from provision_kit import NOW, dry, job, pool
-from view_kit import cluster_view
+from provision_helpers import NOW, dry, job, pool
+from view_helpers import cluster_view
 
 
 @pytest.mark.parametrize("part", [ClusterView, JobView, InstanceView, PoolView, Outlook, Measured, Spent, Drill])

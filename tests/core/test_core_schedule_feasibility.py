@@ -10,7 +10,7 @@ from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 from everspot_core.schedule.provisioning.feasibility import feasibility
 from hypothesis import given
 from hypothesis import strategies as st
-from provision_kit import NEED, NOW, ON_DEMAND, decide, job, pool
+from provision_helpers import NEED, NOW, ON_DEMAND, decide, job, pool
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -19,7 +19,7 @@ from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 from everspot_core.schedule.provisioning.launches import LAUNCH_PATIENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from provision_kit import (
+from provision_helpers import (
     AWAY,
     HOUR,
     LATEST,

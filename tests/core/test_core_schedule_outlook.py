@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.records import JobRecord, JobState, Progress
 from everspot_core.schedule.jobs import outlook_of
-from provision_kit import HOUR, NOW, job, outlook
+from provision_helpers import HOUR, NOW, job, outlook
 
 LENGTH = timedelta(hours=8)
 

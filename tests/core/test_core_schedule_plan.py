@@ -38,7 +38,7 @@ from everspot_core.schedule import (
     plan,
     say,
 )
-from view_kit import cluster_view, instance_view, job_view, spent
+from view_helpers import cluster_view, instance_view, job_view, spent
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 

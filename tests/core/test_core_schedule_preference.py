@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_core.schedule import Assign, Why
-from provision_kit import NOW, ON_DEMAND, SPOT, decide, instance, job, outlook
+from provision_helpers import NOW, ON_DEMAND, SPOT, decide, instance, job, outlook
 
 FREE = [instance("spot", SPOT, launched_for=None), instance("on-demand", ON_DEMAND, launched_for=None)]
 WORK = outlook(left=10.0, changeover=0.1, changeover_upper=0.25)

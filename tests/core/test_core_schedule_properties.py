@@ -30,7 +30,7 @@ from everspot_core.schedule import (
 from everspot_core.schedule.placement.place import queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from view_kit import cluster_view, instance_view, job_view, spent
+from view_helpers import cluster_view, instance_view, job_view, spent
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 JOBS = [f"j{n}" for n in range(6)]

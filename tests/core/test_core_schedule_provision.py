@@ -19,7 +19,7 @@ from everspot_core.schedule import (
 )
 from everspot_core.schedule.market.policy import DISBELIEF
 from everspot_core.schedule.placement.queue import AGED
-from provision_kit import (
+from provision_helpers import (
     HOUR,
     LATEST,
     NOW,
@@ -41,7 +41,7 @@ from provision_kit import (
     outlook,
     pool,
 )
-from view_kit import measured_view
+from view_helpers import measured_view
 
 BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DISBELIEF, downs=(1.0,) * DISBELIEF)
 

@@ -18,7 +18,7 @@ from everspot_core.schedule.market.ranking import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from view_kit import cluster_view, instance_view, job_view, outlook_view, pool_view
+from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

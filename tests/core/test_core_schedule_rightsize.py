@@ -10,7 +10,7 @@ from everspot_core.schedule import Outlook
 from everspot_core.schedule.market.rightsize import PricedType, rightsize
 from hypothesis import given
 from hypothesis import strategies as st
-from view_kit import outlook_view
+from view_helpers import outlook_view
 
 HOUR = timedelta(hours=1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_core.records import Reason
-from workload_kit import drive, offer, standing, trace
+from workload_helpers import drive, offer, standing, trace
 
 HOUR = 12  # ticks
 

@@ -5,7 +5,7 @@ from everspot_core.catalogue import builtin
 from everspot_core.problems import BadInputs
 from everspot_core.simulate.workload import traces_of
 from everspot_core.simulate.workload_file import parse
-from workload_kit import TYPE, offer, standing, trace
+from workload_helpers import TYPE, offer, standing, trace
 
 JOB = {"id": "a", "arrival_hours": 0, "hours": 2}
 FLEET = {"types": [TYPE], "standing": [standing()]}

@@ -12,7 +12,7 @@ from everspot_core.simulate.figures import figures, jain
 from everspot_core.simulate.trace import Trace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from workload_kit import drive, offer, standing, trace, workload
+from workload_helpers import drive, offer, standing, trace, workload
 
 HOUR = timedelta(hours=1)
 NO_DEADLINE = st.none()

@@ -21,7 +21,7 @@ from everspot_core.schedule import (
 )
 from everspot_core.simulate.drive import simulate
 from everspot_core.simulate.invariants import Broken
-from workload_kit import offer, standing, trace, workload
+from workload_helpers import offer, standing, trace, workload
 
 COMMON = {"why": Why.PREFERRED_MARKET, "epoch": 1}
 PLACE = {"instance_type": "four", "zone": "z", "market": Market.ON_DEMAND}

@@ -11,7 +11,7 @@ from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from scheduler_kit import Cluster, folder_store
+from scheduler_helpers import Cluster, folder_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import Market, Order, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, SystemClock
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 AT = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from everspot_core.records import InstanceState, JobState, Market, Reason, RollR
 from everspot_scheduler.declaration import TICKS_TO_SETTLE
 from everspot_scheduler.retire import AT_ONCE
 from everspot_store import Bucket, Store
-from scheduler_kit import LIMITS, Cluster
+from scheduler_helpers import LIMITS, Cluster
 
 HOUR = timedelta(hours=1)
 

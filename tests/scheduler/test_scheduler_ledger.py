@@ -6,7 +6,7 @@ from everspot_clouds.base import CloudInstance, MessageKind, Phase
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Role
 from everspot_scheduler.ledger import GRACE, settle_ledger
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 
 def seconds(n: float) -> timedelta:

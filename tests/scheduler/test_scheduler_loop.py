@@ -18,7 +18,7 @@ from everspot_core.records import (
 )
 from everspot_core.records import Notice as CloudNotice
 from everspot_store import StoreDenied, StoreUnavailable
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 
 def request(cluster: Cluster) -> Request:

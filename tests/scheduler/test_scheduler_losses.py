@@ -3,7 +3,7 @@
 import pytest
 from everspot_core.records import Market, Request
 from everspot_core.schedule.market.failover import PREEMPTIONS
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 
 def lose(cluster: Cluster, times: int) -> None:

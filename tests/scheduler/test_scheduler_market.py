@@ -15,7 +15,7 @@ from everspot_local.options import Options
 from everspot_scheduler.ledger import settle_ledger
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Store, SystemClock
-from scheduler_kit import Agent, Cluster
+from scheduler_helpers import Agent, Cluster
 
 SCALE = 60.0  # a notice of 120 s lasts 2 s
 ZONE, TYPE = "us-east-1a", "c6i.large"

@@ -13,7 +13,7 @@ from everspot_clouds.aws.notify import Sender
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.notify import SUBJECT, Notifications, Occasion, due
 from everspot_core.records import JobRecord, JobState, Request
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TOPIC = "arn:aws:sns:us-east-1:123456789012:jobs"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from everspot_store import SystemClock
-from scheduler_kit import Cluster, folder_store
+from scheduler_helpers import Cluster, folder_store
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from everspot_core.records import EventKind, Market, Request
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, Store
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 TICKS = 100
 JOBS = 15

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from everspot_core.records import EventKind, Market, Order, Reason, Request
-from scheduler_kit import LIMITS, Cluster
+from scheduler_helpers import LIMITS, Cluster
 
 SILENT = int(LIMITS.lease_ttl.total_seconds()) + 5
 

@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_core.records import Market
-from scheduler_kit import Cluster
+from scheduler_helpers import Cluster
 
 LATER = b'{"job_id": "a", "state": "HIBERNATING", "epoch": 3, "changed_at": "2026-01-01T00:00:00Z"}'
 

@@ -13,7 +13,7 @@ from everspot_core.schedule import ClusterView, JobView, PoolView, plan_standing
 from everspot_scheduler import usage
 from everspot_scheduler.pace import QUIET_FACTOR
 from everspot_store import ManualClock
-from scheduler_kit import Cluster, folder_store
+from scheduler_helpers import Cluster, folder_store
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents_kit import GOLDEN, MISSING, examples, kinds, least, takes
+from documents_helpers import GOLDEN, MISSING, examples, kinds, least, takes
 from everspot_core.documents import Document
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits, Manifest
@@ -56,7 +56,7 @@ def test_every_kind_of_document_has_a_golden_one() -> None:
     here = {kind_of(path) for path in GOLDEN.glob("*/*.json") if path.stem != "words"}
     assert here == kinds()
     assert {type(document) for document in examples().values()} == kinds()
-    assert set() == MISSING, "say in documents_kit.py what these new fields may look like"
+    assert set() == MISSING, "say in documents_helpers.py what these new fields may look like"
 
 
 @pytest.mark.parametrize("name", examples())

@@ -1,4 +1,4 @@
-"""`make demo`: the whole road once, on this machine, without a cloud account.
+"""`make demo`: provision, train, interrupt, resume and report, once, on this machine; no cloud account is needed.
 
 The real Pulumi engine provisions a mixed fleet on the local cloud, real PyTorch jobs train on its instances, the market
 interrupts them, and the report says what it cost. Exit code 0 only if every promise was kept.

@@ -22,9 +22,9 @@ from everspot_local.options import Options
 from everspot_store import Store, SystemClock
 
 SCALE = 12.0
-CLUSTER = "road"
+CLUSTER = "e2e"
 REGION = "eu-west-1"
-BUCKETS = ("road-control", "road-data")
+BUCKETS = ("e2e-control", "e2e-data")
 URLS = tuple(f"s3://{bucket}?region={REGION}" for bucket in BUCKETS)
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
 PROGRAMS = Path(__file__).parents[1] / "agent" / "programs"
@@ -32,7 +32,7 @@ EVENTS = json.dumps({"source": ["aws.ec2"]})
 T = TypeVar("T")
 
 
-class Road:
+class LiveCluster:
     """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue;
     `generation`: what its first instances are launched with."""
 
@@ -48,7 +48,7 @@ class Road:
         self.events = events
         self.generation = generation
 
-    def __enter__(self) -> "Road":
+    def __enter__(self) -> "LiveCluster":
         self.cloud.__enter__()
         for name in ("AWS_ENDPOINT_URL", "AWS_REGION"):
             assert name not in os.environ, f"{name} is set: this test would not know where it goes"
@@ -84,7 +84,7 @@ class Road:
         self._role("scheduler", policies.scheduler_policy(cluster=CLUSTER, control_arn=control, queue_arn=queue_arn))
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=self._manifest(Role.AGENT).to_json())
         for role in Role:
-            self.until(lambda name=f"road-{role.value}": self._usable(name))
+            self.until(lambda name=f"e2e-{role.value}": self._usable(name))
         self._fleet()
         self._scheduler()
 
@@ -96,21 +96,21 @@ class Road:
 
     def _queue(self) -> tuple[str, str]:
         sqs, events = self.client("sqs"), self.client("events")
-        url = sqs.create_queue(QueueName="road-interruptions")["QueueUrl"]
+        url = sqs.create_queue(QueueName="e2e-interruptions")["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         if self.events:
-            rule = events.put_rule(Name="road-ec2", EventPattern=EVENTS, State="ENABLED")["RuleArn"]
-            events.put_targets(Rule="road-ec2", Targets=[{"Id": "queue", "Arn": arn}])
+            rule = events.put_rule(Name="e2e-ec2", EventPattern=EVENTS, State="ENABLED")["RuleArn"]
+            events.put_targets(Rule="e2e-ec2", Targets=[{"Id": "queue", "Arn": arn}])
             policy = json.dumps(policies.interruption_queue(arn, [rule]))
             sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
         return url, arn
 
     def _role(self, name: str, policy: dict[str, Any]) -> None:
         iam = self.client("iam")
-        iam.create_role(RoleName=f"road-{name}", AssumeRolePolicyDocument=json.dumps(policies.trust_ec2()))
-        iam.put_role_policy(RoleName=f"road-{name}", PolicyName="all", PolicyDocument=json.dumps(policy))
-        iam.create_instance_profile(InstanceProfileName=f"road-{name}")
-        iam.add_role_to_instance_profile(InstanceProfileName=f"road-{name}", RoleName=f"road-{name}")
+        iam.create_role(RoleName=f"e2e-{name}", AssumeRolePolicyDocument=json.dumps(policies.trust_ec2()))
+        iam.put_role_policy(RoleName=f"e2e-{name}", PolicyName="all", PolicyDocument=json.dumps(policy))
+        iam.create_instance_profile(InstanceProfileName=f"e2e-{name}")
+        iam.add_role_to_instance_profile(InstanceProfileName=f"e2e-{name}", RoleName=f"e2e-{name}")
 
     def _usable(self, profile: str) -> bool:
         """Whether EC2 has heard of an instance profile."""
@@ -125,7 +125,7 @@ class Road:
 
     def _template(self, role: Role, kind: str) -> str:
         answer = self.client("ec2").create_launch_template(
-            LaunchTemplateName=f"road-{role.value}", LaunchTemplateData=self._template_data(role, kind)
+            LaunchTemplateName=f"e2e-{role.value}", LaunchTemplateData=self._template_data(role, kind)
         )
         return str(answer["LaunchTemplate"]["LaunchTemplateId"])
 
@@ -134,7 +134,7 @@ class Road:
         return {
             "ImageId": "ami-12c6146b",
             "InstanceType": kind,
-            "IamInstanceProfile": {"Name": f"road-{role.value}"},
+            "IamInstanceProfile": {"Name": f"e2e-{role.value}"},
             "UserData": self._user_data(role),
             "InstanceInitiatedShutdownBehavior": "terminate",
             "TagSpecifications": [
@@ -150,7 +150,7 @@ class Road:
         self.generation = generation
         ec2 = self.client("ec2")
         made = ec2.create_launch_template_version(
-            LaunchTemplateName="road-agent", LaunchTemplateData=self._template_data(Role.AGENT, "c6i.large")
+            LaunchTemplateName="e2e-agent", LaunchTemplateData=self._template_data(Role.AGENT, "c6i.large")
         )
         (fleet,) = ec2.describe_fleets()["Fleets"]
         (config,) = fleet["LaunchTemplateConfigs"]
@@ -191,7 +191,7 @@ class Road:
     def _scheduler(self) -> None:
         subnet = self.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
         self.client("autoscaling").create_auto_scaling_group(
-            AutoScalingGroupName="road-scheduler",
+            AutoScalingGroupName="e2e-scheduler",
             MinSize=1, MaxSize=1, DesiredCapacity=1, VPCZoneIdentifier=subnet,
             LaunchTemplate={"LaunchTemplateId": self._template(Role.SCHEDULER, "t3.small"), "Version": "$Latest"},
         )  # fmt: skip

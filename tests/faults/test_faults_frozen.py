@@ -7,7 +7,7 @@ was held is carried out late, as a request that the kernel had already taken: it
 from pathlib import Path
 
 import pytest
-from kill_kit import World, expected
+from fault_helpers import World, expected
 
 STEPS = 30
 JOB = "job-a"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_kit import Cluster, Proc, eventually
+from agent_helpers import Cluster, Proc, eventually
 from everspot_core.manifest import Limits
 from everspot_core.records import EventKind, JobState
 from everspot_store.folder import FolderBackend
-from kill_kit import check_single_owner, expected
+from fault_helpers import check_single_owner, expected
 
 STEPS = 120
 EVERY = 10
@@ -177,7 +177,7 @@ def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster:
     name = owner_of(cluster, "job-1")
     victim = agents[name]
 
-    # A part whose upload has begun is written when it wakes, under its own epoch (test_kills_frozen.py): not here.
+    # A part whose upload has begun is written when it wakes, under its own epoch (test_faults_frozen.py): not here.
     freeze(cluster, victim, lambda: between_checkpoints(cluster))
     last = cluster.trace()[-1]["epoch"]
     eventually(

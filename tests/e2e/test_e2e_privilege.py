@@ -5,31 +5,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from e2e_helpers import BUCKETS, CLUSTER, LiveCluster, everspot
 from everspot.aws import policies
 from everspot_core.records import EventKind, JobState
-from road_kit import BUCKETS, CLUSTER, Road, everspot
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
-# Granted though this road does not come by them: (action, resource), and who says that they are needed.
+# Granted though this run does not come by them: (action, resource), and who says that they are needed.
 NEEDED_ON_AWS = {
     (
         "s3:AbortMultipartUpload",
         "jobs/*",
     ): "Amazon S3 User Guide, Multipart upload API and permissions: a failed upload of "
-    "a large part is cleaned up; the parts of this road's checkpoints are too small to be uploaded in pieces",
-    ("s3:GetObject", "datasets/*"): "the trainer fetches datasets that lie in the store; this road's are synthetic",
+    "a large part is cleaned up; the parts of this run's checkpoints are too small to be uploaded in pieces",
+    ("s3:GetObject", "datasets/*"): "the trainer fetches datasets that lie in the store; this run's are synthetic",
     (
         "s3:GetObject",
         "wheels/*",
-    ): "docs/reference-spec.md, requirements: packages that a job brings along; no job of this road brings any",
+    ): "docs/reference-spec.md, requirements: packages that a job brings along; no job of this run brings any",
     **{
         ("s3:DeleteObject", f"{prefix}/*"): "docs/store.md, Archive: an hour after a job's or an instance's end, for "
-        "which this road is too short"
+        "which this run is too short"
         for prefix in ("jobs", "cancels", "events", "records", "assignments", "instances")
     },
     ("s3:PutObject", "archive/*"): "docs/store.md, Archive: as above",
-    ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this road has none",
+    ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this run has none",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",
 } | {
@@ -60,33 +60,33 @@ def covers(grant: tuple[str, str], call: tuple[str, str]) -> bool:
 def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
     own_folder = tmp_path_factory.mktemp("own")
-    with Road(tmp_path_factory.mktemp("road")) as road:
-        own = road.submit_code(own_folder, steps=50)
-        job = road.submit("walked", epochs=600)
-        first = road.until(lambda: road.trains(job, steps=500))
+    with LiveCluster(tmp_path_factory.mktemp("e2e")) as live:
+        own = live.submit_code(own_folder, steps=50)
+        job = live.submit("walked", epochs=600)
+        first = live.until(lambda: live.trains(job, steps=500))
         everspot("interrupt", job)
-        road.until(lambda: road.events_of(job, EventKind.INTERRUPTED) or None)
-        second = road.until(lambda: road.trains(job, steps=600))
+        live.until(lambda: live.events_of(job, EventKind.INTERRUPTED) or None)
+        second = live.until(lambda: live.trains(job, steps=600))
         assert second != first
-        road.cloud.do("interrupt", instance=second)
-        assert road.until(lambda: road.ended(job)) is JobState.SUCCEEDED
-        assert road.until(lambda: road.ended(own)) is JobState.SUCCEEDED
+        live.cloud.do("interrupt", instance=second)
+        assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
+        assert live.until(lambda: live.ended(own)) is JobState.SUCCEEDED
         assert len((own_folder / "digest").read_text()) == 64
         everspot("drain", "--wait")
-        calls = road.calls()
+        calls = live.calls()
     refused = [c for c in calls if not c["allowed"]]
     assert refused == []
     by_role: dict[str, list[tuple[str, str]]] = {"agent": [], "scheduler": []}
     for call in calls:
         for role, own in by_role.items():
-            if f"assumed-role/road-{role}/" in call["principal"]:
+            if f"assumed-role/e2e-{role}/" in call["principal"]:
                 own += [(checked["action"], checked["resource"]) for checked in call["checked"]]
     return by_role
 
 
 def documents() -> dict[str, dict[str, Any]]:
     control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)
-    queue = "arn:aws:sqs:eu-west-1:123456789012:road-interruptions"
+    queue = "arn:aws:sqs:eu-west-1:123456789012:e2e-interruptions"
     return {
         "agent": policies.agent_policy(control_arn=control, data_arn=data, key_arn="key", session_manager=True),
         "scheduler": policies.scheduler_policy(

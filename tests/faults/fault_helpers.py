@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_kit import TOY
+from agent_helpers import TOY
 from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderCloud, FolderMetadata
 from everspot_core.job import JobSpec, JobSubmission
@@ -228,7 +228,7 @@ class World:
         for name in ("control", "data"):
             (root / name).mkdir(parents=True)
         self.manifest = Manifest(
-            cluster="kills",
+            cluster="faults",
             cloud="folder",
             control_url=f"file://{root}/control",
             data_url=f"file://{root}/data",

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from agent_kit import Cluster, Proc, eventually, market_in
+from agent_helpers import Cluster, Proc, eventually, market_in
 from everspot_core.manifest import Limits
 from everspot_core.records import EventKind, JobState, Reason
 

@@ -19,7 +19,7 @@ from everspot_core.manifest import FleetOffer, Manifest
 from everspot_core.records import EventKind, Market, Progress, Reason
 from everspot_store import Store
 
-from .test_house_docs import blocks
+from .test_architecture_docs import blocks
 
 JOB = "fashion-3f9a1c07"  # as the quickstart calls it
 TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]

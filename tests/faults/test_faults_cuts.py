@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kill_kit import World
+from fault_helpers import World
 
 STEPS = 24
 EVERY = 6

@@ -4,37 +4,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e_helpers import LiveCluster
 from everspot_core.records import EventKind, JobState
-from road_kit import Road
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
 
-def interrupted_once(road: Road) -> tuple[dict[str, Any], dict[str, Any], str]:
+def interrupted_once(live: LiveCluster) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Run a job, have its instance taken with notice, and let it end: what interruption and second training say."""
-    job = road.submit("noticed", epochs=600)
-    first = road.until(lambda: road.trains(job, steps=200))
-    road.cloud.do("interrupt", instance=first)
-    assert road.until(lambda: road.ended(job)) is JobState.SUCCEEDED
-    owners = [e.instance_id for e in road.events_of(job, EventKind.STARTED)]
+    job = live.submit("noticed", epochs=600)
+    first = live.until(lambda: live.trains(job, steps=200))
+    live.cloud.do("interrupt", instance=first)
+    assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
+    owners = [e.instance_id for e in live.events_of(job, EventKind.STARTED)]
     assert owners[0] == first
     assert len(owners) == 2 and owners[1] != first
-    (notice,) = road.events_of(job, EventKind.NOTICE)
-    (left,) = road.events_of(job, EventKind.INTERRUPTED)
-    training = road.events_of(job, EventKind.TRAINING)
+    (notice,) = live.events_of(job, EventKind.NOTICE)
+    (left,) = live.events_of(job, EventKind.INTERRUPTED)
+    training = live.events_of(job, EventKind.TRAINING)
     assert training[1].data["from_step"] == left.data["step"] == left.data["durable_step"] >= 200
     return left.data, training[1].data, str(notice.data["source"])
 
 
 def test_the_queue_alone_is_enough(tmp_path: Path) -> None:
-    with Road(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "queue"}) as road:
-        left, _, source = interrupted_once(road)
+    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "queue"}) as live:
+        left, _, source = interrupted_once(live)
     assert source == "queue"
     assert 0 < float(left["notice_to_durable_seconds"]) < 120
 
 
 def test_the_metadata_service_alone_is_enough(tmp_path: Path) -> None:
-    with Road(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "imds"}, events=False) as road:
-        left, _, source = interrupted_once(road)
+    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "imds"}, events=False) as live:
+        left, _, source = interrupted_once(live)
     assert source == "imds"
     assert 0 < float(left["notice_to_durable_seconds"]) < 120

@@ -1,4 +1,4 @@
-"""Kill tests share the agent tests' cluster."""
+"""Fault tests share the agent tests' cluster."""
 
 import sys
 import tempfile
@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 
-from agent_kit import FAST, Cluster
+from agent_helpers import FAST, Cluster
 
 
 @pytest.fixture
@@ -24,5 +24,5 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def quick_path(tmp_path: Path) -> Iterator[Path]:
     """A folder in memory where there is one: the folder store syncs every write, and these tests write a lot."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path, prefix="everspot-kills-") as folder:
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path, prefix="everspot-faults-") as folder:
         yield Path(folder)

@@ -40,6 +40,7 @@ def write_run(root: Path, store: Path, epoch: int) -> None:
             job_id="bench",
             epoch=epoch,
             instance_id=f"i-{epoch}",
+            cloud="folder",
             control_url=f"file://{store}/control",
             data_url=f"file://{store}/data",
             submission=JobSubmission(job_id="bench", spec=spec, submitted_at=datetime.now(UTC)),

@@ -278,6 +278,11 @@ class Provider(Protocol):
         """
         ...
 
+    def secrets(self, region: str) -> Callable[[str], str]:
+        """What reads a job's secret by its reference, on an instance and with its role. It raises `CloudError` if the
+        secret cannot be had, with a message that tells no value."""
+        ...
+
     def door(self, manifest: Manifest) -> Door:
         """The way into a cluster's instances.
 

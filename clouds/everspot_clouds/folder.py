@@ -160,6 +160,13 @@ class FolderProvider:
     def credentials(self, url: str, profile: str | None) -> None:
         """See `Provider`: whoever may read the folder may."""
 
+    def secrets(self, region: str) -> Callable[[str], str]:
+        """See `Provider`: a reference names the service that holds the secret, and whoever started the agent may have
+        credentials of it."""
+        from everspot_clouds.aws.secrets import AwsSecrets
+
+        return AwsSecrets(region)
+
     def door(self, manifest: Manifest) -> Door:
         """See `Provider`."""
         raise NotOffered("there is no cloud that opens an instance: this cluster is on folder; log in to the machine")

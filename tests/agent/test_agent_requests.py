@@ -69,7 +69,7 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     assert lease is not None
     session = Session(store, clock, lease, submission, tmp_path / "run", limits)
     context = RunContext(
-        job_id="j", epoch=1, instance_id="i-1", control_url="", submission=submission,
+        job_id="j", epoch=1, instance_id="i-1", cloud="folder", control_url="", submission=submission,
         scratch_dir=str(tmp_path / "run" / "scratch"),
     )  # fmt: skip
     session.prepare(context)

@@ -45,6 +45,7 @@ def session(store: Store, tmp_path: Path) -> Session:
             job_id="job-1",
             epoch=1,
             instance_id="i-1",
+            cloud="folder",
             control_url=store.control.url,
             submission=submission,
             scratch_dir=str(tmp_path / "run" / "scratch"),

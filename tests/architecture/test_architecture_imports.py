@@ -19,12 +19,11 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pulumi_aws", "pulumi_gcp"},
     ),
     "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "everspot_clouds", "pydantic"}),
-    # boto3: for the secrets of jobs that have any.
     "everspot_train": (
         "training_image",
         {
             "everspot_core", "everspot_store", "everspot_clouds",
-            "torch", "numpy", "pydantic", "yaml", "boto3", "botocore",
+            "torch", "numpy", "pydantic", "yaml",
         },
     ),
     "everspot_cli": (

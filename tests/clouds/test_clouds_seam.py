@@ -13,6 +13,7 @@ from everspot_core.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
 from everspot_train.agent.metadata import interruption_of
+from everspot_train.prepare.secrets import read_secrets
 from pretend_cloud.cloud import BEGAN, PretendCloud
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +21,7 @@ GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "door", "errors", "metadata", "price_table", "reading",
-        "scheduling",
+        "scheduling", "secrets",
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {"close", "instances", "messages", "notify", "settle", "spot_prices", "trouble"},
@@ -68,6 +69,11 @@ def test_an_agent_boots_on_a_second_cloud(store: Store, monkeypatch: pytest.Monk
     notice = interruption_of(metadata, clock)
     assert notice is not None
     assert (notice.kind, notice.action_at) == (NoticeKind.INTERRUPTION, end)
+
+
+@pytest.mark.usefixtures("pretend")
+def test_a_job_reads_its_secrets_of_a_second_cloud() -> None:
+    assert read_secrets({"TOKEN": "vault:petals"}, "pretend", "mars-1") == {"TOKEN": "tulips of mars-1"}
 
 
 def test_a_scheduler_keeps_the_books_of_a_second_cloud(store: Store, pretend: type[PretendCloud]) -> None:

@@ -40,6 +40,7 @@ class Post:
                 job_id=JOB,
                 epoch=self.epoch,
                 instance_id=f"i-{self.epoch}",
+                cloud="folder",
                 control_url=f"file://{self.store_root}/control",
                 data_url=f"file://{self.store_root}/data",
                 submission=JobSubmission(job_id=JOB, spec=spec, submitted_at=datetime.now(UTC)),

@@ -45,6 +45,7 @@ class RunContext(RunFile):
     data_url: str | None = Field(default=None, description="None: what cluster.json in the control bucket says.")
     submission: JobSubmission
     code_dir: str | None = Field(default=None, description="The user's unpacked code; None for recipes.")
+    cloud: str = Field(description="The cluster's: which cloud is asked for secrets.")
     region: str = Field(default="", description="The cluster's.")
     cache_dir: str | None = Field(default=None, description="Where datasets and packages are kept for later jobs.")
     scratch_dir: str = Field(description="Where checkpoints are written before they are uploaded.")

@@ -75,6 +75,12 @@ class AwsProvider:
 
         return for_store(url, profile)
 
+    def secrets(self, region: str) -> Callable[[str], str]:
+        """See `Provider`."""
+        from everspot_clouds.aws.secrets import AwsSecrets
+
+        return AwsSecrets(region)
+
     def door(self, manifest: Manifest) -> Door:
         """See `Provider`."""
         from everspot_clouds.aws.shell import SessionManager

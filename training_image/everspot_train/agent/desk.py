@@ -196,6 +196,7 @@ class Desk:
             data_url=self._manifest.data_url,
             submission=session.submission,
             code_dir=str(code) if code else None,
+            cloud=self._manifest.cloud,
             region=self._manifest.region,
             cache_dir=str(self._surroundings.home / CACHE),
             scratch_dir=str(folder / "scratch"),

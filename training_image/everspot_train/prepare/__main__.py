@@ -38,7 +38,7 @@ def main(command: list[str]) -> int:
         store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
         environment |= lay_datasets(store, submission, cache, Path(context.scratch_dir).parent / "data")
         environment |= lay_packages(store, submission, cache, environment)
-        secrets = read_secrets(submission.spec.secrets, context.region)
+        secrets = read_secrets(submission.spec.secrets, context.cloud, context.region)
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
         rundir.write(Ready(at=store.clock.now(), since=store.clock.monotonic().total_seconds()))
     except Exception as error:

@@ -1,0 +1,56 @@
+"""Secrets of jobs, as Secrets Manager and Parameter Store hold them. Values are returned and kept nowhere."""
+
+import json
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from everspot_clouds.aws.errors import code_of, trouble
+from everspot_clouds.base import CloudError, Trouble
+
+_CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 4, "mode": "standard"})
+_DENIED = "name it in the cluster's setting `secrets`"
+
+
+class AwsSecrets:
+    """Reads them with the instance's role. A `region` of none: the standard environment's."""
+
+    def __init__(self, region: str) -> None:
+        self._session = boto3.session.Session(region_name=region or None)
+
+    def __call__(self, reference: str) -> str:
+        """The value of `secretsmanager:NAME`, of `secretsmanager:NAME#KEY` or of `ssm:/PARAMETER`.
+
+        Raises:
+            CloudError: if it cannot be had; it tells no value.
+        """
+        try:
+            return self._value(reference)
+        except ClientError as error:
+            kind = trouble(error)
+            raise CloudError(code_of(error), kind, _DENIED if kind is Trouble.CREDENTIALS else "") from None
+        except BotoCoreError as error:
+            raise CloudError(type(error).__name__, trouble(error)) from None
+
+    def _value(self, reference: str) -> str:
+        service, _, name = reference.partition(":")
+        if service == "ssm":
+            answer = self._client("ssm").get_parameter(Name=name, WithDecryption=True)
+            return str(answer["Parameter"]["Value"])
+        name, _, key = name.partition("#")
+        answer = self._client("secretsmanager").get_secret_value(SecretId=name)
+        if "SecretString" not in answer:
+            raise CloudError("it is binary, and only text can be a variable", Trouble.REQUEST)
+        text = str(answer["SecretString"])
+        if not key:
+            return text
+        try:
+            value = json.loads(text)[key]
+        except (ValueError, KeyError, TypeError):
+            raise CloudError(f"it is no JSON object with the key {key}", Trouble.REQUEST) from None
+        return value if isinstance(value, str) else json.dumps(value)
+
+    def _client(self, service: str) -> Any:
+        return self._session.client(service, config=_CONFIG)

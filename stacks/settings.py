@@ -168,29 +168,36 @@ def parse(problems: Problems, name: str, value: Any, kind: Any) -> Any:
         (item,) = typing.get_args(kind)
         return [parse(problems, f"{name}[{index}]", entry, item) for index, entry in enumerate(value)]
     if origin is dict:
-        return _texts(problems, name, value)
+        return _table(problems, name, value, typing.get_args(kind)[1])
     if isinstance(kind, type) and issubclass(kind, Enum):
         kind = str  # the component says which words it allows
     return _plain(problems, name, value, kind)
 
 
-def _texts(problems: Problems, name: str, value: Any) -> dict[str, str]:
-    if not problems.need(isinstance(value, dict), name, f"has to be a mapping of texts, not {shown(value)}"):
+def _table(problems: Problems, name: str, value: Any, kind: type) -> dict[str, Any]:
+    """A mapping whose keys are the user's own, and whose values are all of one plain kind. Wrong ones are left out."""
+    if not problems.need(isinstance(value, dict), name, f"has to be a mapping of {_MANY[kind]}, not {shown(value)}"):
         return {}
+    here = problems.at(name)
     for key, entry in value.items():
-        fits = isinstance(entry, str)
-        problems.at(name).need(fits, str(key), f"has to be a text, not {shown(entry)}: put it into quotes")
-    return {key: entry for key, entry in value.items() if isinstance(entry, str)}
+        quote = ": put it into quotes" if kind is str else ""
+        here.need(_fits(entry, kind), str(key), f"has to be {_WORDS[kind]}, not {shown(entry)}{quote}")
+    return {key: entry for key, entry in value.items() if _fits(entry, kind)}
 
 
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_MANY = {str: "texts", float: "numbers"}
 
 
 def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
-    number = kind is float and isinstance(value, int) and not isinstance(value, bool)
-    right = number or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
+    right = _fits(value, kind)
     problems.need(right, name, f"has to be {_WORDS[kind]}, not {shown(value)}")
     return value if right else kind()
+
+
+def _fits(value: Any, kind: type) -> bool:
+    number = kind is float and isinstance(value, int) and not isinstance(value, bool)
+    return number or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
 
 
 def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 from everspot_core.catalogue import InstanceType
 from everspot_core.manifest import FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
 from everspot_core.notify import Notifications
-from everspot_core.problems import Problems
+from everspot_core.problems import Problems, shown
 from everspot_core.records import Role
 
 
@@ -53,6 +53,23 @@ def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
     )
 
 
+SHARE = (0.001, 1000.0)
+"""Least and largest weight of a team. Who shall have nothing at all gets no jobs; a weight of 0 would be a trap."""
+
+_TEAM_AT_MOST = 256
+"""Characters: teams are values of a tag."""
+
+
+def check_shares(problems: Problems, shares: Mapping[str, float]) -> None:
+    """Add what is wrong with the teams' weights, each by its team."""
+    for team, weight in shares.items():
+        problems.need(team == team.strip() != "", shown(team), "a team's name is not empty, nor ends in spaces")
+        problems.need(
+            len(team) <= _TEAM_AT_MOST, shown(team), f"has {len(team)} characters; {_TEAM_AT_MOST} are allowed"
+        )
+        problems.number(weight, team if team.strip() else shown(team), *SHARE)
+
+
 def build_manifest(
     role: Role,
     *,
@@ -65,13 +82,14 @@ def build_manifest(
     standing: Standing | None = None,
     fleet: FleetOffer | None = None,
     notifications: Notifications | None = None,
+    shares: Mapping[str, float] | None = None,
     proxy: Proxy | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and queue_url where it is to be told. `standing`, `fleet` and `notifications`: for `cluster.json` only.
-    `proxy`: if any.
+    data_url, and queue_url where it is to be told. `standing`, `fleet`, `notifications`, `shares`: for
+    `cluster.json` only. `proxy`: if any.
     """
     common = Manifest(
         cluster=cluster,
@@ -89,6 +107,7 @@ def build_manifest(
         "standing": standing,
         "fleet": fleet,
         "notifications": notifications,
+        "shares": dict(shares or {}),
         "generation": generation(common, machine),
     }
     return json.dumps(json.loads(common.model_copy(update=own).to_json()), separators=(",", ":"))

@@ -103,6 +103,29 @@ def test_tags_are_what_every_service_takes(spec: Any, tags: Any, path: str, reas
     assert reason in found[path]
 
 
+@pytest.mark.parametrize(
+    ("team", "weight", "path", "reason"),
+    [
+        ("ants", 0, "shares.ants", "has to lie between 0.001 and 1000, not 0"),
+        ("ants", -1.0, "shares.ants", "has to lie between 0.001 and 1000, not -1.0"),
+        ("ants", 1001, "shares.ants", "has to lie between 0.001 and 1000"),
+        ("ants", float("inf"), "shares.ants", "has to be a number, not inf"),
+        ("ants", float("nan"), "shares.ants", "has to be a number, not nan"),
+        ("ants", True, "shares.ants", "has to be a number, not True"),
+        ("ants", "2", "shares.ants", "has to be a number, not '2'"),
+        ("", 1, "shares.''", "a team's name is not empty, nor ends in spaces"),
+        ("ants ", 1, "shares.'ants '", "a team's name is not empty, nor ends in spaces"),
+        ("a" * 257, 1, f"shares.'{'a' * 78}…", "has 257 characters; 256 are allowed"),
+    ],
+)
+def test_the_weight_of_a_team_is_a_number_that_leaves_others_something(
+    spec: Any, team: str, weight: Any, path: str, reason: str
+) -> None:
+    found = refused(spec, shares={team: weight})
+    assert list(found) == [path]
+    assert reason in found[path]
+
+
 def test_tags_at_the_limits_are_taken(spec: Any) -> None:
     most = {"k" * 128: "v" * 256, "Größe": "a b_.:/=+-@1"}
     check_cluster("train", {**spec, "tags": {**TAGS, **most, **{f"t{n}": "" for n in range(42)}}})

@@ -118,6 +118,17 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert "standing" not in {*agent, *scheduler}  # a change of size must not change what instances get
 
 
+def test_the_weights_of_teams_are_published_and_change_nothing_that_an_instance_is_launched_with(
+    cluster: Cluster,
+) -> None:
+    before, after = cluster(), cluster(shares={"vision": 2, "audio & speech": 0.5})
+    published = [json.loads(recorder.inputs("train-manifest")["content"]) for recorder in (before, after)]
+    assert [told["shares"] for told in published] == [{}, {"vision": 2, "audio & speech": 0.5}]
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert before.inputs(template) == after.inputs(template)
+        assert not user_data(after.inputs(template)).get("shares")
+
+
 def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster, spec: AwsTrainingClusterArgs) -> None:
     before = cluster()
     after = cluster(capacity={**spec["capacity"], "target": 9, "on_demand_base": 3, "on_demand_percentage": 20})

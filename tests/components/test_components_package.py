@@ -11,6 +11,9 @@ from typing import Any
 
 import everspot
 import pytest
+from everspot_core.documents import parse_duration
+from everspot_core.manifest import Limits
+from everspot_core.problems import camel
 from pulumi.provider.experimental.component import ComponentProvider
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
@@ -48,6 +51,13 @@ def test_every_input_output_and_value_is_described() -> None:
                for part in ("inputProperties", "properties") for prop, about in kind.get(part, {}).items() if not about.get("description")]  # fmt: skip # noqa: E501
     assert missing == []
     assert all(value.get("description") for kind in schema["types"].values() for value in kind.get("enum", []))
+
+
+def test_the_defaults_of_limits_are_those_that_machines_have() -> None:
+    described = json.loads(provider().schema)["types"]["everspot:index:LimitsArgs"]["properties"]
+    defaults = {camel(name): getattr(Limits(), name) for name in Limits.model_fields}
+    told = {name: about["description"].rpartition(" Default: ")[2].rstrip(".") for name, about in described.items()}
+    assert {name: None if text == "never" else parse_duration(text) for name, text in told.items()} == defaults
 
 
 def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> None:

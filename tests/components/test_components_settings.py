@@ -125,6 +125,17 @@ def test_an_existing_vpc_can_be_written_into_a_stack_file(settings: Any) -> None
     assert (found["vpc_id"], found["subnet_ids"]) == ("vpc-1", ["subnet-1"])
 
 
+def test_the_weights_of_teams_can_be_written_into_a_stack_file(settings: Any) -> None:
+    config = Config(cluster={**CLUSTER, "shares": {"vision": 2, "audio": 0.5}})
+    assert settings.read_settings(config, stack="dev").cluster.args["shares"] == {"vision": 2, "audio": 0.5}
+    text = refusal(settings, Config(cluster={**CLUSTER, "shares": {"vision": "2", "audio": True}}))
+    assert "everspot:cluster.shares.vision: has to be a number, not '2'\n" in text
+    assert "everspot:cluster.shares.audio: has to be a number, not True" in text
+    assert "shares: has to be a mapping of numbers, not [2]" in refusal(
+        settings, Config(cluster={**CLUSTER, "shares": [2]})
+    )
+
+
 @pytest.mark.parametrize(
     ("cloud", "told"),
     [

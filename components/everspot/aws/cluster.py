@@ -36,7 +36,7 @@ from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedul
 from everspot.aws.store import AwsStore, check_store
 from everspot.declared import declared_types, known_types
 from everspot.guard import guard
-from everspot.limits import LimitsArgs, build_manifest, check_limits
+from everspot.limits import LimitsArgs, build_manifest, check_limits, check_shares
 from everspot.parts import inputs, outputs
 
 CLOUD = "aws"
@@ -87,6 +87,9 @@ class AwsTrainingClusterArgs(TypedDict):
     gets the endpoint of the service."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Whom the scheduler tells of jobs that failed or are late. Default: nobody."""
+    shares: NotRequired[dict[str, float]]
+    """The weight of each team, 0.001 to 1000, where jobs wait for their turn: a team of weight 2 may use twice as much
+    as one of weight 1. The keys are values of the jobs' tag Team. Default: 1 for every team."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
@@ -219,6 +222,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 standing=standing_of(capacity) if published else None,
                 fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
+                shares=self._args.get("shares") if published else None,
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )
         )
@@ -238,6 +242,7 @@ def check_cluster(name: str, args: AwsTrainingClusterArgs) -> None:
     arns.check_secrets(problems, args.get("secret_arns", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
+    check_shares(problems.at("shares"), args.get("shares", {}))
     network = network_args(name, args)
     check_network(problems, network)
     check_capacity(

@@ -55,7 +55,8 @@ class Surroundings:
 
 
 class Desk:
-    """Used by the agent's main thread only, because the training process is leashed to the thread that starts it."""
+    """Used by the agent's main thread only: when the thread that started a training process ends, the process gets its
+    parent-death signal."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ class LocalProcess:
 
 
 class LocalLauncher:
-    """Launches on this machine, leashed to the agent: it must be called by a thread that lives as long as the agent.
+    """Launches on this machine, with a parent-death signal. The thread that calls it must live as long as the agent.
 
     Args:
         runs: the folder of the run directories.
@@ -100,9 +100,9 @@ class LocalLauncher:
 
     def launch(self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> TrainingProcess:
         """Start `command` in a session of its own."""
-        leash = Path(__file__).with_name("leash.py")
+        starter = Path(__file__).with_name("parent_death_signal.py")
         group = self._groups.make(run_dir.name)
-        tied = [str(leash), str(os.getpid()), str(group.path) if group is not None else "-"]
+        tied = [str(starter), str(os.getpid()), str(group.path) if group is not None else "-"]
         with (run_dir / "output.log").open("ab") as output:
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", *tied, *command],

@@ -1,7 +1,9 @@
-"""Runs a command that dies with the agent: `python -I leash.py AGENT_PID GROUP command …`, executed as a file. GROUP:
-the control group that it shall be in, or `-`.
+"""Runs a command with a parent-death signal, so that it ends when the agent ends.
 
-The kernel sends SIGTERM to this process when the thread that started it ends, and keeps that across exec. It is done
+Executed as a file: `python -I parent_death_signal.py AGENT_PID GROUP command …`. GROUP is the control group that the
+command shall be in, or `-` for none.
+
+The kernel sends SIGTERM to this process when the thread that started it ends, and the setting survives exec. It is set
 here and not between fork and exec of the agent, because the agent has threads.
 """
 
@@ -15,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent, then become the command."""
+    """Ask the kernel for the parent-death signal, then become the command."""
     parent, group, command = int(arguments[0]), arguments[1], arguments[2:]
     if group != "-":
         try:

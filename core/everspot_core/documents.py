@@ -121,4 +121,4 @@ class Document(BaseModel):
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON."""
-        return self.model_dump_json(exclude_none=True).encode()
+        return self.model_dump_json(exclude_none=True, by_alias=True).encode()

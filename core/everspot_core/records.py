@@ -6,7 +6,7 @@ Who writes which of them, and under which key, is told in docs/store.md.
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import Field, JsonValue
+from pydantic import AliasChoices, Field, JsonValue
 
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.market import Market as Market
@@ -161,7 +161,8 @@ class Order(StrEnum):
 class Assignment(Document):
     """What one instance shall do: written by schedulers by conditional write, polled by the instance's agent.
 
-    `job_id` None: nothing. `order` stop: checkpoint, give the lease back, by `deadline` if there is one.
+    `job_id` None: nothing. `order` stop: checkpoint, give the lease back, by `deadline` if there is one. In the stored
+    document `cordoned` is called `doomed`, the name that the first release wrote.
     """
 
     instance_id: str
@@ -170,7 +171,12 @@ class Assignment(Document):
     order: Order = Order.RUN
     reason: Reason | None = None
     deadline: Utc | None = None
-    doomed: bool = Field(default=False, description="The instance will be taken away: nothing new is put on it.")
+    cordoned: bool = Field(
+        default=False,
+        validation_alias=AliasChoices("cordoned", "doomed"),
+        serialization_alias="doomed",
+        description="The instance will be taken away: nothing new is put on it.",
+    )
     changed_at: Utc
 
 

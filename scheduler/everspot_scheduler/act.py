@@ -124,7 +124,7 @@ class Actor:
 
     def _clear(self, action: Clear, seen: Observation) -> Outcome:
         old = seen.assignments[action.instance_id].value
-        empty = Assignment(instance_id=action.instance_id, doomed=old.doomed, changed_at=self._store.clock.now())
+        empty = Assignment(instance_id=action.instance_id, cordoned=old.cordoned, changed_at=self._store.clock.now())
         if old.order is Order.LEAVE:  # until it is gone
             empty = empty.model_copy(update={"order": old.order, "reason": old.reason})
         return _outcome(self._write_assignment(empty, seen))
@@ -136,10 +136,10 @@ class Actor:
         found = seen.assignments.get(action.instance_id)
         if found is not None and found.value.order is Order.LEAVE:
             given = given.model_copy(update={"order": Order.LEAVE, "reason": found.value.reason})
-        elif found is not None and found.value.doomed:
+        elif found is not None and found.value.cordoned:
             given = given.model_copy(update={"order": Order.STOP, "reason": Reason.NOTICE})
-        doomed = found is not None and found.value.doomed
-        return _outcome(self._write_assignment(given.model_copy(update={"doomed": doomed}), seen))
+        cordoned = found is not None and found.value.cordoned
+        return _outcome(self._write_assignment(given.model_copy(update={"cordoned": cordoned}), seen))
 
     def _stop(self, action: Stop, seen: Observation) -> Outcome:
         update = {"order": Order.STOP, "reason": action.reason, "deadline": action.deadline}
@@ -154,7 +154,7 @@ class Actor:
         now = self._store.clock.now()
         found = seen.assignments.get(action.instance_id)
         old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
-        update: dict[str, object] = {"doomed": True, "changed_at": now}
+        update: dict[str, object] = {"cordoned": True, "changed_at": now}
         if old.job_id is not None:
             update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
         return _outcome(self._write_assignment(old.model_copy(update=update), seen))

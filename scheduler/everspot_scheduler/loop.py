@@ -195,7 +195,7 @@ class Scheduler:
             ended = name in self._ledger.ends and name not in owned
             if message.kind is MessageKind.WARNING:
                 given = seen.assignments.get(name)
-                return ended or self._facts.gone(name) or (given is not None and given.value.doomed)
+                return ended or self._facts.gone(name) or (given is not None and given.value.cordoned)
             return ended if message.kind in (MessageKind.ENDING, MessageKind.ENDED) else True
 
         done = self._facts.settled(known, written)

@@ -261,10 +261,12 @@ class Cluster:
             instance_id, Assignment(instance_id=instance_id, changed_at=self.clock.now(), **fields)
         )
 
-    def stop(self, instance_id: str, reason: Reason, *, doomed: bool = False, deadline: datetime | None = None) -> None:
+    def stop(
+        self, instance_id: str, reason: Reason, *, cordoned: bool = False, deadline: datetime | None = None
+    ) -> None:
         found = self.store.assignments.get(instance_id)
         assert found is not None
-        update = {"order": Order.STOP, "reason": reason, "doomed": doomed, "deadline": deadline}
+        update = {"order": Order.STOP, "reason": reason, "cordoned": cordoned, "deadline": deadline}
         self.store.assignments.put(instance_id, found.value.model_copy(update=update))
 
     def expire(self, job_id: str) -> JobRecord:

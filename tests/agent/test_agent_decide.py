@@ -82,7 +82,7 @@ def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
     ("seen", "reason"),
     [
         (world(assignment=assignment(), interruption=interruption(60)), Reason.NOTICE),
-        (world(assignment=assignment(doomed=True)), Reason.NOTICE),
+        (world(assignment=assignment(cordoned=True)), Reason.NOTICE),
         (world(assignment=assignment(order=Order.STOP, reason=Reason.CANCEL)), Reason.CANCEL),
         (world(assignment=assignment(order=Order.STOP)), Reason.DRAIN),
     ],
@@ -145,7 +145,7 @@ def test_an_earlier_deadline_tightens_a_stop_and_the_first_reason_stands() -> No
 
 def test_the_same_notice_by_both_paths_is_one_stop() -> None:
     memory, actions = decide(BUSY, running(interruption=interruption(60)), LIMITS)
-    order = assignment(order=Order.STOP, reason=Reason.NOTICE, doomed=True, deadline=NOON + seconds(60))
+    order = assignment(order=Order.STOP, reason=Reason.NOTICE, cordoned=True, deadline=NOON + seconds(60))
     assert len(actions) == 1
     assert acts(memory, running(101, interruption=interruption(60), assignment=order)) == []
 

@@ -96,7 +96,7 @@ def test_a_notice_by_the_assignment_alone_saves_every_step(cluster: Cluster) -> 
     cluster.wait_steps(5)
     server.announce_interruption(market_in(20))
 
-    cluster.stop("i-1", Reason.NOTICE, doomed=True, deadline=market_in(20))
+    cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=market_in(20))
     record = cluster.wait_state("job-1", JobState.PENDING)
 
     assert record.last_reason is Reason.NOTICE

@@ -117,7 +117,7 @@ def test_what_dies_before_it_is_ready_is_launched_anew(fate):
     pools = [pool(), pool(ON_DEMAND)]
     rounds = [decide(view, [dead], pools)]
     if "ending" in fate:  # that is noted first
-        dead = replace(dead, assignment=Assignment(instance_id="n-1", doomed=True, changed_at=NOW))
+        dead = replace(dead, assignment=Assignment(instance_id="n-1", cordoned=True, changed_at=NOW))
         rounds.append(decide(view, [dead], pools))
     assert sum(isinstance(a, Launch) for actions in rounds for a in actions) >= 1
     assert names(rounds[-1], Release) == ([] if "gone" in fate else ["n-1"])
@@ -125,8 +125,8 @@ def test_what_dies_before_it_is_ready_is_launched_anew(fate):
 
 def test_what_the_cloud_is_about_to_take_is_left_to_it():
     """Spot that is interrupted in its first hour may cost nothing; what is ended does."""
-    doomed = Assignment(instance_id="n-1", doomed=True, deadline=NOW + timedelta(minutes=2), changed_at=NOW)
-    soon = instance("n-1", ending=True, deadline=NOW + timedelta(minutes=2), assignment=doomed)
+    cordoned = Assignment(instance_id="n-1", cordoned=True, deadline=NOW + timedelta(minutes=2), changed_at=NOW)
+    soon = instance("n-1", ending=True, deadline=NOW + timedelta(minutes=2), assignment=cordoned)
     view, pools = job(due=20, work=WORK), [pool(), pool(ON_DEMAND)]
     assert names(decide(view, [soon], pools), Release) == []
     assert names(decide(view, [soon], pools, now=NOW + timedelta(minutes=3)), Release) == ["n-1"]

@@ -170,7 +170,7 @@ def test_the_smallest_instance_that_is_large_enough_is_taken():
         {"state": InstanceState.DRAINING},
         {"state": InstanceState.GONE},
         {"role": Role.SCHEDULER},
-        {"assignment": given("i", None, doomed=True)},
+        {"assignment": given("i", None, cordoned=True)},
         {"notice": Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOW, action_at=NOW)},
         {"state": InstanceState.BUSY},
     ],
@@ -241,7 +241,7 @@ def test_an_assignment_whose_lease_is_over_is_cleared():
 
 @pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
 @pytest.mark.parametrize(
-    "empty", [None, given("i", None), given("i", None, doomed=True), given("i", None, order=Order.LEAVE)]
+    "empty", [None, given("i", None), given("i", None, cordoned=True), given("i", None, order=Order.LEAVE)]
 )
 def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything_is_asked_of_it(state, empty):
     for wish in ({}, {"cancel": True}, {"drills": (Drill(drill_id="d", at=NOW),)}):
@@ -285,7 +285,7 @@ def test_of_two_first_halves_only_one_is_completed():
     assert actions == [Complete(job_id="j", instance_id="i", epoch=1, why=Why.HALF_DONE)]
 
 
-def test_a_notice_dooms_the_instance_and_what_runs_there_in_one_action():
+def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():
     deadline = NOW + timedelta(seconds=120)
     runner, holder = running("j", "i", ending=True, deadline=deadline)
     actions = decide([runner], [holder, instance("k", ending=True)])
@@ -293,7 +293,7 @@ def test_a_notice_dooms_the_instance_and_what_runs_there_in_one_action():
         Cordon(instance_id="i", deadline=deadline, why=Why.INTERRUPTION),
         Cordon(instance_id="k", why=Why.INTERRUPTION),
     ]
-    known = instance("i", assignment=given("i", None, doomed=True), ending=True, deadline=deadline)
+    known = instance("i", assignment=given("i", None, cordoned=True), ending=True, deadline=deadline)
     assert decide([], [known]) == []
 
 

@@ -103,7 +103,7 @@ def instance_views(draw: st.DrawFn, iid: str) -> InstanceView:
             job_id=draw(st.sampled_from([None, *JOBS])),
             epoch=draw(st.integers(1, 3)),
             order=draw(st.sampled_from([Order.RUN, Order.RUN, Order.STOP])),
-            doomed=draw(st.integers(0, 5)) == 0,
+            cordoned=draw(st.integers(0, 5)) == 0,
             changed_at=NOW,
         )
     flag = st.integers(0, 6).map(lambda n: n == 0)

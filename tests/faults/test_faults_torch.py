@@ -57,7 +57,7 @@ def test_a_notice_and_a_sigkill_leave_the_weights_of_the_undisturbed_run(cluster
     assert mapped.pop(first.popen.pid) is False, "the agent has imported torch"
     assert any(mapped.values())
 
-    cluster.stop("i-1", Reason.NOTICE, doomed=True, deadline=market_in(30))
+    cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=market_in(30))
     record = cluster.wait_state("job-rough", JobState.PENDING)
     assert record.last_reason is Reason.NOTICE
     interrupted = cluster.events("job-rough", EventKind.INTERRUPTED)[0].data

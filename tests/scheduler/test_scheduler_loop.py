@@ -63,7 +63,7 @@ def test_an_interruption_warning_from_the_queue_alone_stops_the_job_and_moves_it
     warning = cluster.cloud.tell(MessageKind.WARNING, "i-1", at, deadline=at + timedelta(seconds=120))
     cluster.schedulers[0].tick()
     told = cluster.store.assignments.get("i-1").value
-    assert (told.order, told.reason, told.deadline, told.doomed) == (
+    assert (told.order, told.reason, told.deadline, told.cordoned) == (
         Order.STOP,
         Reason.NOTICE,
         at + timedelta(seconds=120),
@@ -93,7 +93,7 @@ def test_a_warning_is_not_deleted_before_it_is_written_down(cluster: Cluster) ->
     cluster.store.assignments.create = create
     cluster.schedulers[0].tick()
     assert cluster.cloud.settled == [warning]
-    assert cluster.store.assignments.get("i-1").value.doomed
+    assert cluster.store.assignments.get("i-1").value.cordoned
 
 
 def test_messages_about_instances_of_others_change_nothing_and_are_deleted(cluster: Cluster) -> None:
@@ -117,7 +117,7 @@ def test_a_warning_about_an_instance_that_is_not_described_yet_waits_for_the_des
     cluster.agent("i-new")
     cluster.run(8)
     assert [m.instance_id for m in cluster.cloud.settled] == ["i-new"]
-    assert cluster.store.assignments.get("i-new").value.doomed
+    assert cluster.store.assignments.get("i-new").value.cordoned
 
 
 def test_an_instance_that_the_cloud_calls_gone_loses_its_job_at_once(cluster: Cluster) -> None:
@@ -301,7 +301,7 @@ def test_an_instance_that_is_shutting_down_gets_nothing_new(cluster: Cluster) ->
     cluster.submit("j")
     cluster.run(3)
     assert cluster.state("j") == "PENDING"
-    assert cluster.store.assignments.get("i-1").value.doomed
+    assert cluster.store.assignments.get("i-1").value.cordoned
 
 
 @pytest.mark.parametrize(("kind", "level"), [(Trouble.CREDENTIALS, "CRITICAL"), (Trouble.THROTTLED, "WARNING")])
@@ -349,4 +349,4 @@ def test_a_message_ends_the_wait_for_the_next_tick(cluster: Cluster) -> None:
     scheduler.tick = lambda: (ticks.append(cluster.clock.monotonic()), tick())
     scheduler.run(lambda: len(ticks) == 2)
     assert ticks[1] - ticks[0] == timedelta(seconds=1)
-    assert cluster.store.assignments.get("i-1").value.doomed
+    assert cluster.store.assignments.get("i-1").value.cordoned

@@ -132,7 +132,7 @@ def test_an_interruption_moves_the_job_and_the_ledger_agrees_with_the_markets_ow
     here.local.do("interrupt", instance=first)
     taken_at = here.local.machines.find(first).reclaim_at
     assignments = here.cluster.store.assignments
-    here.until(lambda: (found := assignments.get(first)) is not None and found.value.doomed)
+    here.until(lambda: (found := assignments.get(first)) is not None and found.value.cordoned)
     told = assignments.get(first).value
     assert (told.order, told.reason, told.deadline) == (Order.STOP, Reason.NOTICE, taken_at)  # only the queue knows it
     here.until(lambda: here.owner("j") == second)

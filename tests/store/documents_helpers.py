@@ -191,7 +191,7 @@ def examples() -> dict[str, Document]:
     }
     found["Assignment"] = every_field(
         Assignment, instance_id="i-1", job_id="resnet-1", epoch=2, order=Order.STOP, reason=Reason.NOTICE,
-        deadline=AT, doomed=True, changed_at=AT,
+        deadline=AT, cordoned=True, changed_at=AT,
     )  # fmt: skip
     found["LaunchRecord"] = every_field(
         LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, **pool

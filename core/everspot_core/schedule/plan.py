@@ -171,7 +171,7 @@ class _Planning:
             given = instance.assignment
             if not instance.ending or instance.gone or instance.instance_id in self.touched_instances:
                 continue
-            known = given is not None and given.doomed
+            known = given is not None and given.cordoned
             later = instance.deadline is not None and given is not None and given.deadline is None
             if known and not (later and not instance.idle):
                 continue

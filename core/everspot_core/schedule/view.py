@@ -187,7 +187,7 @@ class InstanceView:
             and self.record.role is Role.AGENT
             and self.record.state in (InstanceState.READY, InstanceState.BUSY)
             and not (self.stale or self.gone or self.ending or self.notified)
-            and not (self.assignment is not None and self.assignment.doomed)
+            and not (self.assignment is not None and self.assignment.cordoned)
             and not self.leaving
         )
 

@@ -293,6 +293,6 @@ class Agent:
 def _state_of(memory: Memory, unfit: str | None) -> InstanceState:
     if unfit is not None:
         return InstanceState.CORDONED
-    if memory.doomed is not None:
+    if memory.cordoned is not None:
         return InstanceState.DRAINING
     return InstanceState.BUSY if memory.job is not None else InstanceState.READY

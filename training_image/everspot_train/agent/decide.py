@@ -31,7 +31,7 @@ from everspot_train.agent.world import LeaseView, Memory, World
 
 def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     """What to remember and what to do now."""
-    memory = replace(memory, doomed=_doom(world))
+    memory = replace(memory, cordoned=_cordoned(world))
     if memory.job is None:
         return _without_job(memory, world, limits)
     if world.lease is LeaseView.LOST:
@@ -76,7 +76,7 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
     offer = _offer(memory, world)
     if offer is not None:
         assert world.assignment is not None  # noqa: S101  an offer comes from it
-        refusal = (world.assignment.reason or Reason.DRAIN) if world.assignment.order is Order.STOP else memory.doomed
+        refusal = (world.assignment.reason or Reason.DRAIN) if world.assignment.order is Order.STOP else memory.cordoned
         if refusal is not None:
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
         return replace(memory, job=offer, pace=Pace()), [Take(offer)]
@@ -85,7 +85,7 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
     if world.now - world.store_seen >= limits.orphan_limit:
         return memory, [Leave("the store could not be reached for the orphan limit", poweroff=True)]
     idle = world.now - memory.idle_since
-    if limits.idle_limit is not None and memory.doomed in (None, Reason.CORDON) and idle >= limits.idle_limit:
+    if limits.idle_limit is not None and memory.cordoned in (None, Reason.CORDON) and idle >= limits.idle_limit:
         return memory, [Leave("no job for the idle limit", poweroff=True)]
     return memory, []
 
@@ -128,11 +128,11 @@ def _asked(memory: Memory) -> Reason | None:
     return Reason.STALLED if stalled is not None and stalled.restart else None
 
 
-def _doom(world: World) -> Reason | None:
+def _cordoned(world: World) -> Reason | None:
     if world.shutdown_by is not None:
         return Reason.SHUTDOWN
     if world.interruption is not None:
         return Reason.NOTICE
-    if world.assignment is not None and world.assignment.doomed:
+    if world.assignment is not None and world.assignment.cordoned:
         return world.assignment.reason or Reason.NOTICE
     return world.leaves or (Reason.CORDON if world.unfit is not None else None)

@@ -102,7 +102,7 @@ class Watch:
         assignment = found.value if found is not None else None
         if assignment is not None and QUEUE not in self._sources and assignment.reason is Reason.NOTICE:
             assignment = assignment.model_copy(
-                update={"order": Order.RUN, "reason": None, "deadline": None, "doomed": False}
+                update={"order": Order.RUN, "reason": None, "deadline": None, "cordoned": False}
             )
         self._assignment = assignment
 
@@ -126,7 +126,7 @@ class Watch:
 
     def _queued_notice(self) -> Notice | None:
         order = self._assignment
-        if order is None or not order.doomed:
+        if order is None or not order.cordoned:
             return None
         return Notice(kind=NoticeKind.INTERRUPTION, source=QUEUE, seen_at=order.changed_at, action_at=order.deadline)
 

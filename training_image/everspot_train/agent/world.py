@@ -72,7 +72,7 @@ class World:
 class Memory:
     """What the agent remembers from one decision to the next.
 
-    `doomed`: the reason for which this instance takes nothing more, as long as it stands. `handled`: ownerships that
+    `cordoned`: the reason for which this instance takes nothing more, as long as it stands. `handled`: ownerships that
     are over, so that an assignment that still stands there is not taken for a new one.
     """
 
@@ -80,7 +80,7 @@ class Memory:
     stop: Stop | None = None
     terminated: bool = False
     killed: bool = False
-    doomed: Reason | None = None
+    cordoned: Reason | None = None
     rebalance_seen: datetime | None = None
     checkpoint_wishes: int = 0
     pace: Pace = Pace()  # noqa: RUF009  frozen

@@ -175,7 +175,7 @@ def _agent(instance: InstanceView) -> InstanceRecord | None:
 
 def _stays(instance: InstanceView) -> bool:
     """It is there for all jobs, and nothing has ended it or is about to."""
-    going = instance.ending or (instance.assignment is not None and instance.assignment.doomed) or instance.notified
+    going = instance.ending or (instance.assignment is not None and instance.assignment.cordoned) or instance.notified
     return instance.launched_for is None and not (instance.gone or going or instance.leaving)
 
 

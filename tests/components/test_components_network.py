@@ -1,6 +1,7 @@
 """The network: what a new one opens, and what is asked of an existing one before anything is made in it."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ Declare = Callable[..., tuple[Any, dict[str, Any]]]
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
 EXISTING = {"zones": None, "vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1a", "eu-west-1b"]}
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
+INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 
 
 @pytest.fixture
@@ -33,6 +35,28 @@ def rules(recorder: Any) -> dict[str, tuple[Any, int]]:
         )
         for rule in recorder.of(EGRESS)
     }
+
+
+EVERY_WAY_OUT = {
+    "cidrs": ["10.1.0.0/16"], "prefix_list_ids": ["pl-1"], "security_group_ids": ["sg-1"],
+    "proxy": "http://proxy:3128", "proxy_cidrs": ["10.2.0.0/28"], "unchecked": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("network", "known"), [({}, 3), ({**EXISTING, "egress": EVERY_WAY_OUT}, 6)], ids=["new", "existing"]
+)
+def test_every_group_and_every_rule_of_one_says_what_it_is_for(
+    cluster: Callable[..., Any], network: dict[str, Any], known: int
+) -> None:
+    recorder = cluster(**network)
+    rules_of = [*recorder.of(EGRESS), *recorder.of(INGRESS)]
+    assert len(rules_of) == known
+    for declared in (*rules_of, *recorder.of("aws:ec2/securityGroup:SecurityGroup")):
+        # What EC2 takes as a description (EC2 API Reference, IpRange and CreateSecurityGroup).
+        assert re.fullmatch(r"[A-Za-z0-9 ._\-:/()#,@\[\]+=&;{}!$*]{1,255}", declared.inputs["description"]), (
+            declared.name
+        )
 
 
 def test_s3s_endpoint_lets_requests_to_the_clusters_buckets_pass_and_to_those_of_the_spec(declare: Declare) -> None:

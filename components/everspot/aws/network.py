@@ -168,11 +168,18 @@ class AwsNetwork(pulumi.ComponentResource):
         )
         instances = self._group("instances", "Instances: out to the endpoints and S3, in from nowhere")
         endpoints = self._group("endpoints", "Endpoints: in from the instances")
-        rules.allow_out(self, f"{self._name}-out-endpoints", instances, referenced_security_group_id=endpoints.id)
-        rules.allow_out(self, f"{self._name}-out-s3", instances, prefix_list_id=s3.prefix_list_id)
+        rules.allow_out(
+            self,
+            f"{self._name}-out-endpoints",
+            instances,
+            to="the endpoints",
+            referenced_security_group_id=endpoints.id,
+        )
+        rules.allow_out(self, f"{self._name}-out-s3", instances, to="S3", prefix_list_id=s3.prefix_list_id)
         vpc.SecurityGroupIngressRule(
             f"{self._name}-in-endpoints",
             security_group_id=endpoints.id,
+            description="Endpoints from the instances",
             referenced_security_group_id=instances.id,
             ip_protocol="tcp",
             from_port=443,

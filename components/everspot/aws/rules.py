@@ -39,15 +39,17 @@ def allow_out(
     name: str,
     group: ec2.SecurityGroup,
     *,
+    to: str,
     referenced_security_group_id: pulumi.Input[str] | None = None,
     prefix_list_id: pulumi.Input[str] | None = None,
     cidr_ipv4: pulumi.Input[str] | None = None,
     port: int = HTTPS,
 ) -> None:
-    """Let a group's members open connections to one destination, on one port."""
+    """Let a group's members open connections to one destination, on one port. `to`: its name in the description."""
     vpc.SecurityGroupEgressRule(
         name,
         security_group_id=group.id,
+        description=f"Instances to {to}",
         referenced_security_group_id=referenced_security_group_id,
         prefix_list_id=prefix_list_id,
         cidr_ipv4=cidr_ipv4,
@@ -68,18 +70,26 @@ def allow_egress(
     egress: AwsEgressArgs,
 ) -> None:
     """The ways out of an existing VPC. `blocks`, `s3`: prefix lists of the VPC's own addresses and of S3."""
-    allow_out(parent, f"{name}-out-vpc", group, prefix_list_id=blocks)
-    allow_out(parent, f"{name}-out-s3", group, prefix_list_id=s3)
+    allow_out(parent, f"{name}-out-vpc", group, to="the VPC", prefix_list_id=blocks)
+    allow_out(parent, f"{name}-out-s3", group, to="S3", prefix_list_id=s3)
     for index, block in enumerate(egress.get("cidrs", [])):
-        allow_out(parent, f"{name}-out-cidr-{index}", group, cidr_ipv4=block)
+        allow_out(parent, f"{name}-out-cidr-{index}", group, to="a block that egress names", cidr_ipv4=block)
     for index, prefix_list in enumerate(egress.get("prefix_list_ids", [])):
-        allow_out(parent, f"{name}-out-list-{index}", group, prefix_list_id=prefix_list)
+        allow_out(
+            parent, f"{name}-out-list-{index}", group, to="a prefix list that egress names", prefix_list_id=prefix_list
+        )
     for index, other in enumerate(egress.get("security_group_ids", [])):
-        allow_out(parent, f"{name}-out-group-{index}", group, referenced_security_group_id=other)
+        allow_out(
+            parent,
+            f"{name}-out-group-{index}",
+            group,
+            to="a group that egress names",
+            referenced_security_group_id=other,
+        )
     port = proxy_port(egress.get("proxy", ""))
     if port is None:
         return
     if not egress.get("proxy_cidrs"):
-        allow_out(parent, f"{name}-out-proxy", group, prefix_list_id=blocks, port=port)
+        allow_out(parent, f"{name}-out-proxy", group, to="the proxy", prefix_list_id=blocks, port=port)
     for index, block in enumerate(egress.get("proxy_cidrs", [])):
-        allow_out(parent, f"{name}-out-proxy-{index}", group, cidr_ipv4=block, port=port)
+        allow_out(parent, f"{name}-out-proxy-{index}", group, to="the proxy", cidr_ipv4=block, port=port)

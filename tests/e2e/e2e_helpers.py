@@ -166,6 +166,16 @@ class LiveCluster:
         changed = {"generation": generation, "standing": Standing(spot_units=target)}
         self.store.write_manifest(self.store.manifest().model_copy(update=changed))
 
+    def launch(self, kind: str) -> str:
+        """One instance more, of another type, from the agents' template."""
+        ec2 = self.client("ec2")
+        subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+        made = ec2.run_instances(
+            LaunchTemplate={"LaunchTemplateName": "e2e-agent", "Version": "$Latest"},
+            InstanceType=kind, SubnetId=subnet, MinCount=1, MaxCount=1,
+        )  # fmt: skip
+        return str(made["Instances"][0]["InstanceId"])
+
     def _fleet(self) -> None:
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
         overrides = [
@@ -261,3 +271,9 @@ def everspot(*arguments: str) -> str:
     """The command, as a user types it."""
     command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def everspot_says(*arguments: str) -> str:
+    """What the command prints, whether it is content or not."""
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from e2e_helpers import CLUSTER, LiveCluster, everspot
-from everspot_core.records import InstanceState, Reason, Role
+from e2e_helpers import CLUSTER, LiveCluster, everspot, everspot_says
+from everspot_core.attempts import Interruption, attempts, interruptions
+from everspot_core.ledger import FaultKind
+from everspot_core.records import InstanceState, JobState, Reason, Role
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
@@ -44,11 +46,35 @@ def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(live: Li
     assert len(agents(live)) == 2  # nothing was launched in its place
 
 
+def test_a_machine_with_fewer_gpus_than_its_type_gets_no_job_and_leaves(live: LiveCluster) -> None:
+    """The one other instance is busy: the job that comes then has the broken one, or none, to wait for."""
+    broken = live.launch("g4dn.xlarge")  # the machine below all of this has none to show
+    why = "0 of the 1 GPUs that its type has are seen"
+    assert why in live.until(lambda: row_of(broken, state="CORDONED"))["detail"]
+    job = live.submit("second", epochs=5_000)
+    assert live.until(lambda: ended(live).get(broken)) == "Client.InstanceInitiatedShutdown"
+    assert reasons(live, broken) == [Reason.CORDON]
+    fault = live.store.faults.get(broken).value
+    assert (fault.kind, fault.instance_type) == (FaultKind.GPUS, "g4dn.xlarge")
+    assert why in live.until(lambda: row_of(broken, state="ENDED"))["detail"]
+    checks = json.loads(everspot_says("doctor", "--json"))["checks"]
+    (check,) = (c for c in checks if c["name"] == "faults")
+    assert check["verdict"] == "warn"
+    assert broken in check["detail"]
+    assert why in check["detail"]
+
+    assert live.trains(job) is None
+    live.declare("g1", target=2)
+    assert live.until(lambda: live.trains(job)) not in (broken, live.trains("walked-1"), None)
+    assert all(e.instance_id != broken for j in (job, "walked-1") for e in live.store.events(j))
+    everspot("cancel", job)
+    assert live.until(lambda: live.ended(job)) is JobState.CANCELLED
+
+
 def test_a_new_generation_replaces_the_idle_instance_by_itself_and_the_busy_one_on_request(live: LiveCluster) -> None:
     before = set(ended(live))
     job = "walked-1"
     busy = live.until(lambda: live.trains(job))
-    live.declare("g1", target=2)
     (idle,) = live.until(lambda: idle_of(live, "g1"))
     live.declare("g2", target=2)
     (fresh,) = live.until(lambda: idle_of(live, "g2"))
@@ -59,8 +85,26 @@ def test_a_new_generation_replaces_the_idle_instance_by_itself_and_the_busy_one_
 
     assert json.loads(everspot("roll", "--json"))["old"] == [busy]
     live.until(lambda: ended(live).get(busy))
-    assert live.until(lambda: live.trains(job, live.store.records.get(job).value.progress.step)) == fresh
+    # The record names its new owner before anything is trained there: what was resumed from is in the trainer's word.
+    moved = live.until(lambda: resumed(live, job))
+    assert (moved.attempt.instance_id, moved.attempt.reason, moved.resumed_on) == (busy, Reason.ROLL, fresh)
+    assert moved.resumed_step is not None and moved.resumed_step > 0
+    assert (moved.steps_redone, moved.steps_redone_is_least) == (0, False)
+    assert live.until(lambda: live.trains(job, moved.resumed_step + 1)) == fresh
     assert set(ended(live)) - before == {idle, busy}
+    assert json.loads(everspot("roll", "--show", "--json"))["old"] == []
+
+
+def row_of(name: str, *, state: str) -> dict[str, Any] | None:
+    """An instance as `everspot instances` shows it, once it is in a state."""
+    rows = json.loads(everspot("instances", "--all", "--json"))
+    return next((row for row in rows if row["instance_id"] == name and row["state"] == state), None)
+
+
+def resumed(live: LiveCluster, job: str) -> Interruption | None:
+    """The one interruption of a job, once it trains again."""
+    (found,) = interruptions(attempts(live.store.events(job))) or [None]
+    return found if found is not None and found.resumed_step is not None else None
 
 
 def idle_of(live: LiveCluster, generation: str) -> list[str] | None:

@@ -73,6 +73,20 @@ def test_what_an_instance_knows_of_itself(kit: Any, profile: str) -> None:
     assert Metadata(kit, kit.run()).get("/latest/meta-data/instance-life-cycle") == (200, "on-demand")
 
 
+def test_user_data_of_every_version_of_a_template(kit: Any) -> None:
+    """The first's, a later one's own, and none."""
+    template = kit.template(UserData="eyJoZWxsbyI6MX0=")
+    machine = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
+    for more in ({"UserData": "eyJoZWxsbyI6Mn0="}, {}):
+        kit.ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={**machine, **more})
+    launched = [kit.run(LaunchTemplate={"LaunchTemplateId": template, "Version": f"{n}"}) for n in (1, 2, 3)]
+    one, two, none = (Metadata(kit, name).get("/latest/user-data") for name in launched)
+    assert (one, two) == ((200, '{"hello":1}'), (200, '{"hello":2}'))
+    assert none[0] == 404
+    with pytest.raises(ClientError, match="does not support SourceVersion"):
+        kit.ec2.create_launch_template_version(LaunchTemplateId=template, SourceVersion="2", LaunchTemplateData=machine)
+
+
 def test_a_token_is_required_and_expires_and_belongs_to_one_instance(kit: Any, helpers: Any) -> None:
     template = kit.template(MetadataOptions={"HttpTokens": "required"})
     first, second = kit.spot(2, template=template)

@@ -13,6 +13,7 @@ from moto.core.common_types import TYPE_RESPONSE
 from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
 from moto.ec2.responses import EC2Response
+from moto.ec2.utils import parse_user_data
 
 from everspot_local.aws import account
 from everspot_local.aws.ec2 import door, images, late, pages, throttle
@@ -66,6 +67,15 @@ class LocalEC2Response(EC2Response):
         """GetEbsDefaultKmsKeyId: the alias of AWS's own key, until somebody has chosen one."""
         self.error_on_dryrun()
         return ActionResult({"KmsKeyId": self.ec2_backend.default_kms_key_id or "alias/aws/ebs"})
+
+    def create_launch_template_version(self) -> ActionResult:
+        """CreateLaunchTemplateVersion. moto keeps this one's user data as text, which no instance could read."""
+        if self._get_param("SourceVersion"):
+            raise UnsupportedHere("SourceVersion of CreateLaunchTemplateVersion")
+        data = self.params.get("LaunchTemplateData") or {}
+        if "UserData" in data:
+            data["UserData"] = parse_user_data(data["UserData"])
+        return super().create_launch_template_version()
 
     def create_fleet(self) -> ActionResult:
         """CreateFleet."""

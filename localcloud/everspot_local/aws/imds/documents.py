@@ -3,7 +3,6 @@
 It does not know what Everspot's programs do not ask for; that is absent (404), not invented.
 """
 
-import base64
 from typing import Any
 
 from everspot_local.aws.account import ACCOUNT
@@ -56,7 +55,7 @@ class Documents:
             tags = instance.labels()
             return "\n".join(sorted(tags)) if path == TAGS_PATH else tags.get(path.removeprefix(f"{TAGS_PATH}/"))
         if path == "/latest/user-data":
-            return _user_data(instance.user_data)
+            return str(instance.user_data.decode()) if instance.user_data else None
         if path == "/latest/meta-data/spot/instance-action":
             at = instance.machine.reclaim_at
             return None if at is None else {"action": "terminate", "time": stamp(at)}
@@ -117,10 +116,3 @@ def _identity(instance: LocalInstance, region: str) -> dict[str, Any]:
         "region": region,
         "version": "2017-09-30",
     }
-
-
-def _user_data(held: bytes | str | None) -> str | None:
-    """As the instance reads it. What came by a later version of a launch template is held as it was sent, in base64."""
-    if not held:
-        return None
-    return base64.b64decode(held).decode() if isinstance(held, str) else held.decode()

@@ -100,7 +100,7 @@ class SlowCloud:
     def messages(self) -> list[Message]:
         return []
 
-    def settle(self, messages: Iterable[Message]) -> None:
+    def acknowledge(self, messages: Iterable[Message]) -> None:
         pass
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:

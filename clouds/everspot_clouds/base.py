@@ -144,8 +144,8 @@ class Cloud(Protocol):
         """Messages that arrived since the last call, without waiting."""
         ...
 
-    def settle(self, messages: Iterable[Message]) -> None:
-        """What these messages mean has been written down: never deliver them again."""
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Delete these messages: what they mean has been written down, and they must not be delivered again."""
         ...
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:

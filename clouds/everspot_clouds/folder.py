@@ -46,7 +46,7 @@ class FolderCloud:
         """See `Cloud`: there is nobody to send any."""
         return []
 
-    def settle(self, messages: Iterable[Message]) -> None:
+    def acknowledge(self, messages: Iterable[Message]) -> None:
         """See `Cloud`."""
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:

@@ -33,7 +33,7 @@ class Facts:
         self.described = {i.instance_id: i for i in instances}
         self.described_at = now
 
-    def hear(self, messages: Iterable[Message], now: timedelta) -> None:
+    def receive(self, messages: Iterable[Message], now: timedelta) -> None:
         """Keep messages until they have been written down. One that comes again only brings a new handle."""
         for message in messages:
             key = (message.kind, message.instance_id, message.at, message.text)
@@ -74,23 +74,23 @@ class Facts:
         """
         changes = (MessageKind.LAUNCHED, MessageKind.ENDING, MessageKind.ENDED)
         return any(
-            message.kind in changes and self._newer(heard) and known(message.instance_id)
-            for message, heard in self.waiting.values()
+            message.kind in changes and self._newer(received) and known(message.instance_id)
+            for message, received in self.waiting.values()
         )
 
-    def settled(self, known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
+    def acknowledgeable(self, known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
         """Take out the messages that need nothing more.
 
         These are the ones whose meaning is written down, and those about instances that a description made after they
         came does not know: they belong to others who share the account.
         """
         done = []
-        for key, (message, heard) in list(self.waiting.items()):
+        for key, (message, received) in list(self.waiting.items()):
             if message.kind is MessageKind.CAPACITY:
                 _log.warning("the fleet could not launch: %s", message.text)
                 over = True
             elif not known(message.instance_id):
-                over = not self._newer(heard)
+                over = not self._newer(received)
             else:
                 over = written(message)
             if over:
@@ -98,8 +98,8 @@ class Facts:
                 done.append(message)
         return done
 
-    def _newer(self, heard: timedelta) -> bool:
-        return self.described_at is None or heard >= self.described_at
+    def _newer(self, received: timedelta) -> bool:
+        return self.described_at is None or received >= self.described_at
 
     def gone(self, instance_id: str) -> bool:
         """Whether the cloud says that the instance runs no more."""

@@ -87,14 +87,14 @@ class Scheduler:
         clock = self._store.clock
         while not stopped() and (left := until - clock.monotonic()) > timedelta(0):
             clock.sleep(min(left, NAP))
-            if self._listen():
+            if self._receive():
                 return
 
-    def _listen(self) -> bool:
+    def _receive(self) -> bool:
         """Take in what the cloud has told; whether there is anything to act on at once."""
-        heard = self._cloud.messages()
-        self._facts.hear(heard, self._store.clock.monotonic())
-        return any(m.kind in (MessageKind.WARNING, MessageKind.ENDED) for m in heard)
+        received = self._cloud.messages()
+        self._facts.receive(received, self._store.clock.monotonic())
+        return any(m.kind in (MessageKind.WARNING, MessageKind.ENDED) for m in received)
 
     def tick(self) -> None:
         """Observe, plan, act and record, once.
@@ -103,7 +103,7 @@ class Scheduler:
             StoreError: if the store failed. What was written until then stands, and the next tick goes on from it.
         """
         self._load()
-        self._listen()
+        self._receive()
         if self._declaration.refresh():
             self._ledger.declare(self._declaration.types)
         seen = self._observer.look()
@@ -119,7 +119,7 @@ class Scheduler:
         self._ledger.note_instances(self._facts)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._ask(self._prices, lambda: self._ledger.note_prices(self._cloud), "reading spot prices")
-        self._settle(seen, known)
+        self._acknowledge(seen, known)
         self._notifier.look(seen)
         self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
@@ -186,7 +186,7 @@ class Scheduler:
                 limited.append((job.value, seen.records[name].value if name in seen.records else None))
         self._spent = self._ledger.spent(limited)
 
-    def _settle(self, seen: Observation, known: Callable[[str], bool]) -> None:
+    def _acknowledge(self, seen: Observation, known: Callable[[str], bool]) -> None:
         """Messages whose meaning is in the store are deleted from the queue."""
         owned = seen.owned()
 
@@ -198,10 +198,10 @@ class Scheduler:
                 return ended or self._facts.gone(name) or (given is not None and given.value.cordoned)
             return ended if message.kind in (MessageKind.ENDING, MessageKind.ENDED) else True
 
-        done = self._facts.settled(known, written)
+        done = self._facts.acknowledgeable(known, written)
         if done:
             try:
-                self._cloud.settle(done)
+                self._cloud.acknowledge(done)
             except Exception as error:  # they come again, and are found to be written down
                 self._trouble("deleting messages", error)
 

@@ -24,7 +24,7 @@ BRINGS = {
         "scheduling", "secrets",
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
-    "Cloud": {"close", "instances", "messages", "notify", "settle", "spot_prices", "trouble"},
+    "Cloud": {"acknowledge", "close", "instances", "messages", "notify", "spot_prices", "trouble"},
     "Door": {"enter", "forward"},
 }  # fmt: skip
 

@@ -17,12 +17,12 @@ LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1
 
 
 class FakeCloud:
-    """Answers what the test has put into it, and remembers what was settled."""
+    """Answers what the test has put into it, and remembers what was acknowledged."""
 
     def __init__(self) -> None:
         self.described: dict[str, CloudInstance] = {}
         self.inbox: list[Message] = []
-        self.settled: list[Message] = []
+        self.acknowledged: list[Message] = []
         self.prices: list[PricePoint] = []
         self.asked = 0
         self.error: Exception | None = None
@@ -37,11 +37,11 @@ class FakeCloud:
         return list(self.described.values())
 
     def messages(self) -> list[Message]:
-        heard, self.inbox = self.inbox, []
-        return heard
+        received, self.inbox = self.inbox, []
+        return received
 
-    def settle(self, messages: Iterable[Message]) -> None:
-        self.settled += messages
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        self.acknowledged += messages
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         wanted = set(pools)

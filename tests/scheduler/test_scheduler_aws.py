@@ -170,15 +170,15 @@ class Queue:
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
         return sum(int(found[n]) for n in names)
 
-    def hear(self, count: int) -> list:
-        """Wait, 10 s at most, until so many messages were heard."""
-        clock, heard = SystemClock(), []
+    def receive(self, count: int) -> list:
+        """Wait, 10 s at most, until so many messages were received."""
+        clock, received = SystemClock(), []
         for _ in range(100):
-            heard += self.cloud.messages()
-            if len(heard) >= count:
+            received += self.cloud.messages()
+            if len(received) >= count:
                 break
             clock.sleep(timedelta(milliseconds=100))
-        return heard
+        return received
 
 
 @pytest.fixture
@@ -194,13 +194,13 @@ def test_poison_and_foreign_messages_are_deleted_and_the_others_wait_to_be_settl
 ) -> None:
     with caplog.at_level(logging.WARNING):
         queue.send("not json", event("EC2 Something New", {}), warning("i-1"), warning("i-2"))
-        heard = {m.instance_id: m for m in queue.hear(2)}
-    assert heard.keys() == {"i-1", "i-2"}
+        received = {m.instance_id: m for m in queue.receive(2)}
+    assert received.keys() == {"i-1", "i-2"}
     assert queue.left() == 2
     assert "a message that cannot be read is deleted" in caplog.text
-    again = queue.hear(2)  # what is not settled comes again
+    again = queue.receive(2)  # what is not acknowledged comes again
     assert {m.instance_id for m in again} == {"i-1", "i-2"}
-    queue.cloud.settle(again)
+    queue.cloud.acknowledge(again)
     assert queue.left() == 0
 
 

@@ -62,7 +62,7 @@ def test_where_the_description_states_no_time_the_first_event_of_the_end_does(cl
     cluster.cloud.tell(MessageKind.ENDED, "i-1", began + seconds(7))
     cluster.run(5)
     cluster.schedulers = [cluster.scheduler("s2")]
-    cluster.cloud.tell(MessageKind.ENDING, "i-1", began)  # out of order: the later event was settled alone
+    cluster.cloud.tell(MessageKind.ENDING, "i-1", began)  # out of order: the later event was acknowledged alone
     cluster.run(5)
     assert cluster.store.ends.get("i-1").value.ended_at == began + seconds(7)
 
@@ -76,7 +76,7 @@ def test_where_the_description_states_no_time_the_first_event_of_the_end_does(cl
     end = cluster.store.ends.get("i-2").value
     assert (end.ended_at, end.source) == (began, "event")
     assert cluster.cloud.inbox == []
-    assert {m.instance_id for m in cluster.cloud.settled} == {"i-1", "i-2"}
+    assert {m.instance_id for m in cluster.cloud.acknowledged} == {"i-1", "i-2"}
 
 
 def test_without_any_stated_time_the_moment_of_the_first_look_stands_in_after_a_grace(cluster: Cluster) -> None:

@@ -69,7 +69,7 @@ def test_an_interruption_warning_from_the_queue_alone_stops_the_job_and_moves_it
         at + timedelta(seconds=120),
         True,
     )
-    assert cluster.cloud.settled == [warning]
+    assert cluster.cloud.acknowledged == [warning]
     cluster.run(6)
     record = cluster.store.records.get("j").value
     assert (record.owner, record.state, record.preemptions) == ("i-2", JobState.RUNNING, 1)
@@ -89,10 +89,10 @@ def test_a_warning_is_not_deleted_before_it_is_written_down(cluster: Cluster) ->
     cluster.store.assignments.create = unavailable
     with pytest.raises(StoreUnavailable):
         cluster.schedulers[0].tick()
-    assert cluster.cloud.settled == []
+    assert cluster.cloud.acknowledged == []
     cluster.store.assignments.create = create
     cluster.schedulers[0].tick()
-    assert cluster.cloud.settled == [warning]
+    assert cluster.cloud.acknowledged == [warning]
     assert cluster.store.assignments.get("i-1").value.cordoned
 
 
@@ -104,7 +104,7 @@ def test_messages_about_instances_of_others_change_nothing_and_are_deleted(clust
     ]
     cluster.run(1)
     cluster.run(8)
-    assert {m.kind for m in cluster.cloud.settled} == {m.kind for m in foreign}
+    assert {m.kind for m in cluster.cloud.acknowledged} == {m.kind for m in foreign}
     assert cluster.store.assignments.get("i-foreign") is None
     assert cluster.store.ends.scan() == {}
 
@@ -113,10 +113,10 @@ def test_a_warning_about_an_instance_that_is_not_described_yet_waits_for_the_des
     cluster.run(1)
     cluster.cloud.tell(MessageKind.WARNING, "i-new", cluster.clock.now())
     cluster.run(1)
-    assert cluster.cloud.settled == []
+    assert cluster.cloud.acknowledged == []
     cluster.agent("i-new")
     cluster.run(8)
-    assert [m.instance_id for m in cluster.cloud.settled] == ["i-new"]
+    assert [m.instance_id for m in cluster.cloud.acknowledged] == ["i-new"]
     assert cluster.store.assignments.get("i-new").value.cordoned
 
 

@@ -56,7 +56,7 @@ class AwsCloud:
         """See `Cloud`."""
         return self._listener.drain() if self._listener else []
 
-    def settle(self, messages: Iterable[Message]) -> None:
+    def acknowledge(self, messages: Iterable[Message]) -> None:
         """See `Cloud`."""
         if self._listener:
             self._listener.delete(messages)

@@ -86,12 +86,12 @@ def parse(body: str, handle: str) -> Message:
 
 
 class Listener:
-    """Polls the queue in a thread and keeps what it hears for the scheduler's loop. `close` ends it."""
+    """Polls the queue in a thread and keeps what it receives for the scheduler's loop. `close` ends it."""
 
     def __init__(self, sqs: Any, queue_url: str, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> None:
         self._sqs, self._url, self._clock = sqs, queue_url, clock
         self._wait = int(long_poll.total_seconds())
-        self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._closed = threading.Event()
         # A daemon: nobody should wait for the end of a long poll.
         self._thread = threading.Thread(target=self._run, name="everspot-events", daemon=True)
@@ -102,11 +102,11 @@ class Listener:
         return self
 
     def drain(self) -> list[Message]:
-        """What was heard since the last call, without waiting."""
-        heard = []
-        while not self._heard.empty():
-            heard.append(self._heard.get())
-        return heard
+        """What was received since the last call, without waiting."""
+        received = []
+        while not self._received.empty():
+            received.append(self._received.get())
+        return received
 
     def delete(self, messages: Iterable[Message]) -> None:
         """Remove messages from the queue.
@@ -144,7 +144,7 @@ class Listener:
             if message.kind is MessageKind.IGNORED:
                 done.append(message)
             else:
-                self._heard.put(message)
+                self._received.put(message)
         self.delete(done)
 
     def _run(self) -> None:

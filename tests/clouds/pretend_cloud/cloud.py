@@ -41,7 +41,7 @@ class PretendCloud:
                     deadline=self.taken)
         ]  # fmt: skip
 
-    def settle(self, messages: Iterable[Message]) -> None:
+    def acknowledge(self, messages: Iterable[Message]) -> None:
         pass
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:

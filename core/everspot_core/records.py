@@ -281,7 +281,7 @@ class Event(Document):
 
 
 class Request(Document):
-    """A wish of a user about a job or the cluster: cancel, drill, drain. Written once."""
+    """A request of a user about a job or the cluster: cancel, drill, drain. Written once."""
 
     at: Utc
     by: str = ""
@@ -289,6 +289,6 @@ class Request(Document):
 
 
 class RollRequest(Request):
-    """The wish that busy instances, too, are replaced by ones of this generation, one share at a time."""
+    """The request that busy instances, too, are replaced by ones of this generation, one share at a time."""
 
     generation: str

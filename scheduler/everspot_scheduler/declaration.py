@@ -1,4 +1,4 @@
-"""What the cluster is declared to be, read again while the scheduler runs: `cluster.json`, and the wish to roll.
+"""What the cluster is declared to be, read again while the scheduler runs: `cluster.json`, and the request to roll.
 
 An upgrade changes limits, types, size and generation there; the scheduler follows without being restarted. It is
 careful with what instances are ended for: a new size counts only once it has stood for a while, because the fleets

@@ -54,8 +54,8 @@ class Observation:
         """Changes with everything that may call for a decision; heartbeats and progress do not."""
         states = frozenset((name, r.value.state, r.value.epoch) for name, r in self.records.items())
         told = frozenset((name, a.etag) for name, a in self.assignments.items())
-        wishes = (frozenset(self.cancels), frozenset(self.drills), self.draining)
-        return hash((states, told, wishes, frozenset(self.jobs), frozenset(self.instances)))
+        requests = (frozenset(self.cancels), frozenset(self.drills), self.draining)
+        return hash((states, told, requests, frozenset(self.jobs), frozenset(self.instances)))
 
 
 class Observer:

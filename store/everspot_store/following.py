@@ -1,4 +1,4 @@
-"""Who reads along: a wish that the reader renews and the agent looks for, so that logs come sooner while it stands."""
+"""Who follows a job's logs: a request that the reader renews. While it stands, the agent uploads the log more often."""
 
 import threading
 from datetime import timedelta
@@ -11,11 +11,11 @@ from everspot_store.table import Table
 RENEW_EVERY = timedelta(seconds=30)
 """How often a reader says that it still reads."""
 STANDS_FOR = timedelta(seconds=90)
-"""A wish that was not renewed for so long, by the agent's own clock, is over."""
+"""A request that was not renewed for so long, by the agent's own clock, has expired."""
 
 
 class Following:
-    """The wishes at `follows/{job}.json`, from either side. Thread-safe."""
+    """The requests at `follows/{job}.json`, from either side. Thread-safe."""
 
     def __init__(self, table: Table[Request], clock: Clock) -> None:
         self._table = table
@@ -25,7 +25,7 @@ class Following:
         self._renewed: dict[str, timedelta] = {}
 
     def renew(self, job_id: str, by: str = "") -> None:
-        """Say that somebody reads along, if that was not said lately. Cheap: most calls write nothing."""
+        """Say that somebody follows the job, unless that was said lately. Cheap: most calls write nothing."""
         now = self._clock.monotonic()
         with self._lock:
             last = self._renewed.get(job_id)
@@ -35,11 +35,11 @@ class Following:
         self._table.put(job_id, Request(at=self._clock.now(), by=by))
 
     def end(self, job_id: str) -> None:
-        """Nobody reads along any more, as far as this reader knows."""
+        """Nobody follows the job any more, as far as this reader knows."""
         self._table.delete(job_id)
 
     def stands(self, job_id: str) -> bool:
-        """Whether somebody reads along: the wish was renewed within `STANDS_FOR`, by this clock. One read."""
+        """Whether somebody follows the job: the request was renewed within `STANDS_FOR`, by this clock. One read."""
         found, now = self._table.get(job_id), self._clock.monotonic()
         with self._lock:
             if found is None:

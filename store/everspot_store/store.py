@@ -143,7 +143,7 @@ class Store:
         self.control.put(f"{_PRICES}.json", table.to_json())
 
     def drain_request(self) -> Request | None:
-        """The wish that every job leaves its instance and nothing new starts, if there is one."""
+        """The request that every job leaves its instance and nothing new starts, if there is one."""
         found = self._root(Request).get(_DRAIN)
         return None if found is None else found.value
 
@@ -152,11 +152,11 @@ class Store:
         self._root(Request).create(_DRAIN, request)
 
     def clear_drain(self) -> None:
-        """Take the wish back."""
+        """Withdraw the request."""
         self._root(Request).delete(_DRAIN)
 
     def roll_request(self) -> RollRequest | None:
-        """The wish that busy instances of another generation than the one that it names are replaced too."""
+        """The request that busy instances of another generation than the one that it names are replaced too."""
         found = Table(self.control, "", RollRequest).get(_ROLL)
         return None if found is None else found.value
 

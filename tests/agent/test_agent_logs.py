@@ -74,7 +74,7 @@ def test_pieces_are_a_minute_apart_unless_somebody_follows_or_a_whole_one_waits(
     store.following.renew("job-1")
     pieces(30)  # by then it has looked
     assert pieces(50) == 10
-    pieces(60)  # the wish has run out
+    pieces(60)  # the request has expired
     assert pieces(120) == 2
     monkeypatch.setattr(logs, "CHUNK_BYTES", 8)
     assert pieces(4) >= 1

@@ -334,7 +334,7 @@ def test_what_an_agent_had_to_say_is_printed_for_its_instance(past):
     assert past.run("logs").code == past.run("logs", "moved", "--instance", "i-spot1").code == 2
 
 
-def test_following_leaves_no_wish_behind(past):
+def test_following_leaves_no_request_behind(past):
     past.store.append_log("moved", 1, 0, b"first\n")
     past.run("logs", "-f", "moved")
     assert not past.store.following.stands("moved")

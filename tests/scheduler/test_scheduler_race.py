@@ -72,7 +72,7 @@ class Contender:
         return self._cluster.scheduler(f"{self._name}-{next(self._lives)}", store)
 
     def _meanwhile(self) -> None:
-        """Between two calls of ours: new wishes, a whole tick of the rival, agents at work, or some of these."""
+        """Between two calls of ours: new requests, a whole tick of the rival, agents at work, or some of these."""
         self._users()
         if self.rival is not None and self._dice.random() < 0.7:
             self.rival.tick()

@@ -31,19 +31,19 @@ def taken_back(cluster: Cluster, **spec: object) -> None:
     cluster.run(3)
 
 
-WISHES: dict[Reason, Callable[[Cluster, Request], object]] = {
+REQUESTS: dict[Reason, Callable[[Cluster, Request], object]] = {
     Reason.CANCEL: lambda cluster, request: cluster.store.cancels.create("j", request),
     Reason.DRAIN: lambda cluster, request: cluster.store.request_drain(request),
     Reason.DRILL: lambda cluster, request: cluster.store.drills.create("j/1", request),
 }
 
 
-@pytest.mark.parametrize("reason", WISHES)
+@pytest.mark.parametrize("reason", REQUESTS)
 def test_a_job_that_was_taken_back_does_what_is_asked_of_it(cluster: Cluster, reason: Reason) -> None:
     taken_back(cluster)
     given = cluster.store.assignments.get("i-1").value
     assert (given.job_id, given.epoch, given.order) == ("j", 1, Order.RUN)
-    WISHES[reason](cluster, Request(at=cluster.clock.now(), by="test"))
+    REQUESTS[reason](cluster, Request(at=cluster.clock.now(), by="test"))
     cluster.run(2)
     assert cluster.store.records.get("j").value.last_reason is reason
 

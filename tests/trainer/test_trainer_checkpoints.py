@@ -52,7 +52,7 @@ def test_a_finished_run_says_so_with_its_last_step_durable_and_its_history_writt
     assert not list((first.root / "scratch").glob("snapshot-*"))
 
 
-def test_a_wish_for_a_checkpoint_is_met_while_training_goes_on(
+def test_a_request_for_a_checkpoint_is_met_while_training_goes_on(
     post: Callable[..., Post], train: Callable[..., None]
 ) -> None:
     first = post(1)

@@ -81,7 +81,7 @@ class StopRequest(RunFile):
 
 
 class CheckpointRequest(RunFile):
-    """Agent → trainer: checkpoint now and go on. A new wish has a higher `seq`."""
+    """Agent → trainer: checkpoint now and go on. A new request has a higher `seq`."""
 
     file_name = "checkpoint.json"
 

@@ -1,4 +1,4 @@
-"""`everspot cancel`, `interrupt` and `drain`: wishes, written into the store for the scheduler to carry out."""
+"""`everspot cancel`, `interrupt` and `drain`: requests, written into the store for the scheduler to carry out."""
 
 import getpass
 import secrets

@@ -124,7 +124,7 @@ def _follow(session: Session, job: str) -> None:
 
 
 def _end_following(session: Session, job: str) -> None:
-    """Whoever may read but not delete leaves a wish behind that runs out by itself."""
+    """Whoever may read but not delete leaves a request behind that expires by itself."""
     from everspot_store import StoreError
 
     with suppress(StoreError):

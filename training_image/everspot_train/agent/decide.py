@@ -106,9 +106,11 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
         memory = replace(memory, stop=demand)
     recommended = world.rebalance
     if recommended is not None and recommended.action_at != memory.rebalance_seen:
-        memory = replace(memory, rebalance_seen=recommended.action_at, checkpoint_wishes=memory.checkpoint_wishes + 1)
+        memory = replace(
+            memory, rebalance_seen=recommended.action_at, checkpoint_requests=memory.checkpoint_requests + 1
+        )
         if memory.stop is None:
-            actions.append(AskForCheckpoint(memory.checkpoint_wishes, recommended))
+            actions.append(AskForCheckpoint(memory.checkpoint_requests, recommended))
     if memory.stop is not None:
         if world.now >= memory.stop.kill_at and not memory.killed:
             return replace(memory, terminated=True, killed=True), [*actions, Kill()]

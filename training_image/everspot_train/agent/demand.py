@@ -35,8 +35,8 @@ def demand_of(memory: Memory, world: World, limits: Limits) -> Stop | None:
     return replace(tighter, seen_at=standing.seen_at)
 
 
-class _Wish(NamedTuple):
-    """That the program ends, by one of those who may want it."""
+class _Demand(NamedTuple):
+    """One demand that the program ends: why, whose, and by when."""
 
     reason: Reason
     source: str
@@ -44,15 +44,15 @@ class _Wish(NamedTuple):
     by: timedelta | None
 
 
-def _by_cloud(world: World) -> _Wish | None:
+def _by_cloud(world: World) -> _Demand | None:
     notice = world.interruption
     if notice is None:
         return None
     by = world.when(notice.action_at) if notice.action_at else None
-    return _Wish(Reason.NOTICE, notice.source, notice.action_at, by)
+    return _Demand(Reason.NOTICE, notice.source, notice.action_at, by)
 
 
-def _by_order(memory: Memory, world: World) -> _Wish | None:
+def _by_order(memory: Memory, world: World) -> _Demand | None:
     order = world.assignment
     if order is None or (order.order is not Order.LEAVE and memory.job != (order.job_id, order.epoch)):
         return None
@@ -60,11 +60,11 @@ def _by_order(memory: Memory, world: World) -> _Wish | None:
         return None
     reason = order.reason or (Reason.RELEASE if order.order is Order.LEAVE else Reason.DRAIN)
     source = "queue" if reason is Reason.NOTICE else reason.value
-    return _Wish(reason, source, order.deadline, world.when(order.deadline) if order.deadline else None)
+    return _Demand(reason, source, order.deadline, world.when(order.deadline) if order.deadline else None)
 
 
-def _by_shutdown(world: World) -> _Wish | None:
-    return _Wish(Reason.SHUTDOWN, "shutdown", None, world.shutdown_by) if world.shutdown_by is not None else None
+def _by_shutdown(world: World) -> _Demand | None:
+    return _Demand(Reason.SHUTDOWN, "shutdown", None, world.shutdown_by) if world.shutdown_by is not None else None
 
 
 def _stop(

@@ -82,7 +82,7 @@ class Memory:
     killed: bool = False
     cordoned: Reason | None = None
     rebalance_seen: datetime | None = None
-    checkpoint_wishes: int = 0
+    checkpoint_requests: int = 0
     pace: Pace = Pace()  # noqa: RUF009  frozen
     handled: tuple[JobKey, ...] = ()
     idle_since: timedelta = field(default_factory=timedelta)

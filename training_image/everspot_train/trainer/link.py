@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from everspot_train.rundir import Phase, RunContext, RunDir, RunDirError
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
-from everspot_train.trainer.wishes import Wishes
+from everspot_train.trainer.requests import Requests
 
 log = logging.getLogger("everspot.trainer")
 
@@ -54,20 +54,20 @@ def read_context(rundir: RunDir) -> RunContext:
 
 
 class Link:
-    """Reads wishes, decides between steps, publishes, reports. `trigger`: why `decide` last wanted a checkpoint."""
+    """Reads requests, decides between steps, publishes, reports. `trigger`: why `decide` last wanted a checkpoint."""
 
     def __init__(self, rundir: RunDir, context: RunContext) -> None:
         self.context = context
         self.clock = SystemClock.from_environment()
         self.store = Store.open(context.control_url, context.data_url, clock=self.clock)
-        self.wishes = Wishes(rundir, self.clock)
+        self.requests = Requests(rundir, self.clock)
         self.reporter = Reporter(rundir, self.store, context, self.clock)
         self._policy = context.submission.spec.checkpoint
         self._checkpoints = self.store.checkpoints(
-            context.job_id, context.epoch, guard=self.wishes.may_write, incarnation=context.incarnation
+            context.job_id, context.epoch, guard=self.requests.may_write, incarnation=context.incarnation
         )
         self._publisher = Publisher(
-            self._checkpoints, self._policy.keep, self.clock, self._published, self.wishes.suspended
+            self._checkpoints, self._policy.keep, self.clock, self._published, self.requests.suspended
         )
         writer = f"trainer-{context.instance_id}"
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
@@ -121,13 +121,13 @@ class Link:
             Fenced: if a publication found out that the job has another owner.
         """
         self._publisher.collect()
-        if self.wishes.lost():
+        if self.requests.lost():
             return Decision.LEAVE
-        if self.wishes.stop() is not None:
+        if self.requests.stop() is not None:
             return Decision.STOP
-        if self._publisher.busy or self.wishes.suspended():
+        if self._publisher.busy or self.requests.suspended():
             return Decision.GO_ON
-        if self.wishes.checkpoint():
+        if self.requests.checkpoint():
             self.trigger = "rebalance"
             return Decision.CHECKPOINT
         if self._interval_over(step):
@@ -172,7 +172,7 @@ class Link:
 
     def _durable_by(self) -> timedelta | None:
         """The last moment at which a checkpoint is of use, if the agent has named one."""
-        stop = self.wishes.stop()
+        stop = self.requests.stop()
         by = (stop.term_at or stop.deadline) if stop is not None and stop.deadline is not None else None
         return timedelta(seconds=by) if by is not None else None
 

@@ -50,7 +50,7 @@ class Toy:
         self.checkpoints = store.checkpoints(context.job_id, context.epoch, self.lease_valid, incarnation=owner)
         self.step, self.weight = 0, 1
         self.status = Status()
-        self.wishes = 0
+        self.requests = 0
 
     def lease_valid(self) -> bool:
         if self.deaf:
@@ -104,9 +104,9 @@ class Toy:
                 self.checkpoint("notice")
                 self.say(phase=Phase.STOPPED)
                 return
-            wish = self.run_dir.read(CheckpointRequest)
-            if wish is not None and wish.seq > self.wishes:
-                self.wishes = wish.seq
+            request = self.run_dir.read(CheckpointRequest)
+            if request is not None and request.seq > self.requests:
+                self.requests = request.seq
                 self.checkpoint("rebalance")
             if self.step == self.fail_at:
                 raise ArithmeticError(f"the loss is not a number at step {self.step}")

@@ -1,4 +1,4 @@
-"""What the agent wants of this process: read out of the run directory, cheaply enough to ask before every step."""
+"""What the agent requests of this process: read from the run directory, cheaply enough to ask before every step."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from everspot_train.rundir import CheckpointRequest, LeaseFile, RunDir, StopRequ
 _LEASE_AGE = timedelta(seconds=1)
 
 
-class Wishes:
+class Requests:
     """Stop and checkpoint requests, and the lease."""
 
     def __init__(self, rundir: RunDir, clock: Clock) -> None:
@@ -19,18 +19,18 @@ class Wishes:
         self._lease_read: timedelta | None = None
         self._lost = False
         seen = rundir.read(CheckpointRequest)
-        self._seq = seen.seq if seen else 0  # what was wished for before this process began needs no checkpoint
+        self._seq = seen.seq if seen else 0  # what was asked for before this process began needs no checkpoint
 
     def stop(self) -> StopRequest | None:
         """The request to stop, once there is one."""
         return self._rundir.read(StopRequest)
 
     def checkpoint(self) -> bool:
-        """Whether a checkpoint was wished for since this last said so."""
-        wish = self._rundir.read(CheckpointRequest)
-        if wish is None or wish.seq <= self._seq:
+        """Whether a checkpoint was asked for since this last said so."""
+        request = self._rundir.read(CheckpointRequest)
+        if request is None or request.seq <= self._seq:
             return False
-        self._seq = wish.seq
+        self._seq = request.seq
         return True
 
     def lost(self) -> bool:

@@ -1,6 +1,6 @@
 """Tells people what became of jobs: beside the loop, so that a slow webhook delays no decision.
 
-What was told is written down behind the telling: a crash between the two tells twice, and never not at all.
+What was sent is written down after it was sent: after a crash between the two it is sent twice, and never not at all.
 """
 
 import logging

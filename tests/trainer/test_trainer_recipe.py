@@ -12,8 +12,8 @@ import torch
 from everspot_train.recipes import image_classification as recipe
 from everspot_train.recipes.images import FASHION_MNIST_SHA256, BadDataset, find_folder, load_images, parse_idx
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
+from everspot_train.recipes.progress import ProgressLog
 from everspot_train.recipes.resnet import ResNet
-from everspot_train.recipes.telling import ProgressLog
 from everspot_train.rundir import CheckpointRequest, Phase
 from everspot_train.trainer import Run
 from trainer_post import Post

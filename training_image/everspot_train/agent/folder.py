@@ -20,7 +20,7 @@ from everspot_core.records import EventKind
 from everspot_store import Checkpoints, Fenced, StoreError
 from pydantic import JsonValue
 
-from everspot_train.agent.telling import Say
+from everspot_train.agent.outcome import Say
 from everspot_train.agent.threads import Schedule
 
 KIND, FOLDER = "kind", "folder"

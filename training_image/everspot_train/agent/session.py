@@ -22,9 +22,9 @@ from everspot_train.agent.fitness import FULL_MIB, free_mib
 from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
 from everspot_train.agent.logs import LogShipper
 from everspot_train.agent.outbox import Outbox
+from everspot_train.agent.outcome import detail_of, write_outcome
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.program import HOME, TEMPORARY
-from everspot_train.agent.telling import detail_of, tell_ending
 from everspot_train.agent.threads import Schedule
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import (
@@ -292,7 +292,7 @@ class Session:
             self._beginning.tell(restored=self.leavings.restored)
             record, spec = self._lease.record, self.submission.spec
             started = self.process is not None
-            tell_ending(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)
+            write_outcome(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)
             self._ending_told = True
 
     def _release(self, ending: Ending) -> JobRecord | None:

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from everspot_train.recipes.images import BadDataset, Images, load_images
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
+from everspot_train.recipes.progress import ProgressLog, leave
 from everspot_train.recipes.resnet import ResNet
-from everspot_train.recipes.telling import ProgressLog, leave
 from everspot_train.rundir import Phase, RunContext, RunDir, Status
 from everspot_train.trainer import BatchOrder, Run, TensorLoader, TrainerError
 

@@ -1,4 +1,4 @@
-"""What a recipe tells while it trains, and what it leaves when it is done."""
+"""What a recipe logs while it trains, and the files that it leaves when it is done."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""How an ending is told: the events of it, and the few lines for people in the job's record."""
+"""What is written about the outcome of an ownership: its events, and the lines for people in the job's record."""
 
 import re
 from typing import Protocol
@@ -27,7 +27,7 @@ class Say(Protocol):
         ...
 
 
-def tell_ending(
+def write_outcome(
     say: Say,
     ending: Ending,
     stop: Stop | None,
@@ -38,7 +38,7 @@ def tell_ending(
     *,
     started: bool,
 ) -> None:
-    """Say the events with which an ownership ends. `record` is the job's record before the release.
+    """Write the events with which an ownership ends. `record` is the job's record before the release.
 
     A job that was given back unstarted has not been interrupted.
     """
@@ -50,7 +50,7 @@ def tell_ending(
     elif reason is Reason.BUDGET:
         say(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached")
     elif reason.failure:
-        _tell_failure(say, ending, record, spec, tail)
+        _write_failure(say, ending, record, spec, tail)
     elif ending.unstarted and transitions.gives_up(record, reason):
         say(EventKind.FAILED, reason=_failed_as(reason).value, message=message_of(ending, tail))
     elif started:
@@ -64,7 +64,7 @@ def tell_ending(
         )
 
 
-def _tell_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
+def _write_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
     attempt = record.errors + 1
     message = message_of(ending, tail)
     say(

@@ -97,6 +97,13 @@ class Progress(Stored):
     preparing: bool = Field(
         default=False, description="Its data, packages and set-up are being made ready; the program does not run yet."
     )
+    memory_gib: float | None = Field(
+        default=None, description="The most memory that it was seen to hold, GiB; None: nobody has looked."
+    )
+    gpu_memory_gib: float | None = Field(
+        default=None, description="The most that torch reserved on one GPU of its first worker, GiB; None: not told."
+    )
+    mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision; None: not told.")
 
 
 class JobRecord(Document):

@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord
 from everspot_core.records import InstanceState, JobRecord, Role
-from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, PoolKey, PoolView, Spent
+from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, Measured, PoolKey, PoolView, Spent
 
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
@@ -114,7 +114,7 @@ class Viewer:
             nodes=1,  # a job file asks for one instance
             outlook=None,  # what the author expects, less the steps that are done
             preempted_at=known.losses.get(name, ()),
-            measured=None,  # no agent measures it
+            measured=_measured(record),
             speeds=speeds,
             measured_speeds=frozenset(speeds),
         )
@@ -128,6 +128,14 @@ class Viewer:
             return seen.instances[name].value.instance_type
         launch = known.ledger.launches.get(name)
         return launch.instance_type if launch is not None else None
+
+
+def _measured(record: JobRecord | None) -> Measured | None:
+    """What the job's agents saw it use. They look at memory, not at processors."""
+    told = record.progress if record is not None else None
+    if told is None or (told.memory_gib is None and told.gpu_memory_gib is None):
+        return None
+    return Measured(vcpus=None, memory_gib=told.memory_gib, gpu_memory_gib=told.gpu_memory_gib, mixed=told.mixed)
 
 
 def _same(before: JobView, now: JobView) -> bool:

@@ -93,6 +93,44 @@ def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: S
     assert session.record.progress.stalled_seconds is None
 
 
+class Holding:
+    """A program that holds so much memory."""
+
+    gib: float | None = 2.0
+
+    def memory_gib(self) -> float | None:
+        return self.gib
+
+    def exit_code(self) -> int | None:
+        return None
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: Session) -> None:
+    def told() -> tuple[float | None, float | None, bool | None]:
+        CLOCK.advance(renewal_of(FAST))
+        assert session.renew_if_due()
+        progress = session.record.progress
+        return progress.memory_gib, progress.gpu_memory_gib, progress.mixed
+
+    assert told() == (None, None, None)
+    program = Holding()
+    session.started(program)
+    assert told() == (2.0, None, None)  # of one that says nothing itself
+    program.gib = 1.0
+    session.run_dir.write(Status(phase=Phase.TRAINING, step=1, gpu_memory_gib=11.25, mixed=True))
+    assert told() == (2.0, 11.25, True)
+    program.gib = 3.0
+    session.run_dir.write(Status(phase=Phase.TRAINING, step=2, gpu_memory_gib=9.0, mixed=True))
+    assert told() == (3.0, 11.25, True)
+    program.gib = None
+    session.run_dir.write(Status(phase=Phase.STARTING))  # started again
+    assert told() == (3.0, 11.25, True)
+
+
 @pytest.mark.parametrize(
     ("error", "reason", "errors"),
     [

@@ -206,6 +206,10 @@ def fit_for_less(**kw) -> JobView:
         ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=28, mixed=False)}, None),
         ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=9, mixed=True)}, "half"),  # the faster one
         ({"measured": measured_view(vcpus=3, memory_gib=30, gpu_memory_gib=9, mixed=True)}, None),
+        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=22, mixed=None)}, None),  # nothing is saved
+        ({"measured": measured_view(vcpus=None, memory_gib=12, gpu_memory_gib=9, mixed=True)}, None),  # asked: 16 vCPUs
+        ({"measured": measured_view(vcpus=3, memory_gib=None, gpu_memory_gib=9, mixed=True)}, None),
+        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=None, mixed=True)}, None),
         ({"speeds": {"tiny": 0.25}}, None),
         ({"due": 10.5}, "half"),  # 0.5 + 5 / 0.5
         ({"due": 10.4}, None),

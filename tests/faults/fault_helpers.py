@@ -161,6 +161,9 @@ class TurnTrainer:
     def exit_code(self) -> int | None:
         return self._code
 
+    def memory_gib(self) -> float | None:
+        return None
+
     def terminate(self) -> None:
         self._code = self._code if self._code is not None else -15
 

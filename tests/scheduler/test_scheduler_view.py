@@ -9,7 +9,7 @@ from everspot_clouds.base import MessageKind
 from everspot_core.catalogue import builtin
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Progress
-from everspot_core.schedule import ClusterView, JobView, PoolView, plan_standing
+from everspot_core.schedule import ClusterView, JobView, Measured, PoolView, plan_standing
 from everspot_scheduler import usage
 from everspot_scheduler.pace import QUIET_FACTOR
 from everspot_store import ManualClock
@@ -115,6 +115,23 @@ def test_speeds_are_those_that_were_measured_against_what_the_author_expects(clu
     cluster.schedulers[0].tick()
     assert dict(job_of(planned(), "a").speeds) == {TYPE: 2.0}, "the record tells the next scheduler"
     assert one.alive
+
+
+def test_what_a_job_was_seen_to_use_is_what_its_agents_told_and_the_rest_is_unknown(cluster, planned):
+    cluster.length = 10_000
+    cluster.submit("a")
+    cluster.agent("i-1")
+    cluster.run(4)
+    assert job_of(planned(), "a").measured is None
+    lease = cluster.agents["i-1"].lease
+    lease.renew(Progress(step=1, memory_gib=3.5))
+    cluster.schedulers[0].tick()
+    seen = job_of(planned(), "a").measured
+    assert seen == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=None, mixed=None)
+    lease.renew(Progress(step=2, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True))
+    cluster.schedulers[0].tick()
+    seen = job_of(planned(), "a").measured
+    assert seen == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True)
 
 
 def test_a_pool_is_up_from_a_launch_on_and_down_once_it_has_taken_its_last_instance(cluster, planned):

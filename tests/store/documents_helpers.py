@@ -98,6 +98,9 @@ def _record() -> JobRecord:
         metrics={"loss": 0.5},
         stalled_seconds=90.0,
         preparing=True,
+        memory_gib=7.25,
+        gpu_memory_gib=11.5,
+        mixed=True,
     )
     fields = {
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,

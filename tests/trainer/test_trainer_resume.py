@@ -29,6 +29,8 @@ def test_a_run_stopped_at_an_arbitrary_step_resumes_bit_identically(
     assert read_losses(stopped / "losses.0", tmp_path / "losses.0") == read_losses(Path(f"{undisturbed}.0"))
     assert same_weights(tmp_path / "losses.weights", Path(f"{undisturbed}.weights"))
     assert (second.status.phase, second.status.resumed_from, second.status.durable_step) == ("finished", 17, 40)
+    assert second.status.mixed in (True, False)
+    assert (second.status.gpu_memory_gib is not None) == torch.cuda.is_available()
 
 
 def test_a_killed_run_repeats_only_what_was_not_durable(

@@ -119,6 +119,11 @@ class Status(RunFile):
     durable_step: int | None = Field(default=None, description="Step of the newest published checkpoint.")
     durable_at: Utc | None = Field(default=None, description="When it was published: market time.")
     resumed_from: int | None = Field(default=None, description="Step of the checkpoint this process started from.")
+    gpu_memory_gib: float | None = Field(
+        default=None,
+        description="The most that torch has reserved on one GPU of this process, GiB; None: it uses none.",
+    )
+    mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision.")
     message: str = ""
     cut_off: bool = Field(default=False, description="Failed for want of the store: no error of the job's own.")
 

@@ -63,12 +63,15 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The most that a job was seen to use. `mixed` says that it trains in mixed precision."""
+    """The most that a job was seen to use; None: nobody has measured that, and what its author asked for counts.
 
-    vcpus: float
-    memory_gib: float
-    gpu_memory_gib: float
-    mixed: bool
+    `mixed` says that it trains in mixed precision.
+    """
+
+    vcpus: float | None
+    memory_gib: float | None
+    gpu_memory_gib: float | None
+    mixed: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

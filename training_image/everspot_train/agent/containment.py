@@ -102,7 +102,7 @@ def kill_all_of(path: Path) -> int:
 
     Returns how many were found. A process that the kernel does not let go of (in an uninterruptible wait) is left.
     """
-    return _kill_until_gone(lambda: _processes_of(path))
+    return _kill_until_gone(lambda: processes_of(path))
 
 
 def kill_descendants(spared: int) -> int:
@@ -137,7 +137,8 @@ def _kill(pid: int) -> None:
         return
 
 
-def _processes_of(path: Path) -> Iterator[int]:
+def processes_of(path: Path) -> Iterator[int]:
+    """The living processes of this user whose run directory is `path` or lies under it."""
     own = f"{RUN_DIR_VARIABLE}={path}".encode()
     for pid, (_, state) in _table().items():
         try:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from everspot_train.agent import memory
 from everspot_train.agent.containment import (
     ControlGroup,
     ControlGroups,
@@ -16,6 +17,7 @@ from everspot_train.agent.containment import (
     kill_all_of,
     kill_descendants,
     own_group,
+    processes_of,
 )
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
@@ -27,6 +29,10 @@ class TrainingProcess(Protocol):
 
     def exit_code(self) -> int | None:
         """None while it runs; negative for the number of the signal that ended it."""
+        ...
+
+    def memory_gib(self) -> float | None:
+        """What all its processes hold now; None if that cannot be had."""
         ...
 
     def terminate(self) -> None:
@@ -66,6 +72,14 @@ class LocalProcess:
     def exit_code(self) -> int | None:
         """Of the first process; its children are made an end of once it is over."""
         return self._process.poll()
+
+    def memory_gib(self) -> float | None:
+        """By the control group where that counts memory, else by its processes. Those that left both the group and
+        the run directory behind are not counted."""
+        counted = memory.of_group(self._group.path) if self._group is not None else None
+        if counted is not None:
+            return counted
+        return memory.of_processes(processes_of(self._run_dir))
 
     def terminate(self) -> None:
         """SIGTERM to the first process, which hands it on."""

@@ -14,6 +14,7 @@ from everspot_core.records import EventKind, JobRecord, Progress, Reason
 from everspot_store import Lease, Store, StoreError, StoreUnavailable
 from pydantic import JsonValue
 
+from everspot_train.agent import memory
 from everspot_train.agent.actions import JobKey, Stop
 from everspot_train.agent.beginning import Beginning
 from everspot_train.agent.endings import Ending
@@ -273,10 +274,11 @@ class Session:
         _log.warning("job %s, epoch %d was given up meanwhile, and is taken back", *self.key)
         self.say(EventKind.TRAINING, from_step=status.step if status else 0, restored=False, by="agent", reclaimed=True)
 
-    def _progress(self) -> Progress | None:
-        status = self.status()
+    def _progress(self) -> Progress:
+        status, last = self.status(), self._lease.record.progress
+        used = memory.most(last, self.process.memory_gib() if self.process is not None else None, status)
         if status is None:
-            return self._beginning.progress(self._lease.record.progress)
+            return (self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
         return Progress(
@@ -285,6 +287,7 @@ class Session:
             steps_per_second=status.steps_per_second,
             metrics=status.metrics,
             stalled_seconds=round(silence.total_seconds(), 1) if silence is not None else None,
+            **used,
         )
 
     def _tell(self, ending: Ending, stop: Stop | None) -> None:

@@ -37,6 +37,13 @@ def cpu_has_bf16() -> bool:
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
+def gpu_memory_gib() -> float | None:
+    """The most that torch has reserved on one GPU of this process so far; None where it uses none."""
+    if not torch.cuda.is_initialized():
+        return None
+    return max(torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count())) / 2**30
+
+
 def numeric_environment(device: torch.device, precision: str, world_size: int) -> dict[str, JsonValue]:
     """What must be the same for the next steps to be bit for bit the same."""
     return {

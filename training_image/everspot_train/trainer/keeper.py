@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from everspot_core.checkpoint import Checkpoint
+from everspot_core.job import Precision
 from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 
@@ -13,6 +14,7 @@ from everspot_train.rundir import Phase, RunContext
 from everspot_train.trainer.environment import process_age
 from everspot_train.trainer.errors import RunFenced, RunStopped
 from everspot_train.trainer.link import Decision, Link, restore_directory, snapshot_directory
+from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
 
@@ -66,7 +68,8 @@ class Keeper:
     def begin(self, step: int, total_steps: int) -> None:
         """Training begins, or goes on, at `step`."""
         if self._link:
-            self._link.training(step, total_steps, self._restored, process_age())
+            lower = mixed(Precision(str(self._info["precision"])))
+            self._link.training(step, total_steps, self._restored, process_age(), mixed=lower)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record metrics of `step`; the first rank's count."""

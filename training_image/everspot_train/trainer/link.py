@@ -102,8 +102,11 @@ class Link:
         self._publisher.durable_step = self._last_step = found.step
         return found
 
-    def training(self, step: int, total_steps: int, restored: Checkpoint | None, seconds: float) -> None:
-        """Training begins or goes on at `step`; `seconds`: real time since the process was started."""
+    def training(
+        self, step: int, total_steps: int, restored: Checkpoint | None, seconds: float, *, mixed: bool
+    ) -> None:
+        """Training begins or goes on at `step`; `seconds`: real time since the process was started; `mixed`: whether
+        in mixed precision."""
         self.reporter.update(
             phase=Phase.TRAINING,
             step=step,
@@ -111,6 +114,7 @@ class Link:
             resumed_from=restored.step if restored else None,
             durable_step=restored.step if restored else None,
             durable_at=restored.created_at if restored else None,
+            mixed=mixed,
         )
         self._note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
 

@@ -24,6 +24,11 @@ def resolve(wanted: Precision, device: torch.device) -> Precision:
     return Precision.BF16 if cpu_has_bf16() else Precision.FP32
 
 
+def mixed(precision: Precision) -> bool:
+    """Whether a resolved format has autocast cast to another one than the model's."""
+    return precision in _DTYPE
+
+
 class MixedPrecision:
     """The resolved format on one device. `scaler` does nothing unless the format is fp16."""
 

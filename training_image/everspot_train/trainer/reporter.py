@@ -13,6 +13,7 @@ from everspot_core.clock import Clock
 from everspot_store import KeyTaken, Store, StoreError
 
 from everspot_train.rundir import RunContext, RunDir, Status
+from everspot_train.trainer.environment import gpu_memory_gib
 
 log = logging.getLogger("everspot.trainer")
 
@@ -84,6 +85,7 @@ class Reporter:
 
     def _write(self) -> None:
         self._written = self._clock.monotonic()
+        self._status = self._status.model_copy(update={"gpu_memory_gib": gpu_memory_gib()})
         self._rundir.write(self._status)
 
     def _send(self) -> None:

@@ -120,14 +120,13 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
 
 def _used(asked: Resources, measured: Measured) -> Resources:
     """What the job needs by what it was seen to use. How many GPUs of which model is its author's choice."""
-    gpu = measured.gpu_memory_gib * HEADROOM * (1.0 if measured.mixed else MIXED)
-    return asked.model_copy(
-        update={
-            "vcpus": measured.vcpus * HEADROOM,
-            "memory_gib": measured.memory_gib * HEADROOM,
-            "gpu_memory_gib": gpu,
-        }
-    )
+    # Of precision that nobody told, nothing more is expected than was seen.
+    halved = MIXED if measured.mixed is False else 1.0
+    seen = {"vcpus": measured.vcpus, "memory_gib": measured.memory_gib, "gpu_memory_gib": measured.gpu_memory_gib}
+    used = {name: most * HEADROOM for name, most in seen.items() if most is not None}
+    if "gpu_memory_gib" in used:
+        used["gpu_memory_gib"] *= halved
+    return asked.model_copy(update=used)
 
 
 def _last_failover(preempted_at: Iterable[datetime], now: datetime) -> datetime | None:

@@ -1,0 +1,65 @@
+"""How much memory a job uses: what the kernel cannot take back from it. Files that it has read are not counted.
+
+Anonymous memory and shared memory, as a control group's `memory.stat` tells them (Linux,
+Documentation/admin-guide/cgroup-v2.rst); `memory.peak` would count the cache of every dataset that was read, too. Where
+no group counts memory, the same of each process (proc_pid_status(5): RssAnon, RssShmem). Workers that were forked then
+count pages twice that they have in common: more is told than is used, never less.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from everspot_core.records import Progress
+
+from everspot_train.rundir import Status
+
+PROC = Path("/proc")
+_GIB = 2**30
+_DIGITS = 3
+
+
+def of_group(group: Path) -> float | None:
+    """GiB that a control group holds; None where it does not count memory."""
+    told = _fields(group / "memory.stat")
+    if "anon" not in told:
+        return None
+    return (told["anon"] + told.get("shmem", 0)) / _GIB
+
+
+def of_processes(pids: Iterable[int]) -> float | None:
+    """GiB that these processes hold; None if none of them lives. Memory that they share counts once, as the largest
+    share that one of them has of it."""
+    private, shared, found = 0, 0, False
+    for pid in pids:
+        told = _fields(PROC / str(pid) / "status")
+        if "RssAnon" in told:
+            found = True
+            private += told["RssAnon"]
+            shared = max(shared, told.get("RssShmem", 0))
+    return (private + shared) * 1024 / _GIB if found else None
+
+
+def most(last: Progress, held: float | None, status: Status | None) -> dict[str, Any]:
+    """What the next progress says of memory: the most that was seen so far, in this attempt or an earlier one."""
+    gpu = status.gpu_memory_gib if status is not None else None
+    return {
+        "memory_gib": _more(last.memory_gib, held),
+        "gpu_memory_gib": _more(last.gpu_memory_gib, gpu),
+        "mixed": last.mixed if status is None or status.mixed is None else status.mixed,
+    }
+
+
+def _more(before: float | None, now: float | None) -> float | None:
+    given = [value for value in (before, now) if value is not None]
+    return round(max(given), _DIGITS) if given else None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers of a file of lines such as `anon 4096` or `RssAnon:  4 kB`."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    split = [line.replace(":", " ").split() for line in lines]
+    return {words[0]: int(words[1]) for words in split if len(words) > 1 and words[1].isdigit()}

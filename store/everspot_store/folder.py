@@ -8,8 +8,6 @@ stopped in those microseconds keeps its lock: others then get a conflict, after 
 """
 
 import errno
-import fcntl
-import hashlib
 import os
 import secrets
 import time
@@ -23,11 +21,9 @@ from everspot_core.clock import Clock
 from everspot_store.backend import Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
 from everspot_store.copying import copy_with_digest
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
+from everspot_store.file_locks import FileLocks, LockBusy
 
 _OWN = ".everspot-store"  # our own files; keys with a segment that starts with a dot are refused
-_LOCKS = 1024
-_LOCK_WAIT = timedelta(seconds=5)
-_LOCK_STEP = timedelta(milliseconds=5)
 _LITTER_AGE = timedelta(hours=6)
 _PRUNE_RACES = 5
 _ANY = "*"  # no ETag of ours
@@ -38,14 +34,14 @@ class FolderBackend:
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
-        self._clock = clock
         self._tmp = root / _OWN / "tmp"
-        self._locks = root / _OWN / "locks"
+        locks = root / _OWN / "locks"
+        self._locks = FileLocks(locks, clock)
         with _as_store_errors(root):
             if not root.is_dir():
                 raise StoreMissing(f"folder {root} does not exist")
             self._tmp.mkdir(parents=True, exist_ok=True)
-            self._locks.mkdir(parents=True, exist_ok=True)
+            locks.mkdir(parents=True, exist_ok=True)
         self._sweep()
 
     def get(self, key: str) -> Versioned[bytes] | None:
@@ -88,7 +84,7 @@ class FolderBackend:
         """See `Backend`."""
         with _as_store_errors(self._root):
             path = self._path(key)
-            with self._lock(key):
+            with self._locks.hold(key):
                 path.unlink(missing_ok=True)
             if path.parent.is_dir():
                 _sync_folder(path.parent)
@@ -128,7 +124,7 @@ class FolderBackend:
             temporary = self._stage(data)
             try:
                 written = self._into_place(temporary, key, etag)
-            except _LockBusy:
+            except LockBusy:
                 return WriteResult(WriteOutcome.CONFLICT)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -182,7 +178,7 @@ class FolderBackend:
         within a few milliseconds could otherwise carry the same ETag.
         """
         stamp = _stamp(temporary, time.time_ns())
-        with self._lock(key):
+        with self._locks.hold(key):
             try:
                 old = path.stat()
             except FileNotFoundError:
@@ -205,31 +201,9 @@ class FolderBackend:
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
 
-    @contextmanager
-    def _lock(self, key: str) -> Iterator[None]:
-        """Exclusive among threads and processes. Bounded: a stopped process may hold it for as long as it likes."""
-        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) % _LOCKS
-        handle = os.open(self._locks / f"{number:04d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            deadline = self._clock.monotonic() + _LOCK_WAIT
-            while not _try_lock(handle):
-                if self._clock.monotonic() >= deadline:
-                    raise _LockBusy(f"{key} is locked by another process")
-                self._clock.sleep(_LOCK_STEP)
-            yield
-        finally:
-            os.close(handle)
-
     def locked(self) -> bool:
         """Whether any process holds a lock at this moment; a stopped one may."""
-        for path in self._locks.iterdir():
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if not _try_lock(handle):
-                    return True
-            finally:
-                os.close(handle)
-        return False
+        return self._locks.held()
 
     def _prune(self, folder: Path) -> None:
         """Remove folders that a delete left empty; S3 has none, so listings of both stay alike."""
@@ -252,18 +226,6 @@ class FolderBackend:
                     path.unlink()
             except FileNotFoundError:
                 continue
-
-
-class _LockBusy(StoreUnavailable):
-    """The lock of a key stayed taken."""
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _stamp(path: Path, nanoseconds: int) -> int:

@@ -11,17 +11,16 @@ from everspot_core.clock import Clock
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import Manifest
-from everspot_core.price_table import PriceTable
-from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request, RollRequest
+from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request
 
 from everspot_store import code, going_on
 from everspot_store.archive import Archive
-from everspot_store.backend import Guard, Versioned
+from everspot_store.backend import Guard
 from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
+from everspot_store.cluster import ClusterDocuments, read_manifest
 from everspot_store.code_shelf import CodeShelf
 from everspot_store.datasets import Datasets
 from everspot_store.errors import JobExists, StoreError
@@ -38,21 +37,17 @@ from everspot_store.table import Table
 if TYPE_CHECKING:
     from obstore.store import S3CredentialProvider
 
-_PRICES = "prices"
-_MANIFEST = "cluster"
-_DRAIN = "drain"
-_ROLL = "roll"
 TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
 
-class Store:
+class Store(ClusterDocuments):
     """What a cluster remembers. Thread-safe; everything that waits does so by `clock`.
 
     Every method raises `StoreUnavailable` (transient, bounded retries spent), `StoreDenied` or `StoreMissing`.
     """
 
     def __init__(self, control: Bucket, data: Bucket, clock: Clock, memo: Memo | None = None) -> None:
-        self.control = control
+        super().__init__(control)
         self.data = data
         self.clock = clock
         self.jobs = Table(control, "jobs", JobSubmission, memo)
@@ -79,7 +74,6 @@ class Store:
         self.metrics = Stream(data, "metrics", ".jsonl")
         self.agent_logs = Stream(data, "", ".log", root="agents")
         self.following = Following(Table(control, "follows", Request), clock)
-        self._manifest: Manifest | None = None
 
     @classmethod
     def open(
@@ -101,68 +95,12 @@ class Store:
         control = Bucket.open(control_url, clock=clock, credentials=credentials)
         manifest = None
         if data_url is None:
-            manifest = _read_manifest(control)
+            manifest = read_manifest(control)
             data_url = manifest.data_url
         known = Memo(memo, control_url) if memo is not None else None
         store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock, known)
         store._manifest = manifest
         return store
-
-    # The cluster
-
-    def manifest(self) -> Manifest:
-        """`cluster.json`, read once.
-
-        Raises:
-            StoreError: if there is none.
-        """
-        if self._manifest is None:
-            self._manifest = _read_manifest(self.control)
-        return self._manifest
-
-    def read_manifest(self) -> Versioned[Manifest] | None:
-        """`cluster.json` as it is now: infrastructure may have written it anew.
-
-        Raises:
-            BadDocument: if it cannot be read.
-        """
-        return Table(self.control, "", Manifest).get(_MANIFEST)
-
-    def write_manifest(self, manifest: Manifest) -> None:
-        """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""
-        self.control.put(f"{_MANIFEST}.json", manifest.to_json())
-        self._manifest = manifest
-
-    def price_table(self) -> PriceTable | None:
-        """The newest prices that somebody has read from the cloud's price lists for this cluster, or None."""
-        found = Table(self.control, "", PriceTable).get(_PRICES)
-        return None if found is None else found.value
-
-    def write_price_table(self, table: PriceTable) -> None:
-        """Put a price table in the place of the last one."""
-        self.control.put(f"{_PRICES}.json", table.to_json())
-
-    def drain_request(self) -> Request | None:
-        """The request that every job leaves its instance and nothing new starts, if there is one."""
-        found = self._root(Request).get(_DRAIN)
-        return None if found is None else found.value
-
-    def request_drain(self, request: Request) -> None:
-        """Ask for a drain. Asking again changes nothing."""
-        self._root(Request).create(_DRAIN, request)
-
-    def clear_drain(self) -> None:
-        """Withdraw the request."""
-        self._root(Request).delete(_DRAIN)
-
-    def roll_request(self) -> RollRequest | None:
-        """The request that busy instances of another generation than the one that it names are replaced too."""
-        found = Table(self.control, "", RollRequest).get(_ROLL)
-        return None if found is None else found.value
-
-    def request_roll(self, request: RollRequest) -> None:
-        """Ask for it; what was asked for before is forgotten."""
-        Table(self.control, "", RollRequest).put(_ROLL, request)
 
     # Jobs
 
@@ -321,13 +259,3 @@ class Store:
     def _create(self, submission: JobSubmission) -> None:
         if self.jobs.create(submission.job_id, submission) is None:
             raise JobExists(submission.job_id)
-
-    def _root(self, model: type[Request]) -> Table[Request]:
-        return Table(self.control, "", model)
-
-
-def _read_manifest(control: Bucket) -> Manifest:
-    found: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
-    if found is None:
-        raise StoreError(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
-    return found.value

@@ -22,22 +22,13 @@ from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import FULL_MIB, free_mib
 from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
 from everspot_train.agent.logs import LogShipper
+from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import detail_of, write_outcome
 from everspot_train.agent.process import TrainingProcess
-from everspot_train.agent.program import HOME, TEMPORARY
 from everspot_train.agent.threads import Schedule
 from everspot_train.agent.world import LeaseView
-from everspot_train.rundir import (
-    CheckpointRequest,
-    LeaseFile,
-    RunContext,
-    RunDir,
-    RunDirError,
-    RunFile,
-    Status,
-    StopRequest,
-)
+from everspot_train.rundir import RunContext, RunDir, Status
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +58,7 @@ class Session:
         self.key = JobKey(lease.job_id, lease.epoch)
         self.submission = submission
         self.run_dir = RunDir(run_dir)
+        self._mailbox = Mailbox(self.run_dir, f"job {lease.job_id}, epoch {lease.epoch}")
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
         self.leavings = Leavings(store, self.key, clock)
@@ -85,8 +77,6 @@ class Session:
         self._releasing = False
         self._ending_told = False
         self._over = False
-        self._status: Status | None = None
-        self._status_stamp: tuple[int, int, int] | None = None
         self._failure: Failure | None = None
         self._beginning = Beginning(submission, self.run_dir, self._events, clock, self.status)
         self._stopping = False
@@ -108,12 +98,7 @@ class Session:
 
     def prepare(self, context: RunContext) -> None:
         """Lay out a fresh run directory."""
-        shutil.rmtree(self.run_dir.path, ignore_errors=True)
-        Path(context.scratch_dir).mkdir(parents=True)
-        for name in (HOME, TEMPORARY):
-            (self.run_dir.path / name).mkdir(mode=0o700)
-        self.run_dir.write(context)
-        self.run_dir.write(LeaseFile(valid_until=self._valid_until.total_seconds()))
+        self._mailbox.lay_out(context, self._valid_until)
 
     @property
     def lease_until(self) -> timedelta:
@@ -130,18 +115,8 @@ class Session:
         return LeaseView.LOST if self._releasing else LeaseView.SUSPENDED
 
     def status(self) -> Status | None:
-        """The trainer's last word; None before its first. A file that is none is taken for silence."""
-        try:
-            stat = self.run_dir.path_of(Status).stat()
-            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # the kernel's clock is too coarse to tell two writes
-            if stamp != self._status_stamp:
-                self._status = self.run_dir.read(Status)
-                self._status_stamp = stamp
-        except FileNotFoundError:
-            return None
-        except RunDirError as error:
-            _log.warning("%s", error)
-        return self._status
+        """The trainer's last word; None before its first."""
+        return self._mailbox.status()
 
     def exit_code(self) -> int | None:
         """Of the training process; None while it runs."""
@@ -164,7 +139,7 @@ class Session:
                 raise
             self._lost = not held
             self._valid_until = self._lease.valid_until if held else timedelta()
-            self._hand_over(LeaseFile(valid_until=self._valid_until.total_seconds(), lost=self._lost))
+            self._mailbox.tell_lease(self._valid_until, lost=self._lost)
             if self._lease.reclaimed != reclaimed:
                 self._tell_reclaimed()
             return held
@@ -208,13 +183,11 @@ class Session:
     def ask_to_stop(self, stop: Stop) -> None:
         """Tell the trainer to checkpoint and end."""
         self._stopping = True
-        deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
-        term_at = stop.term_at.total_seconds() if deadline is not None else None
-        self._hand_over(StopRequest(reason=stop.reason, deadline=deadline, term_at=term_at))
+        self._mailbox.ask_to_stop(stop)
 
     def ask_for_checkpoint(self, seq: int) -> None:
         """Tell the trainer to checkpoint and go on."""
-        self._hand_over(CheckpointRequest(seq=seq))
+        self._mailbox.ask_for_checkpoint(seq)
 
     def conclude(self, ending: Ending, stop: Stop | None) -> bool:
         """Tell the ending and give the lease back. False: it had been lost, and nothing was told.
@@ -314,17 +287,6 @@ class Session:
 
     def _tail(self) -> str:
         return self._logs.tail(TAIL_BYTES)
-
-    def _hand_over(self, document: RunFile) -> None:
-        """Write a file for the trainer. The program may have filled the disk: that is no reason for the agent to end,
-        which would start the program again and again. A trainer that does not hear of a renewal ends with the lease
-        that it knows of, and one that does not hear of a stop gets its SIGTERM."""
-        try:
-            self.run_dir.write(document)
-        except FileNotFoundError:  # abandoned and cleaned meanwhile
-            return
-        except OSError as error:
-            _log.error("job %s, epoch %d: %s not written: %s", *self.key, document.file_name, error)
 
     def _quietly(self, what: str, action: Callable[[], None]) -> None:
         try:

@@ -1,0 +1,90 @@
+"""What there is one of in a cluster: its manifest, its prices, and what was asked of it as a whole."""
+
+from everspot_core.manifest import Manifest
+from everspot_core.price_table import PriceTable
+from everspot_core.records import Request, RollRequest
+
+from everspot_store.backend import Versioned
+from everspot_store.bucket import Bucket
+from everspot_store.errors import StoreError
+from everspot_store.table import Table
+
+_PRICES = "prices"
+_MANIFEST = "cluster"
+_DRAIN = "drain"
+_ROLL = "roll"
+
+
+class ClusterDocuments:
+    """The documents at the root of a control bucket. Thread-safe."""
+
+    def __init__(self, control: Bucket) -> None:
+        self.control = control
+        self._requests = Table(control, "", Request)
+        self._manifest: Manifest | None = None
+
+    def manifest(self) -> Manifest:
+        """`cluster.json`, read once.
+
+        Raises:
+            StoreError: if there is none.
+        """
+        if self._manifest is None:
+            self._manifest = read_manifest(self.control)
+        return self._manifest
+
+    def read_manifest(self) -> Versioned[Manifest] | None:
+        """`cluster.json` as it is now: infrastructure may have written it anew.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        return Table(self.control, "", Manifest).get(_MANIFEST)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""
+        self.control.put(f"{_MANIFEST}.json", manifest.to_json())
+        self._manifest = manifest
+
+    def price_table(self) -> PriceTable | None:
+        """The newest prices that somebody has read from the cloud's price lists for this cluster, or None."""
+        found = Table(self.control, "", PriceTable).get(_PRICES)
+        return None if found is None else found.value
+
+    def write_price_table(self, table: PriceTable) -> None:
+        """Put a price table in the place of the last one."""
+        self.control.put(f"{_PRICES}.json", table.to_json())
+
+    def drain_request(self) -> Request | None:
+        """The request that every job leaves its instance and nothing new starts, if there is one."""
+        found = self._requests.get(_DRAIN)
+        return None if found is None else found.value
+
+    def request_drain(self, request: Request) -> None:
+        """Ask for a drain. Asking again changes nothing."""
+        self._requests.create(_DRAIN, request)
+
+    def clear_drain(self) -> None:
+        """Withdraw the request."""
+        self._requests.delete(_DRAIN)
+
+    def roll_request(self) -> RollRequest | None:
+        """The request that busy instances of another generation than the one that it names are replaced too."""
+        found = Table(self.control, "", RollRequest).get(_ROLL)
+        return None if found is None else found.value
+
+    def request_roll(self, request: RollRequest) -> None:
+        """Ask for it; what was asked for before is forgotten."""
+        Table(self.control, "", RollRequest).put(_ROLL, request)
+
+
+def read_manifest(control: Bucket) -> Manifest:
+    """`cluster.json` of a control bucket.
+
+    Raises:
+        StoreError: if there is none.
+    """
+    found: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
+    if found is None:
+        raise StoreError(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
+    return found.value

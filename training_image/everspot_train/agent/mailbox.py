@@ -1,0 +1,80 @@
+"""What an agent and its trainer tell each other through the run directory, from the agent's side."""
+
+import logging
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_train.agent.actions import Stop
+from everspot_train.agent.program import HOME, TEMPORARY
+from everspot_train.rundir import (
+    CheckpointRequest,
+    LeaseFile,
+    RunContext,
+    RunDir,
+    RunDirError,
+    RunFile,
+    Status,
+    StopRequest,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Mailbox:
+    """Of one ownership of a job, which `whose` names in logs. Moments are monotonic."""
+
+    def __init__(self, run_dir: RunDir, whose: str) -> None:
+        self._run_dir = run_dir
+        self._whose = whose
+        self._status: Status | None = None
+        self._status_stamp: tuple[int, int, int] | None = None
+
+    def lay_out(self, context: RunContext, valid_until: timedelta) -> None:
+        """Make the run directory anew, with the lease as it stands. Raises `OSError`."""
+        folder = self._run_dir.path
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(context.scratch_dir).mkdir(parents=True)
+        for name in (HOME, TEMPORARY):
+            (folder / name).mkdir(mode=0o700)
+        self._run_dir.write(context)
+        self._run_dir.write(LeaseFile(valid_until=valid_until.total_seconds()))
+
+    def status(self) -> Status | None:
+        """The trainer's last word; None before its first. A file that is none is taken for silence."""
+        try:
+            stat = self._run_dir.path_of(Status).stat()
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # the kernel's clock is too coarse to tell two writes
+            if stamp != self._status_stamp:
+                self._status = self._run_dir.read(Status)
+                self._status_stamp = stamp
+        except FileNotFoundError:
+            return None
+        except RunDirError as error:
+            _log.warning("%s", error)
+        return self._status
+
+    def tell_lease(self, valid_until: timedelta, *, lost: bool) -> None:
+        """Until when the trainer may publish."""
+        self._hand_over(LeaseFile(valid_until=valid_until.total_seconds(), lost=lost))
+
+    def ask_to_stop(self, stop: Stop) -> None:
+        """Checkpoint and end."""
+        deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
+        term_at = stop.term_at.total_seconds() if deadline is not None else None
+        self._hand_over(StopRequest(reason=stop.reason, deadline=deadline, term_at=term_at))
+
+    def ask_for_checkpoint(self, seq: int) -> None:
+        """Checkpoint and go on."""
+        self._hand_over(CheckpointRequest(seq=seq))
+
+    def _hand_over(self, document: RunFile) -> None:
+        """Write a file for the trainer. The program may have filled the disk: that is no reason for the agent to end,
+        which would start the program again and again. A trainer that does not hear of a renewal ends with the lease
+        that it knows of, and one that does not hear of a stop gets its SIGTERM."""
+        try:
+            self._run_dir.write(document)
+        except FileNotFoundError:  # abandoned and cleaned meanwhile
+            return
+        except OSError as error:
+            _log.error("%s: %s not written: %s", self._whose, document.file_name, error)

@@ -1,11 +1,23 @@
 """What the tests of refusals have in common."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+
+ACCOUNT = "123456789012"
+BUCKET = "arn:aws:s3:::everspot-a"
+
+
+def document(*statements: dict[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+
+
+TRUST = document({"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"})
+READ = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"{BUCKET}/*"}
 
 
 @contextmanager
@@ -20,3 +32,12 @@ def refused(code: str, words: str = "") -> Iterator[None]:
 def root(**ebs: Any) -> dict[str, Any]:
     """The root volume of a launch."""
     return {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": ebs}]}
+
+
+def outcome(call: Callable[..., Any], **arguments: Any) -> str:
+    """The code of a refusal, or `ok`."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "ok"

@@ -1,30 +1,16 @@
-"""What IAM, SQS, EventBridge and S3 refuse, each by its own code; and that `--lenient` takes it all."""
+"""What IAM, SQS and EventBridge refuse, each by its own code; and that `--lenient` takes it all."""
 
 import dataclasses
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from everspot_local.aws.s3.rules import TAKEN
 from everspot_local.cloud import LocalCloud
+from localcloud_refusals import ACCOUNT, READ, TRUST, document, outcome
 
-ACCOUNT = "123456789012"
-BUCKET = "arn:aws:s3:::everspot-a"
-
-
-def document(*statements: dict[str, Any]) -> str:
-    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
-
-
-TRUST = document({"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"})
 LONG_TRUST = document(*json.loads(TRUST)["Statement"] * 30)
-READ = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"{BUCKET}/*"}
 
 
 def policy(characters: int, **more: Any) -> str:
@@ -33,15 +19,6 @@ def policy(characters: int, **more: Any) -> str:
     short = len("".join(document(statement).split()))
     statement["Resource"] += "x" * (characters - short)
     return " " * 500 + document(statement)
-
-
-def outcome(call: Callable[..., Any], **arguments: Any) -> str:
-    """The code of a refusal, or `ok`."""
-    try:
-        call(**arguments)
-    except ClientError as error:
-        return str(error.response["Error"]["Code"])
-    return "ok"
 
 
 @pytest.fixture
@@ -209,109 +186,6 @@ def test_eventbridge_counts_the_targets_of_a_rule_over_its_calls(events: Any) ->
     assert outcome(events.delete_rule, Name="rule") == "ValidationException", "its targets go first"
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        *[(name, "InvalidBucketName") for name in ("Upper-case", "under_score", "a..b", "-begins", "ends-", "10.0.0.1",
-                                                   "xn--name", "sthree-x", "name-s3alias", "name--ol-s3", "n" * 64)],
-        (sorted(TAKEN)[0], "BucketAlreadyExists"),
-        ("everspot-a", "BucketAlreadyOwnedByYou"),
-        ("n" * 63, "ok"),
-    ],
-)  # fmt: skip
-def test_s3_names(kit: Any, name: str, code: str) -> None:
-    s3 = kit.client("s3", region="eu-west-1")
-    # botocore has its own check of names; the service is asked all the same.
-    s3.meta.events.unregister("before-parameter-build.s3", unique_id=None)
-    where = {"CreateBucketConfiguration": {"LocationConstraint": "eu-west-1"}}
-    s3.create_bucket(Bucket="everspot-a", **where)
-    assert outcome(s3.create_bucket, Bucket=name, **where) == code
-
-
-@pytest.fixture
-def s3(kit: Any) -> Any:
-    client = kit.client("s3")
-    client.create_bucket(Bucket="everspot-a")
-    return client
-
-
-IN_ORGANIZATION = {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}
-PUBLIC = {"StringLike": {"aws:PrincipalArn": "*"}}
-
-
-@pytest.mark.parametrize(
-    ("statement", "code"),
-    [
-        (READ, "AccessDenied"),
-        ({**READ, "Principal": {"AWS": ["*"]}}, "AccessDenied"),
-        ({**READ, "Condition": PUBLIC}, "AccessDenied"),
-        ({**READ, "Condition": {"StringNotEquals": {"aws:PrincipalOrgID": "o-1"}}}, "AccessDenied"),
-        ({**READ, "Condition": IN_ORGANIZATION}, "ok"),
-        ({**READ, "Effect": "Deny"}, "ok"),
-        ({**READ, "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}, "ok"),
-        ({**READ, "Resource": "arn:aws:s3:::everspot-b/*"}, "MalformedPolicy"),
-        ({"Effect": "Deny", "Action": "s3:*", "Resource": BUCKET}, "MalformedPolicy"),
-    ],
-)
-def test_s3_refuses_public_policies_and_those_of_other_buckets(s3: Any, statement: dict[str, Any], code: str) -> None:
-    assert outcome(s3.put_bucket_policy, Bucket="everspot-a", Policy=document(statement)) == code
-
-
-def test_s3_blocks_what_is_public_by_default_and_until_told_otherwise(s3: Any) -> None:
-    blocked = s3.get_public_access_block(Bucket="everspot-a")["PublicAccessBlockConfiguration"]
-    assert set(blocked.values()) == {True}
-    rules = s3.get_bucket_ownership_controls(Bucket="everspot-a")["OwnershipControls"]["Rules"]
-    assert rules == [{"ObjectOwnership": "BucketOwnerEnforced"}]
-    put = {"Bucket": "everspot-a", "Key": "k"}
-    assert outcome(s3.put_object, ACL="public-read", **put) == "AccessControlListNotSupported"
-    assert outcome(s3.put_object, ACL="bucket-owner-full-control", **put) == "ok"
-    s3.delete_public_access_block(Bucket="everspot-a")
-    assert outcome(s3.put_bucket_policy, Bucket="everspot-a", Policy=document(READ)) == "ok"
-
-
-def test_s3_looks_for_a_kms_key_when_it_needs_it(kit: Any, s3: Any) -> None:
-    kms = kit.client("kms")
-    key = kms.create_key()["KeyMetadata"]["Arn"]
-    kms.create_alias(AliasName="alias/mine", TargetKeyId=key)
-    gone = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/00000000-0000-0000-0000-000000000000"
-
-    def encrypt(by: str) -> str:
-        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": by}}
-        return outcome(
-            s3.put_bucket_encryption, Bucket="everspot-a", ServerSideEncryptionConfiguration={"Rules": [rule]}
-        )
-
-    def write(**more: Any) -> str:
-        return outcome(s3.put_object, Bucket="everspot-a", Key="k", Body=b"1", **more)
-
-    assert (encrypt(gone), write()) == ("ok", "KMS.NotFoundException")
-    assert outcome(s3.create_multipart_upload, Bucket="everspot-a", Key="k") == "KMS.NotFoundException"
-    assert write(ServerSideEncryption="AES256") == "ok"
-    for by in (key, key.rpartition("/")[2], "alias/mine", f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/mine"):
-        assert (encrypt(by), write()) == ("ok", "ok"), by
-    elsewhere = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key.replace("us-east-1", "eu-west-1")}
-    assert write(**elsewhere) == "KMS.NotFoundException"
-    kms.disable_key(KeyId=key.rpartition("/")[2])
-    assert write() == "KMS.DisabledException"
-
-
-@pytest.mark.parametrize(
-    ("tags", "code"),
-    [
-        ({"Team": "a & b"}, "InvalidTag"),
-        ({"k" * 129: ""}, "InvalidTag"),
-        ({"k": "v" * 257}, "InvalidTag"),
-        ({f"k{n}": "v" for n in range(51)}, "BadRequest"),
-        ({"Team": "München", "Path": "a/b_c:d=e+f-g@h.i"}, "ok"),
-    ],
-)
-def test_s3_tags(kit: Any, s3: Any, tags: dict[str, str], code: str) -> None:
-    wanted = [{"Key": key, "Value": value} for key, value in tags.items()]
-    assert outcome(s3.put_bucket_tagging, Bucket="everspot-a", Tagging={"TagSet": wanted}) == code
-    made = {"CreateBucketConfiguration": {"Tags": wanted}}
-    assert outcome(s3.create_bucket, Bucket="everspot-tagged", **made) == code
-
-
 def test_lists_come_a_page_at_a_time(kit: Any) -> None:
     iam, sqs, events, s3 = (kit.client(service) for service in ("iam", "sqs", "events", "s3"))
     events.put_rule(Name="rule", EventPattern="{}")
@@ -351,26 +225,6 @@ def test_a_signature_for_another_region_is_refused_as_each_service_does(kit: Any
     with pytest.raises(ClientError, match="Credential should be scoped to a valid region, not 'us-west-2'"):
         kit.client("sqs", **elsewhere).create_queue(QueueName="q")
     assert "QueueUrls" not in kit.client("sqs").list_queues()
-
-
-def test_a_bucket_answers_only_signatures_for_its_region(kit: Any, s3: Any) -> None:
-    s3.put_object(Bucket="everspot-a", Key="k", Body=b"1")
-    stranger = boto3.client(
-        "s3", endpoint_url=kit.cloud.endpoint, region_name="eu-west-1", config=Config(signature_version="s3v4"),
-        aws_access_key_id="test", aws_secret_access_key="test",
-    )  # fmt: skip
-    url = stranger.generate_presigned_url("get_object", {"Bucket": "everspot-a", "Key": "k"})
-    seen = []
-    for asked in (url, f"{kit.cloud.endpoint}/everspot-a/k", f"{kit.cloud.endpoint}/everspot-a"):
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(asked)
-        with caught.value as answer:
-            seen.append((answer.code, answer.headers["x-amz-bucket-region"], answer.read().decode()))
-    assert [(code, region) for code, region, _ in seen] == [(400, "us-east-1"), (403, "us-east-1"), (403, "us-east-1")]
-    assert "<Code>AuthorizationQueryParametersError</Code>" in seen[0][2]
-    assert "<Region>us-east-1</Region>" in seen[0][2]
-    # boto3 reads the region from the refusal and asks once more, as it does on AWS.
-    assert kit.client("s3", region="eu-west-1").get_object(Bucket="everspot-a", Key="k")["Body"].read() == b"1"
 
 
 def test_lenient_takes_it_all(kit: Any, module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from everspot_core.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
 from everspot_core.simulate import GENERATORS, POLICIES, Setting, runs, starts
 from everspot_core.simulate.crowd import generate
-from everspot_core.simulate.market import BEGIN
 from everspot_core.simulate.members import Machine, Task
+from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.workload import Workload
 from everspot_core.simulate.workload_file import parse
 

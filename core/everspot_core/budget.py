@@ -14,7 +14,7 @@ from everspot_core.records import Event, Market, Role
 
 
 @dataclass(frozen=True)
-class Spent:
+class BudgetUse:
     """What one job has used so far, for its budget: its own seconds, without boot and idling."""
 
     dollars: float
@@ -32,7 +32,7 @@ def spent(
     prices: PriceBook,
     catalogue: Catalogue,
     rules: BillingRules,
-) -> Spent:
+) -> BudgetUse:
     """What the job of these events has used up to `now`, by the same rules as the bill.
 
     An instance without a launch record yet is priced by what its assignment says of it.
@@ -49,7 +49,7 @@ def spent(
             dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end)
         kind = catalogue.types.get(launch.instance_type)
         gpu_seconds += max(Fraction(0), seconds_between(start, end)) * (kind.gpus if kind else 0)
-    return Spent(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
+    return BudgetUse(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
 
 
 def _launch_of(attempt: Attempt) -> LaunchRecord | None:

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
 from everspot_core.billing import BillingRules
-from everspot_core.budget import Spent, spent
+from everspot_core.budget import BudgetUse, spent
 from everspot_core.catalogue import Catalogue
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import PriceBook, Stretch, notes, seconds_between, total
@@ -25,9 +25,9 @@ from everspot_core.records import Event, Market
 
 __all__ = [
     "Bill",
+    "BudgetUse",
     "InstanceBill",
     "JobBill",
-    "Spent",
     "Usage",
     "bill",
     "savings_percent",

@@ -46,7 +46,7 @@ class TypeChoice(Frozen):
     zones: tuple[str, ...] = ()
 
 
-class Capacity(Frozen):
+class CapacitySpec(Frozen):
     """What a fleet shall hold, in units of its target; see `WeightBy`. `types`: in order of their worth."""
 
     target: int
@@ -70,7 +70,7 @@ class Capacity(Frozen):
         return self.target - self.on_demand_target
 
 
-def derived_weights(capacity: Capacity, known: Mapping[str, InstanceType]) -> dict[str, float]:
+def derived_weights(capacity: CapacitySpec, known: Mapping[str, InstanceType]) -> dict[str, float]:
     """The weight of each type: the given one, else its measure by `weight_by` over the smallest one of the list.
 
     Rounded to three digits. Types that lack the measure are left out: `capacity_problems` names them.

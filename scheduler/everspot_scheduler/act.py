@@ -35,7 +35,7 @@ from everspot_scheduler.observe import Observation
 _log = logging.getLogger(__name__)
 
 
-class Outcome(Enum):
+class ActionResult(Enum):
     """What became of an action. IDLE: there was nothing to write."""
 
     DONE = "done"
@@ -56,16 +56,16 @@ class Actor:
         for name in self._dropped:
             del seen.drills[name]
 
-    def carry_out(self, action: StandingAction, seen: Observation) -> Outcome:
+    def carry_out(self, action: StandingAction, seen: Observation) -> ActionResult:
         """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
         outcome = self._do(action, seen)
-        if outcome is Outcome.DONE:
+        if outcome is ActionResult.DONE:
             _log.info("%s", say(action))
-        elif outcome is Outcome.LOST:
+        elif outcome is ActionResult.LOST:
             _log.info("overtaken: %s", say(action))
         return outcome
 
-    def _do(self, action: StandingAction, seen: Observation) -> Outcome:
+    def _do(self, action: StandingAction, seen: Observation) -> ActionResult:
         match action:
             case Assign():
                 return self._assign(action, seen)
@@ -90,11 +90,11 @@ class Actor:
             case DropDrills():
                 return self._drop_drills(action.job_id, action.drills, seen)
             case Hold():
-                return Outcome.IDLE  # `waiting` writes down why
+                return ActionResult.IDLE  # `waiting` writes down why
             case _:
                 assert_never(action)
 
-    def _assign(self, action: Assign, seen: Observation) -> Outcome:
+    def _assign(self, action: Assign, seen: Observation) -> ActionResult:
         given = Assignment(
             instance_id=action.instance_id,
             job_id=action.job_id,
@@ -102,34 +102,34 @@ class Actor:
             changed_at=self._store.clock.now(),
         )
         if not self._write_assignment(given, seen):
-            return Outcome.LOST
+            return ActionResult.LOST
         return self._second_half(action.job_id, action.instance_id, seen)
 
-    def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> Outcome:
+    def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> ActionResult:
         old = seen.records.get(job_id)
         record = lease.assign(old.value if old else None, job_id, instance_id, self._store.clock.now())
         if not self._write_record(record, seen):
-            return Outcome.LOST
+            return ActionResult.LOST
         there = seen.instances.get(instance_id)
         at = seen.assignments[instance_id].value.changed_at
         self._history.assigned(record, at, there.value if there else None)
-        return Outcome.DONE
+        return ActionResult.DONE
 
-    def _void(self, action: Void, seen: Observation) -> Outcome:
+    def _void(self, action: Void, seen: Observation) -> ActionResult:
         now = self._store.clock.now()
         old = seen.records.get(action.job_id)
         record = old.value if old else lease.pending(action.job_id, now)
         spent = record.model_copy(update={"epoch": action.epoch, "beat": 0, "changed_at": now})
-        return _outcome(self._write_record(spent, seen))
+        return _result(self._write_record(spent, seen))
 
-    def _clear(self, action: Clear, seen: Observation) -> Outcome:
+    def _clear(self, action: Clear, seen: Observation) -> ActionResult:
         old = seen.assignments[action.instance_id].value
         empty = Assignment(instance_id=action.instance_id, cordoned=old.cordoned, changed_at=self._store.clock.now())
         if old.order is Order.LEAVE:  # until it is gone
             empty = empty.model_copy(update={"order": old.order, "reason": old.reason})
-        return _outcome(self._write_assignment(empty, seen))
+        return _result(self._write_assignment(empty, seen))
 
-    def _restore(self, action: Restore, seen: Observation) -> Outcome:
+    def _restore(self, action: Restore, seen: Observation) -> ActionResult:
         """An order to leave stays one, and of an instance that is being taken the job is asked back at once."""
         now = self._store.clock.now()
         given = Assignment(instance_id=action.instance_id, job_id=action.job_id, epoch=action.epoch, changed_at=now)
@@ -139,27 +139,27 @@ class Actor:
         elif found is not None and found.value.cordoned:
             given = given.model_copy(update={"order": Order.STOP, "reason": Reason.NOTICE})
         cordoned = found is not None and found.value.cordoned
-        return _outcome(self._write_assignment(given.model_copy(update={"cordoned": cordoned}), seen))
+        return _result(self._write_assignment(given.model_copy(update={"cordoned": cordoned}), seen))
 
-    def _stop(self, action: Stop, seen: Observation) -> Outcome:
+    def _stop(self, action: Stop, seen: Observation) -> ActionResult:
         update = {"order": Order.STOP, "reason": action.reason, "deadline": action.deadline}
         old = seen.assignments[action.instance_id].value
         told = old.model_copy(update={**update, "changed_at": self._store.clock.now()})
         if not self._write_assignment(told, seen):
-            return Outcome.LOST
+            return ActionResult.LOST
         self._drop_drills(action.job_id, action.drills, seen)
-        return Outcome.DONE
+        return ActionResult.DONE
 
-    def _cordon(self, action: Cordon, seen: Observation) -> Outcome:
+    def _cordon(self, action: Cordon, seen: Observation) -> ActionResult:
         now = self._store.clock.now()
         found = seen.assignments.get(action.instance_id)
         old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
         update: dict[str, object] = {"cordoned": True, "changed_at": now}
         if old.job_id is not None:
             update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
-        return _outcome(self._write_assignment(old.model_copy(update=update), seen))
+        return _result(self._write_assignment(old.model_copy(update=update), seen))
 
-    def _leave(self, action: Leave, seen: Observation) -> Outcome:
+    def _leave(self, action: Leave, seen: Observation) -> ActionResult:
         """The fault first: an instance that has left has no record that tells why."""
         if action.fault is not None:
             self._faults.note(seen.instances[action.instance_id].value, action.fault, because(action))
@@ -167,18 +167,18 @@ class Actor:
         found = seen.assignments.get(action.instance_id)
         old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
         told = {"order": Order.LEAVE, "reason": action.reason, "deadline": None, "changed_at": now}
-        return _outcome(self._write_assignment(old.model_copy(update=told), seen))
+        return _result(self._write_assignment(old.model_copy(update=told), seen))
 
-    def _expire(self, action: Expire, seen: Observation) -> Outcome:
+    def _expire(self, action: Expire, seen: Observation) -> ActionResult:
         held = seen.records[action.job_id].value
         record = lease.expire(held, self._store.clock.now(), f"lost on {action.instance_id}: {because(action)}")
         if not self._write_record(record, seen):
-            return Outcome.LOST
+            return ActionResult.LOST
         cause = "terminated" if action.why is Why.INSTANCE_GONE else "expired"
         self._history.lost(record, action.epoch, cause)
-        return Outcome.DONE
+        return ActionResult.DONE
 
-    def _finish(self, action: Finish, seen: Observation) -> Outcome:
+    def _finish(self, action: Finish, seen: Observation) -> ActionResult:
         """The event first: what ends a waiting job stays true, whoever carries it out, so it is never told in vain."""
         now, detail = self._store.clock.now(), because(action)
         kind = EventKind.CANCELLED if action.state is JobState.CANCELLED else EventKind.FAILED
@@ -186,9 +186,9 @@ class Actor:
         self._history.tell(kind, action.job_id, action.epoch, now, None, reason=reason, message=detail)
         old = seen.records.get(action.job_id)
         record = lease.close(old.value if old else None, action.job_id, action.reason, now, detail)
-        return _outcome(self._write_record(record, seen))
+        return _result(self._write_record(record, seen))
 
-    def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> Outcome:
+    def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> ActionResult:
         """Take fulfilled requests away. Should that be refused, this scheduler at least never repeats them."""
         for name in (f"{job_id}/{drill_id}" for drill_id in drills):
             self._dropped.add(name)
@@ -197,7 +197,7 @@ class Actor:
                 self._store.drills.delete(name)
             except StoreDenied as error:
                 _log.critical("drill %s cannot be taken away: this role must be allowed to: %s", name, error)
-        return Outcome.DONE if drills else Outcome.IDLE
+        return ActionResult.DONE if drills else ActionResult.IDLE
 
     def _write_record(self, record: JobRecord, seen: Observation) -> bool:
         name, table = record.job_id, self._store.records
@@ -219,5 +219,5 @@ class Actor:
         return True
 
 
-def _outcome(written: bool) -> Outcome:
-    return Outcome.DONE if written else Outcome.LOST
+def _result(written: bool) -> ActionResult:
+    return ActionResult.DONE if written else ActionResult.LOST

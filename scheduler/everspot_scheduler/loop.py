@@ -14,7 +14,7 @@ from everspot_core.records import JobState
 from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, plan_standing
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
-from everspot_scheduler.act import Actor, Outcome
+from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
@@ -154,8 +154,8 @@ class Scheduler:
             holds = [a for a in actions if isinstance(a, Hold)]
             acting = [a for a in actions if not isinstance(a, Hold)]
             outcomes = side_by_side(lambda action: self._actor.carry_out(action, seen), acting)
-            done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is Outcome.DONE]
-            if Outcome.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
+            done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is ActionResult.DONE]
+            if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
         self._waits.note(holds)
 

@@ -8,7 +8,7 @@ from everspot.aws import policies
 from everspot_clouds.aws.fleet import Ec2Capacity, override_grid
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, split
 from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import Capacity, TypeChoice, WeightBy, derived_weights
+from everspot_core.fleet import CapacitySpec, TypeChoice, WeightBy, derived_weights
 from everspot_core.problems import BadInputs, Problems
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,12 +45,12 @@ def test_zones_that_cannot_be_are_problems(zones: list[str]) -> None:
 )
 def test_weights_are_in_proportion_to_the_smallest_type(by: WeightBy, expected: tuple[float, float]) -> None:
     types = (TypeChoice(name="small", throughput=30), TypeChoice(name="large", throughput=100))
-    weights = derived_weights(Capacity(target=4, types=types, weight_by=by), KNOWN)
+    weights = derived_weights(CapacitySpec(target=4, types=types, weight_by=by), KNOWN)
     assert (weights["small"], weights["large"]) == expected
 
 
 def test_a_given_weight_wins_over_a_derived_one() -> None:
-    capacity = Capacity(
+    capacity = CapacitySpec(
         target=4, types=(TypeChoice(name="small"), TypeChoice(name="large", weight=2)), weight_by=WeightBy.GPU
     )
     assert derived_weights(capacity, KNOWN) == {"small": 1, "large": 2}
@@ -61,12 +61,12 @@ def test_on_demand_never_falls_under_its_base_nor_rises_over_the_target(
     target: int, base: int, percentage: float
 ) -> None:
     base = min(base, target)
-    capacity = Capacity(target=target, on_demand_base=base, on_demand_percentage=percentage, types=())
+    capacity = CapacitySpec(target=target, on_demand_base=base, on_demand_percentage=percentage, types=())
     assert base <= capacity.on_demand_target <= target
 
 
 def test_a_tenth_of_thirty_is_three() -> None:
-    assert Capacity(target=30, on_demand_percentage=10, types=()).on_demand_target == 3
+    assert CapacitySpec(target=30, on_demand_percentage=10, types=()).on_demand_target == 3
 
 
 def test_the_grid_has_every_type_in_every_subnet_once() -> None:

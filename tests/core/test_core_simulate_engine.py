@@ -8,11 +8,11 @@ from everspot_core.problems import BadInputs
 from everspot_core.simulate import (
     POLICIES,
     UNTIL_CHANGE,
-    Capacity,
     Choice,
     Greedy,
     Mode,
     Policy,
+    PoolCapacity,
     Setting,
     State,
     Trace,
@@ -126,7 +126,7 @@ def test_the_next_pool_is_taken_when_one_is_lost():
 
 def test_the_pool_that_is_held_is_kept_and_the_cheapest_is_entered():
     dear, cheap = hourly("1111", [2, 2, 1, 1]), hourly("1111", [1, 1, 5, 5])
-    found = list(steps(Capacity.of([dear, cheap], asked(2, 4, 0.5)), 0, asked(2, 4, 0.5), Greedy(literal=True)))
+    found = list(steps(PoolCapacity.of([dear, cheap], asked(2, 4, 0.5)), 0, asked(2, 4, 0.5), Greedy(literal=True)))
     assert [s.pool for s in found] == [1]
     assert sum(s.cost for s in found) == pytest.approx(1 + 1 + 0.5 * 5)
 
@@ -201,7 +201,7 @@ def test_what_a_policy_sees():
 
 def test_the_steps_of_a_run_can_be_drawn():
     setting = asked(4, 8, 0.5)
-    found = list(steps(Capacity.of(hourly("...111111"), setting), 0, setting, UniformProgress()))
+    found = list(steps(PoolCapacity.of(hourly("...111111"), setting), 0, setting, UniformProgress()))
     assert [(s.tick, s.mode, s.seconds / 3600, s.entered) for s in found if s.entered or s.mode is Mode.IDLE] == [
         (0, Mode.IDLE, 1, False),
         (1, Mode.ON_DEMAND, 2, True),

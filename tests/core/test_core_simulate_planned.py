@@ -17,11 +17,11 @@ from everspot_core.schedule import Action, ClusterView, Hold, Stay, plan
 from everspot_core.simulate import (
     GENERATORS,
     POLICIES,
-    Capacity,
     Greedy,
     Mode,
     Outcome,
     Planned,
+    PoolCapacity,
     Setting,
     Trace,
     UniformProgress,
@@ -133,7 +133,7 @@ def test_where_spot_is_steady_it_is_all_spot_and_where_there_is_none_all_on_dema
 def test_it_never_waits_again_once_on_on_demand():
     for name in ("heavy-tailed", "droughts", "last-moment", "blinking"):
         asked = setting(0.8, 0.2)
-        capacity = Capacity.of(traces(name, asked), asked)
+        capacity = PoolCapacity.of(traces(name, asked), asked)
         modes = [s.mode for s in steps(capacity, 0, asked, Planned())]
         assert (Mode.ON_DEMAND, Mode.IDLE) not in set(pairwise(modes))
 

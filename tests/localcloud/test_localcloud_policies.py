@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from everspot_local.aws.iam.policy_language import Call, UnknownCondition, Verdict, decide, like
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide, like
 
 BUCKET = "arn:aws:s3:::control"
 
@@ -13,28 +13,28 @@ def allow(action: Any, resource: Any = "*", **more: Any) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": action, "Resource": resource, **more}
 
 
-def verdict(*statements: dict[str, Any], **call: Any) -> Verdict:
+def verdict(*statements: dict[str, Any], **call: Any) -> PolicyDecision:
     given = {"action": "s3:GetObject", "resource": f"{BUCKET}/records/a.json", **call}
     return decide([{"Version": "2012-10-17", "Statement": list(statements)}], Call(**given))
 
 
 def test_nothing_said_is_no() -> None:
-    assert verdict() is Verdict.IMPLICIT
-    assert verdict(allow("s3:PutObject")) is Verdict.IMPLICIT
-    assert verdict(allow("s3:GetObject", f"{BUCKET}/heads/*")) is Verdict.IMPLICIT
+    assert verdict() is PolicyDecision.IMPLICIT
+    assert verdict(allow("s3:PutObject")) is PolicyDecision.IMPLICIT
+    assert verdict(allow("s3:GetObject", f"{BUCKET}/heads/*")) is PolicyDecision.IMPLICIT
 
 
 def test_patterns_match_the_whole_and_actions_in_any_case() -> None:
-    assert verdict(allow("S3:get*", [f"{BUCKET}/records/*"])) is Verdict.ALLOW
-    assert verdict(allow("s3:GetObject", f"{BUCKET}/records")) is Verdict.IMPLICIT
+    assert verdict(allow("S3:get*", [f"{BUCKET}/records/*"])) is PolicyDecision.ALLOW
+    assert verdict(allow("s3:GetObject", f"{BUCKET}/records")) is PolicyDecision.IMPLICIT
     assert like("a?c*", "abcd")
     assert not like("[ab]", "a")
 
 
 def test_a_denial_wins_whatever_the_order() -> None:
     deny = {"Effect": "Deny", "Action": "*", "Resource": f"{BUCKET}/records/*"}
-    assert verdict(deny, allow("*")) is verdict(allow("*"), deny) is Verdict.DENY
-    assert verdict({"Effect": "Deny", "NotAction": "s3:GetObject", "Resource": "*"}, allow("*")) is Verdict.ALLOW
+    assert verdict(deny, allow("*")) is verdict(allow("*"), deny) is PolicyDecision.DENY
+    assert verdict({"Effect": "Deny", "NotAction": "s3:GetObject", "Resource": "*"}, allow("*")) is PolicyDecision.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_denial_wins_whatever_the_order() -> None:
     ],
 )  # fmt: skip
 def test_conditions(condition: Any, context: Any, holds: bool) -> None:
-    expected = Verdict.ALLOW if holds else Verdict.IMPLICIT
+    expected = PolicyDecision.ALLOW if holds else PolicyDecision.IMPLICIT
     assert verdict(allow("*", Condition=condition), context=context) is expected
 
 
@@ -68,5 +68,5 @@ def test_a_resource_policy_names_its_principal() -> None:
     statement = allow("sqs:SendMessage", "q", Principal={"Service": "events.amazonaws.com"})
     document = json.loads(json.dumps({"Statement": statement}))
     call = Call("sqs:SendMessage", "q")
-    assert decide([document], call, principal="events.amazonaws.com") is Verdict.ALLOW
-    assert decide([document], call, principal="sns.amazonaws.com") is Verdict.IMPLICIT
+    assert decide([document], call, principal="events.amazonaws.com") is PolicyDecision.ALLOW
+    assert decide([document], call, principal="sns.amazonaws.com") is PolicyDecision.IMPLICIT

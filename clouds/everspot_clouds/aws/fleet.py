@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.fleet import Capacity, Prefer, TypeChoice, WeightBy, derived_weights
+from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice, WeightBy, derived_weights
 from everspot_core.problems import Problems
 
 OVERRIDES_AT_MOST = 300
@@ -62,7 +62,7 @@ STRATEGIES = {
 """What is preferred, in EC2's words for Spot and for on-demand."""
 
 
-class Ec2Capacity(Capacity):
+class Ec2Capacity(CapacitySpec):
     """A fleet's shape whose strategies EC2 is told by name. None: what `prefer` means."""
 
     spot_allocation: AwsSpotAllocation | None = None

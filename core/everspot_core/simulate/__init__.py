@@ -5,7 +5,7 @@ policies to compare with, `optimum` knows the future, `tally` makes the figures.
 """
 
 from everspot_core.simulate.baselines import Greedy, OnDemand, UniformProgress
-from everspot_core.simulate.capacity import Capacity
+from everspot_core.simulate.capacity import PoolCapacity
 from everspot_core.simulate.engine import (
     UNTIL_CHANGE,
     Choice,
@@ -32,7 +32,6 @@ __all__ = [
     "GENERATORS",
     "POLICIES",
     "UNTIL_CHANGE",
-    "Capacity",
     "Choice",
     "Generator",
     "Greedy",
@@ -41,6 +40,7 @@ __all__ = [
     "Outcome",
     "Planned",
     "Policy",
+    "PoolCapacity",
     "Schedule",
     "Setting",
     "Spells",

@@ -12,7 +12,7 @@ from everspot_core.simulate.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Capacity:
+class PoolCapacity:
     """One or more pools, tick by tick, for one setting.
 
     `up[pool][tick]`; `change[tick]`: the next tick at which any pool comes or goes. `prices[pool][tick]`: $/h, and
@@ -29,7 +29,7 @@ class Capacity:
     paid: tuple[list[float], ...] | None
 
     @classmethod
-    def of(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "Capacity":
+    def of(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
         """The capacity that the traces offer; several are the pools of one job, as long as the shortest of them.
 
         Raises:

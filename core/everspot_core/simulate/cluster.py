@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 from everspot_core import lease
 from everspot_core.fit import Shape, fits
 from everspot_core.manifest import Limits
-from everspot_core.records import JobState, Reason
-from everspot_core.records import Market as Paid
+from everspot_core.records import JobState, Market, Reason
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import room_of
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
-from everspot_core.simulate.market import BEGIN, Market
 from everspot_core.simulate.members import Machine, SimulatedAttempt, Task, hours
+from everspot_core.simulate.supply import BEGIN, PoolSupply
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import PoolOffer, Workload
 
@@ -34,7 +33,7 @@ class Cluster:
         """`traces`: by the names that the workload's fleet uses."""
         self.workload, self.fleet = workload, workload.fleet
         self.now = BEGIN
-        self.market = Market(self.fleet, traces)
+        self.supply = PoolSupply(self.fleet, traces)
         self.offers = self.fleet.offers()
         self.types = {t.name: t for t in self.fleet.types}
         self.tasks: dict[str, Task] = {}
@@ -68,7 +67,7 @@ class Cluster:
         moments = [m.ready_at for m in self._booting()]
         moments += [self._next_of(t) for t in self.tasks.values() if t.held]
         moments += [self._coming[0].submission.submitted_at] if self._coming else []
-        change = self.market.next_change(self.now)
+        change = self.supply.next_change(self.now)
         moments += [change] if change is not None else []
         return min(moments, default=None)
 
@@ -120,7 +119,7 @@ class Cluster:
 
     def available(self, key: PoolKey) -> int | None:
         """How many more instances a pool would give now; None: as many as are asked for."""
-        count = self.market.count(key, self.now)
+        count = self.supply.count(key, self.now)
         return None if count is None else max(0, count - sum(m.pool == key for m in self.machines.values()))
 
     def launch(self, key: PoolKey, job_id: str | None) -> Machine:
@@ -202,11 +201,11 @@ class Cluster:
         for machine in self._booting():
             if machine.ready_at <= self.now:
                 machine.boot(NAME)
-        for key in (k for k in self.market.keys if k.market is Paid.SPOT):
+        for key in (k for k in self.supply.keys if k.market is Market.SPOT):
             self._preempt(key)
         self._replenish()
         for key in self.offers:
-            up = self.market.count(key, self.now) != 0
+            up = self.supply.count(key, self.now) != 0
             self._behaviours[key] = self._behaviours.get(key, Behaviour()).seen(up, self.now)
         for keys, behaviour in self._unions.items():
             self._unions[keys] = behaviour.seen(any(self._behaviours[k].up for k in keys), self.now)
@@ -217,7 +216,7 @@ class Cluster:
     def _preempt(self, key: PoolKey) -> None:
         """The youngest of those for which there is no capacity any more are taken. On-demand ones never are."""
         held = [m for m in self.machines.values() if m.pool == key]
-        excess = len(held) - (self.market.count(key, self.now) or 0)
+        excess = len(held) - (self.supply.count(key, self.now) or 0)
         for machine in sorted(held, key=lambda m: (m.launched_at, m.instance_id), reverse=True)[: max(0, excess)]:
             for name in list(machine.residents):
                 task = self.tasks[name]
@@ -278,6 +277,6 @@ class Cluster:
 def _choices(workload: Workload) -> Iterator[frozenset[PoolKey]]:
     """The spot pools that can hold a job, for every kind of job."""
     types = {t.name: t for t in workload.fleet.types}
-    spot = [p.key for p in workload.fleet.pools if p.market is Paid.SPOT]
+    spot = [p.key for p in workload.fleet.pools if p.market is Market.SPOT]
     for need in {job.resources.model_dump_json(): job.resources for job in workload.jobs}.values():
         yield frozenset(k for k in spot if fits(need, Shape.of(types[k.instance_type])))

@@ -9,8 +9,8 @@ from everspot_core.schedule import Action, ClusterView, Hold, Stay, Why, plan
 from everspot_core.simulate.carry_out import carry_out
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.invariants import check
-from everspot_core.simulate.market import BEGIN
 from everspot_core.simulate.members import Machine, SimulatedAttempt, Task, hours
+from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload
 

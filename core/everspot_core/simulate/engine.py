@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from everspot_core.simulate.capacity import Capacity
+from everspot_core.simulate.capacity import PoolCapacity
 from everspot_core.simulate.settings import Setting
 from everspot_core.simulate.trace import Trace
 
@@ -130,11 +130,11 @@ def run(traces: Trace | Sequence[Trace], start: int, setting: Setting, policy: P
 
 def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting, policy: Policy) -> list[Outcome]:
     """A job from each of the starts."""
-    capacity = Capacity.of(traces, setting)
+    capacity = PoolCapacity.of(traces, setting)
     return [outcome(steps(capacity, int(s), setting, policy), setting, capacity) for s in starts]
 
 
-def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
+def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
     """The run, stretch by stretch, until the job is done, be it after the deadline. After its end a trace has no spot.
 
     Raises:
@@ -175,7 +175,7 @@ def steps(capacity: Capacity, start: int, setting: Setting, policy: Policy) -> I
         tick += ticks
 
 
-def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: Capacity, at: int) -> int | None:
+def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, at: int) -> int | None:
     """The pool that the choice means; None if it is not spot."""
     if choice.final and choice.mode is not Mode.ON_DEMAND:
         raise ValueError("only on-demand can be held to the end whatever comes")
@@ -192,7 +192,7 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: Capacity, at: 
     return target
 
 
-def outcome(stretches: Iterable[Step], setting: Setting, capacity: Capacity) -> Outcome:
+def outcome(stretches: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
     """What the stretches of a run come to."""
     cost, changeovers, finished = 0.0, 0, 0.0
     held = dict.fromkeys(Mode, 0.0)

@@ -46,7 +46,7 @@ def check(cluster: "Cluster") -> None:
         _check_room(cluster, machine.instance_id)
     counts = Counter(m.pool for m in cluster.machines.values())
     for key, count in counts.items():
-        capacity = cluster.market.count(key, cluster.now) if key.market is Market.SPOT else None
+        capacity = cluster.supply.count(key, cluster.now) if key.market is Market.SPOT else None
         _need(capacity is None or count <= capacity, "no pool gives more than it has", key)
     _check_standing(cluster)
 
@@ -64,7 +64,7 @@ def _check_room(cluster: "Cluster", name: str) -> None:
 def _check_standing(cluster: "Cluster") -> None:
     there = Counter(m.pool for m in cluster.machines.values() if m.launched_for is None)
     for line in cluster.fleet.standing:
-        if line.market is Market.ON_DEMAND and cluster.market.count(line.key, cluster.now) is None:
+        if line.market is Market.ON_DEMAND and cluster.supply.count(line.key, cluster.now) is None:
             _need(there[line.key] == line.count, "the base is always there", line.key)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everspot_core.simulate.baselines import OnDemand
-from everspot_core.simulate.capacity import Capacity
+from everspot_core.simulate.capacity import PoolCapacity
 from everspot_core.simulate.engine import EPSILON, Choice, Mode, Outcome, Policy, State, outcome, steps
 from everspot_core.simulate.settings import Setting
 from everspot_core.simulate.trace import Trace
@@ -61,13 +61,13 @@ def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Sett
     A start of some days takes some hundredths of a second with ticks of minutes, and up to seconds with ticks of half
     a minute, or where tick and changeover have little in common: rows grow with ticks.
     """
-    capacity = Capacity.of(traces, setting)
+    capacity = PoolCapacity.of(traces, setting)
     return [
         outcome(steps(capacity, int(s), setting, best(capacity, int(s), setting)), setting, capacity) for s in starts
     ]
 
 
-def best(capacity: Capacity, start: int, setting: Setting) -> Policy:
+def best(capacity: PoolCapacity, start: int, setting: Setting) -> Policy:
     """The cheapest run from tick `start`, as a policy that replays it; `OnDemand` if none can meet the deadline.
 
     Exact where the rows fit into memory. Where they do not, the unit is raised and the changeover rounded up to it in
@@ -92,7 +92,7 @@ class _Table:
     """The table of one start. Row m of a column: m units of slack have been used. Columns are made from the last tick
     back; `holding[j]` is pool j, the last one is on-demand."""
 
-    def __init__(self, capacity: Capacity, start: int, setting: Setting) -> None:
+    def __init__(self, capacity: PoolCapacity, start: int, setting: Setting) -> None:
         self.capacity, self.start = capacity, start
         self.job, self.tick = setting.job, capacity.tick_seconds
         self.unit = unit(setting, timedelta(seconds=self.tick))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from everspot_core.problems import BadInputs, Problem, near
-from everspot_core.simulate import GENERATORS, POLICIES, Capacity, Setting, Trace, parse, starts
+from everspot_core.simulate import GENERATORS, POLICIES, PoolCapacity, Setting, Trace, parse, starts
 
 from everspot_cli.errors import CliError, Exit, listed
 
@@ -63,7 +63,7 @@ class Case:
 
     paths: tuple[str, ...]
     traces: tuple[Trace, ...]
-    capacity: Capacity
+    capacity: PoolCapacity
     starts: tuple[int, ...]
 
 
@@ -248,7 +248,7 @@ def _case(
 ) -> Case | None:
     traces = tuple(t for _, t in group)
     try:
-        capacity = Capacity.of(traces, setting)
+        capacity = PoolCapacity.of(traces, setting)
         at = starts(traces, setting, count, max(0, seed))
     except BadInputs as error:
         faults.take(error)

@@ -15,7 +15,7 @@ from moto.events.utils import EventMessageType
 from moto.sqs.models import sqs_backends
 
 from everspot_local.aws.account import ACCOUNT
-from everspot_local.aws.iam.policy_language import Call, Verdict, decide
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.market.clock import stamp
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def _may_send(region: str, rule_arn: str, target_arn: str) -> bool:
     policy = json.loads(queue.policy) if queue.policy else {"Statement": []}
     context = {"aws:sourcearn": (rule_arn,), "aws:sourceaccount": (ACCOUNT,), "aws:securetransport": ("true",)}
     call = Call("sqs:SendMessage", target_arn, context)
-    if decide([policy], call, principal="events.amazonaws.com") is Verdict.ALLOW:
+    if decide([policy], call, principal="events.amazonaws.com") is PolicyDecision.ALLOW:
         return True
     log.warning("rule %s: the policy of %s does not let events.amazonaws.com send to it", rule_arn, target_arn)
     return False

@@ -17,7 +17,7 @@ from moto.s3.models import FakeBucket
 
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT, Account
-from everspot_local.aws.iam.policy_language import Call, UnknownCondition, Verdict, decide
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide
 from everspot_local.aws.iam.resources import calls_of
 from everspot_local.aws.model_limits import check_request
 from everspot_local.aws.refusals import Refused
@@ -46,7 +46,7 @@ def bucket_permission(self: FakeBucket, action: str, resource: str) -> Permissio
         return PermissionResult.NEUTRAL
     call = Call(action, resource, {"aws:securetransport": ("true",)})
     verdict = decide([json.loads(self.policy)], call, principal="*")
-    return PermissionResult.DENIED if verdict is Verdict.DENY else PermissionResult.NEUTRAL
+    return PermissionResult.DENIED if verdict is PolicyDecision.DENY else PermissionResult.NEUTRAL
 
 
 def _enter(handler: Any, s3_resource: str | None) -> None:
@@ -91,7 +91,7 @@ def _denied(key: AssumedRoleAccessKey, calls: list[Call]) -> Call | None:
     documents = [_document(policy) for policy in key.collect_policies()]
     for call in calls:
         try:
-            if call.action not in FREE and decide(documents, call) is not Verdict.ALLOW:
+            if call.action not in FREE and decide(documents, call) is not PolicyDecision.ALLOW:
                 return call
         except UnknownCondition:
             log.exception("%s is refused", call.action)

@@ -16,7 +16,7 @@ from typing import Any
 Context = Mapping[str, tuple[str, ...]]
 
 
-class Verdict(Enum):
+class PolicyDecision(Enum):
     """What policies say. IMPLICIT: none of them says anything, which means no."""
 
     ALLOW = "allow"
@@ -37,7 +37,7 @@ class Call:
     context: Context = field(default_factory=dict)
 
 
-def decide(documents: Iterable[Mapping[str, Any]], call: Call, principal: str | None = None) -> Verdict:
+def decide(documents: Iterable[Mapping[str, Any]], call: Call, principal: str | None = None) -> PolicyDecision:
     """An explicit denial wins over every permission.
 
     Args:
@@ -47,14 +47,14 @@ def decide(documents: Iterable[Mapping[str, Any]], call: Call, principal: str | 
     Raises:
         UnknownCondition: if it would depend on one.
     """
-    verdict = Verdict.IMPLICIT
+    verdict = PolicyDecision.IMPLICIT
     for document in documents:
         for statement in _list(document["Statement"]):
             if not _concerns(statement, call, principal):
                 continue
             if statement["Effect"] == "Deny":
-                return Verdict.DENY
-            verdict = Verdict.ALLOW
+                return PolicyDecision.DENY
+            verdict = PolicyDecision.ALLOW
     return verdict
 
 

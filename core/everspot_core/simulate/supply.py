@@ -14,7 +14,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """The moment from which the hours of a workload count."""
 
 
-class Market:
+class PoolSupply:
     """Pools by key. A trace that has ended begins anew."""
 
     def __init__(self, fleet: Fleet, traces: Mapping[str, Trace]) -> None:

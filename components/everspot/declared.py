@@ -5,6 +5,7 @@ from typing import Any
 
 from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
+from everspot_core.faults import modelled
 from everspot_core.problems import Problems
 
 Entries = Sequence[Mapping[str, Any]]
@@ -34,7 +35,7 @@ def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceTy
         here = problems.at(f"instanceTypes[{index}]")
         # Of a type that the catalogue has, only what is given differs.
         known = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
-        declared = here.model(InstanceType, {**known, **given}, " (a type declared in place)")
+        declared = modelled(here, InstanceType, {**known, **given}, " (a type declared in place)")
         if declared is not None:
             found[entry["type"]] = declared
     return found

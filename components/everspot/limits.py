@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.faults import modelled
 from everspot_core.manifest import FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
 from everspot_core.notify import Notifications
 from everspot_core.problems import Problems, shown
@@ -40,7 +41,7 @@ class LimitsArgs(TypedDict):
 
 def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
     """Add what is wrong with the durations, one by one and together. `target`: units that the fleets shall hold."""
-    limits = problems.model(Limits, args)
+    limits = modelled(problems, Limits, args)
     if limits is None:
         return
     limit_problems(problems, limits)

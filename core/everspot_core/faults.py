@@ -1,12 +1,15 @@
 """What a model has found wrong, in our words: each field once, by its path, with what is allowed."""
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from everspot_core.field_types import NAME, SAID_OF_NAMES
-from everspot_core.problems import SHOWN_AT_MOST, BadInputs, Problem, cut, near, shown
+from everspot_core.problems import SHOWN_AT_MOST, BadInputs, Problem, Problems, camel, cut, near, shown
+
+M = TypeVar("M", bound=BaseModel)
 
 _PATH_AT_MOST, _WORDS_AT_MOST = 80, 800
 # The members of a union put their type's name into the location: it says nothing to the author.
@@ -26,6 +29,7 @@ _BY_TYPE = {
     "list_type": "must be a list",
     "model_type": "must be a mapping",
     "string_type": "must be a text",
+    "time_delta_type": "must be a duration such as 45s, 10m or 1h30m",
 }
 
 
@@ -49,6 +53,18 @@ def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
         Problem(_printable(cut(path, _PATH_AT_MOST)), _told(found, kind) if number < SHOWN_AT_MOST else "")
         for number, (path, found) in enumerate(fields.items())
     ]
+
+
+def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
+    """Inputs as a model; otherwise None, and a problem for each that is wrong, with `note` behind it. The inputs are
+    named as settings name them."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        for fault in faults(error, kind):
+            head, dot, rest = fault.path.partition(".")
+            problems.add(camel(head) + dot + rest, fault.reason + note)
+        return None
 
 
 def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:

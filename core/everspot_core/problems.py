@@ -2,15 +2,12 @@
 
 import difflib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TypeVar
 
 E = TypeVar("E", bound=StrEnum)
-M = TypeVar("M", bound=BaseModel)
 
 SHOWN_AT_MOST = 20
 """Problems that a message tells one by one. Who has more of them mends the first ones first."""
@@ -105,16 +102,6 @@ class Problems:
             allowed = [member.value for member in kind]
             meant = near(str(value), allowed)
             self.add(name, f"{shown(str(value))} is not allowed{meant}; one of: {', '.join(allowed)}")
-            return None
-
-    def model(self, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
-        """`values` as a model; otherwise None and a problem for each value that is wrong, with `note` behind it."""
-        try:
-            return kind.model_validate(values)
-        except ValidationError as error:
-            for detail in error.errors():
-                name = camel(str(detail["loc"][0])) if detail["loc"] else ""
-                self.add(name, detail["msg"].removeprefix("Value error, ") + note)
             return None
 
     def raise_any(self, what: str) -> None:

@@ -78,6 +78,35 @@ def test_limits_are_bounded(spec: Any, limit: str, value: str, reason: str) -> N
     assert reason in found
 
 
+@pytest.mark.parametrize(
+    ("limits", "path", "reason"),
+    [
+        ({"lease_ttl": "soon"}, "limits.leaseTtl", "'soon' is not a duration; write for example 45s, 10m, 1h30m or 2d"),
+        ({"tick_every": [1]}, "limits.tickEvery", "must be a duration such as 45s, 10m or 1h30m"),
+        ({"lease_tll": "1m"}, "limits.leaseTll", "unknown field (did you mean lease_ttl?); allowed: lease_ttl, "),
+    ],
+)
+def test_limits_are_refused_in_the_words_of_job_files(spec: Any, limits: Any, path: str, reason: str) -> None:
+    found = refused(spec, limits=limits)
+    assert list(found) == [path]
+    assert found[path].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "reason"),
+    [
+        ({"vcpus": 2}, "memoryGib", "is missing"),
+        ({"vcpus": "two", "memory_gib": 8}, "vcpus", "must be a whole number, not 'two'"),
+        ({"vcpus": 2, "memory_gib": "much"}, "memoryGib", "must be a number, not 'much'"),
+        ({"vcpus": 2, "memory_gib": 8, "gpu": 3}, "gpu", "must be a text, not 3"),
+    ],
+)
+def test_a_type_declared_in_place_is_refused_in_the_same_words(spec: Any, given: Any, field: str, reason: str) -> None:
+    capacity = {**spec["capacity"], "instance_types": [{"type": "m6i.large"}, {"type": "odd.large", **given}]}
+    found = refused(spec, capacity=capacity)
+    assert found[f"capacity.instanceTypes[1].{field}"] == f"{reason} (a type declared in place)"
+
+
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
 
 

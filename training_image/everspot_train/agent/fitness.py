@@ -123,6 +123,14 @@ def free_mib(folder: Path) -> int:
     return room.f_bavail * room.f_frsize >> 20
 
 
+def is_full(folder: Path) -> bool:
+    """Whether the disk of `folder` has no room left. Not of one that is no longer there."""
+    try:
+        return free_mib(folder) < FULL_MIB
+    except OSError:  # the program has removed it
+        return False
+
+
 def _owned(folder: Path) -> list[Path]:
     try:
         return [entry for entry in folder.iterdir() if entry.lstat().st_uid == os.getuid()]

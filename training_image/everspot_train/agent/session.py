@@ -19,7 +19,7 @@ from everspot_train.agent.actions import JobKey, Stop
 from everspot_train.agent.beginning import Beginning
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.failures import Failure, read_failure
-from everspot_train.agent.fitness import FULL_MIB, free_mib
+from everspot_train.agent.fitness import is_full
 from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
 from everspot_train.agent.logs import LogShipper
 from everspot_train.agent.mailbox import Mailbox
@@ -154,7 +154,7 @@ class Session:
         """What the program, which is over, told of its end. Read once: what is asked later has been cleaned away."""
         if self._failure is None:
             folder = self.run_dir.path
-            self._failure = read_failure(folder, self._tail(), disk_full=_full(folder))
+            self._failure = read_failure(folder, self._tail(), disk_full=is_full(folder))
         return self._failure
 
     def stalled(self, step: int, seconds: float, *, restart: bool) -> None:
@@ -293,10 +293,3 @@ class Session:
             action()
         except StoreError as error:
             _log.warning("job %s, epoch %d: %s not written: %s", *self.key, what, error)
-
-
-def _full(folder: Path) -> bool:
-    try:
-        return free_mib(folder) < FULL_MIB
-    except OSError:  # the program has removed it
-        return False

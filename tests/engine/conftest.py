@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from everspot.aws import deployers
 from pulumi import automation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +27,24 @@ class Rig:
     project: Path
     env: dict[str, str]
     outputs: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, set[str]] = field(default_factory=lambda: {"preview": set(), "deploy": set()})
+
+    @contextmanager
+    def noted(self, kind: str) -> Iterator[None]:
+        """Remember what AWS is asked meanwhile, in `asked`: nobody but the engine asks it then."""
+        book = self.project / "local" / "calls.jsonl"
+        before = book.stat().st_size
+        try:
+            yield
+        finally:
+            with book.open("rb") as calls:
+                calls.seek(before)
+                self.asked[kind] |= {c["action"] for line in calls for c in json.loads(line)["checked"]}
+
+    def unlisted(self) -> set[str]:
+        """What the engine asked so far that a deployer is not said to need."""
+        deploy = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
+        return (self.asked["preview"] - deployers.PREVIEW) | (self.asked["deploy"] - deploy)
 
     def stack(self, name: str = "local") -> automation.Stack:
         return automation.create_or_select_stack(
@@ -36,14 +56,20 @@ class Rig:
         self.stack(stack).set_config(f"everspot:cluster.{name}", automation.ConfigValue(value), path=True)
 
     def up(self, stack: str = "local", **options: Any) -> automation.UpResult:
-        result = self.stack(stack).up(parallel=64, color="never", **options)
+        with self.noted("deploy"):
+            result = self.stack(stack).up(parallel=64, color="never", **options)
         self.outputs = {key: output.value for key, output in result.outputs.items()}
         return result
+
+    def destroy(self, stack: str = "local") -> None:
+        with self.noted("deploy"):
+            self.stack(stack).destroy(parallel=64, color="never")
 
     def changes(self, stack: str = "local", **options: Any) -> dict[str, str]:
         """What a preview would do, by resource name; what stays the same is left out."""
         events: list[automation.EngineEvent] = []
-        self.stack(stack).preview(color="never", on_event=events.append, **options)
+        with self.noted("preview"):
+            self.stack(stack).preview(color="never", on_event=events.append, **options)
         steps = [event.resource_pre_event.metadata for event in events if event.resource_pre_event]
         return {step.urn.rsplit("::", 1)[1]: str(step.op.value) for step in steps if step.op.value != "same"}
 

@@ -216,8 +216,8 @@ def test_bad_settings_are_told_all_at_once(rig: Any, restored: Callable[[], None
 
 def test_destroy_leaves_nothing(rig: Any) -> None:
     rig.up()  # protect is lifted by the settings before anything can be destroyed
-    rig.stack("local").destroy(parallel=64, color="never")
-    rig.stack("account").destroy(color="never")
+    rig.destroy("local")
+    rig.destroy("account")
     ec2 = rig.client("ec2")
     living = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
     assert ec2.describe_instances(Filters=living)["Reservations"] == []
@@ -230,3 +230,9 @@ def test_destroy_leaves_nothing(rig: Any) -> None:
     assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
     mine = [r for r in rig.client("iam").list_roles()["Roles"] if r["RoleName"].startswith("everspot")]
     assert mine == []
+
+
+def test_whoever_deploys_needs_nothing_that_is_not_in_the_table(rig: Any) -> None:
+    assert {"ec2:GetEbsDefaultKmsKeyId", "ec2:DescribeInstanceTypeOfferings"} <= rig.asked["preview"]
+    assert {"ec2:CreateFleet", "iam:PassRole", "s3:PutEncryptionConfiguration"} <= rig.asked["deploy"]
+    assert rig.unlisted() == set()

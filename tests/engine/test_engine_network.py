@@ -95,3 +95,8 @@ def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through
     filters = [{"Name": "vpc-id", "Values": [rig.outputs["vpcId"]]}, {"Name": "group-name", "Values": ["default"]}]
     (group,) = rig.client("ec2").describe_security_groups(Filters=filters)["SecurityGroups"]
     assert group["IpPermissions"] == group["IpPermissionsEgress"] == []
+
+
+def test_a_preview_over_an_existing_network_asks_for_nothing_that_is_not_in_the_table(rig: Any) -> None:
+    assert {"ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"} <= rig.asked["preview"]
+    assert rig.unlisted() == set()

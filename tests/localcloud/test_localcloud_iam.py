@@ -184,3 +184,21 @@ def test_the_book_says_who_called_what_on_what(kit: Any, worker: Worker) -> None
     assert (received["action"], received["allowed"]) == ("ReceiveMessage", False)
     resource = "arn:aws:sqs:us-east-1:123456789012:mine"
     assert received["checked"] == [{"action": "sqs:ReceiveMessage", "resource": resource}]
+
+
+def test_the_parts_of_a_bucket_have_permissions_of_their_own(kit: Any) -> None:
+    s3 = kit.client("s3")
+    s3.create_bucket(Bucket="with-parts")
+    closed = {"BlockPublicAcls": True}
+    s3.put_public_access_block(Bucket="with-parts", PublicAccessBlockConfiguration=closed)
+    s3.get_public_access_block(Bucket="with-parts")
+    s3.delete_public_access_block(Bucket="with-parts")
+    refused(s3.get_bucket_encryption, Bucket="with-parts")  # it has none
+    asked = [call["checked"][0]["action"] for call in kit.cloud.account.calls.read() if call["service"] == "s3"]
+    assert asked == [
+        "s3:CreateBucket",
+        "s3:PutBucketPublicAccessBlock",
+        "s3:GetBucketPublicAccessBlock",
+        "s3:PutBucketPublicAccessBlock",
+        "s3:GetEncryptionConfiguration",
+    ]

@@ -17,6 +17,19 @@ from everspot_local.aws.iam.policy_language import Call, Context
 
 # Actions whose permission has another name than the call.
 S3_ACTIONS = {"HeadBucket": "ListBucket", "HeadObject": "GetObject"}
+# What moto does not tell apart by its name: a bucket's parts by their parameter. Who takes one away puts it
+# (Amazon S3 User Guide, "Required permissions for Amazon S3 API operations").
+S3_PARTS = {
+    "accelerate": "AccelerateConfiguration",
+    "encryption": "EncryptionConfiguration",
+    "object-lock": "BucketObjectLockConfiguration",
+    "ownershipcontrols": "BucketOwnershipControls",
+    "publicaccessblock": "BucketPublicAccessBlock",
+    "replication": "ReplicationConfiguration",
+    "requestpayment": "BucketRequestPayment",
+}
+# Services whose permissions are those of another (Service Authorization Reference, "Amazon S3": TagResource).
+PREFIXES = {"s3control": "s3"}
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",
     "DeleteMessageBatch": "DeleteMessage",
@@ -36,13 +49,16 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
     if service == "ssm" and (name := _parameters(handler).get("Name")):
         arn = f"arn:aws:ssm:{handler.region}:{ACCOUNT}:parameter/{str(name).lstrip('/')}"
         return [Call(f"ssm:{action}", arn, context)]
-    return [Call(f"{service}:{action}", "*", context)]
+    return [Call(f"{PREFIXES.get(service, service)}:{action}", "*", context)]
 
 
 def _s3(handler: Any, action: str, resource: str, context: Context) -> Iterator[Call]:
     action = S3_ACTIONS.get(action, action)
     query = {k.lower(): v for k, v in (handler.querystring or {}).items()}
-    if action == "ListBucket":
+    part = next((name for key, name in S3_PARTS.items() if key in query), None)
+    if part is not None and "/" not in resource.rpartition(":")[2]:
+        yield Call(f"s3:{'Get' if handler.method == 'GET' else 'Put'}{part}", resource, context)
+    elif action == "ListBucket":
         prefix = query.get("prefix")
         if prefix:
             context = {**context, "s3:prefix": (str(prefix[0] if isinstance(prefix, list) else prefix),)}

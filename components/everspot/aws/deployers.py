@@ -1,0 +1,100 @@
+"""What whoever runs `pulumi preview`, `up`, `refresh` and `destroy` has to be allowed, as data.
+
+`docs/security.md` prints these tables, and the tests of the engine hold every call that it makes to them. What no call
+shows, because AWS checks it behind another call or only some settings need it, says where that stands.
+"""
+
+from collections.abc import Mapping
+
+
+def _actions(**services: str) -> frozenset[str]:
+    return frozenset(f"{service}:{action}" for service, actions in services.items() for action in actions.split())
+
+
+PREVIEW = _actions(
+    ec2="""DescribeAvailabilityZones DescribeImages DescribeInstanceTypeOfferings DescribePrefixLists
+        DescribeRouteTables DescribeSubnets DescribeVpcAttribute DescribeVpcEndpoints DescribeVpcs GetEbsDefaultKmsKeyId
+        GetInstanceUefiData""",
+    iam="GetRole GetUser",
+    kms="DescribeKey",
+    s3="GetObject ListBucket",
+    ssm="GetParameter",
+    sts="GetCallerIdentity",
+)
+"""What a preview calls: of the cluster, of an existing network, and of the account stack. It reads."""
+
+DEPLOY = _actions(
+    autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DescribeAutoScalingGroups
+        DescribeScalingActivities StartInstanceRefresh UpdateAutoScalingGroup""",
+    ec2="""AssociateRouteTable AuthorizeSecurityGroupEgress AuthorizeSecurityGroupIngress CreateFleet CreateFlowLogs
+        CreateLaunchTemplate CreateLaunchTemplateVersion CreateRouteTable CreateSecurityGroup CreateSubnet CreateTags
+        CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteLaunchTemplate DeleteRouteTable
+        DeleteSecurityGroup DeleteSubnet DeleteVpc DeleteVpcEndpoints DescribeFleets DescribeFlowLogs
+        DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNetworkAcls DescribeNetworkInterfaces
+        DescribeSecurityGroupRules DescribeSecurityGroups DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
+        ModifyVpcAttribute RevokeSecurityGroupEgress RevokeSecurityGroupIngress RunInstances""",
+    events="""DeleteRule DescribeRule ListTagsForResource ListTargetsByRule PutRule PutTargets RemoveTargets
+        TagResource""",
+    iam="""AddRoleToInstanceProfile CreateInstanceProfile CreateRole DeleteInstanceProfile DeleteRole DeleteRolePolicy
+        GetInstanceProfile GetRolePolicy ListAttachedRolePolicies ListInstanceProfilesForRole ListRolePolicies PassRole
+        PutRolePolicy RemoveRoleFromInstanceProfile TagInstanceProfile TagRole""",
+    s3="""CreateBucket DeleteBucket DeleteBucketPolicy DeleteObject GetAccelerateConfiguration GetBucketAcl
+        GetBucketCORS GetBucketLogging GetBucketObjectLockConfiguration GetBucketPolicy GetBucketPublicAccessBlock
+        GetBucketRequestPayment GetBucketVersioning GetBucketWebsite GetEncryptionConfiguration
+        GetLifecycleConfiguration GetObjectTagging GetReplicationConfiguration ListBucketVersions
+        ListTagsForResource PutBucketPolicy PutBucketPublicAccessBlock PutBucketVersioning PutEncryptionConfiguration
+        PutLifecycleConfiguration PutObject TagResource""",
+    sqs="CreateQueue DeleteQueue GetQueueAttributes ListQueueTags SetQueueAttributes TagQueue",
+)
+"""What `up`, `refresh` and `destroy` of a cluster call besides."""
+
+ACCOUNT = _actions(
+    iam="CreateServiceLinkedRole TagRole",
+    kms="CreateGrant ListGrants RevokeGrant",
+)
+"""What `up` and `destroy` of the account stack call besides; the grants with `volumeKeyArns` only. The roles stay."""
+
+UNSEEN: Mapping[str, str] = {
+    "iam:PassRole": "to `ec2.amazonaws.com`, for the roles of agents and scheduler: IAM API Reference, "
+    "AddRoleToInstanceProfile; EC2 Auto Scaling User Guide, API permissions; Service Authorization Reference, EC2, "
+    "RunInstances",
+    "ec2:RunInstances, ec2:CreateTags": "the group and the fleets launch in the deployer's name: EC2 Auto Scaling User "
+    "Guide, API permissions; Service Authorization Reference, EC2, CreateFleet and RunInstances",
+    "iam:CreateServiceLinkedRole": "in the account stack; without that stack once for each of `ec2fleet`, `spot` and "
+    "`autoscaling.amazonaws.com`: EC2 Auto Scaling User Guide, API permissions; EC2 User Guide, EC2 Fleet "
+    "prerequisites",
+    "route53:AssociateVPCWithHostedZone": "interface endpoints have private DNS: Service Authorization Reference, EC2, "
+    "CreateVpcEndpoint",
+    "logs:CreateLogDelivery, logs:DeleteLogDelivery": "with `flowLogBucketArn`: Amazon VPC User Guide, Publish flow "
+    "logs to Amazon S3",
+    "kms:GenerateDataKey, kms:Decrypt": "with `kmsKeyArn`, for the manifest in the control bucket: Amazon S3 User "
+    "Guide, Using SSE-KMS",
+    "ec2:CreateManagedPrefixList, ec2:DescribeManagedPrefixLists, ec2:GetManagedPrefixListEntries, "
+    "ec2:ModifyManagedPrefixList, ec2:DeleteManagedPrefixList": "with `vpcId`: EC2 API Reference, by these names",
+    "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
+    "API Reference, by these names",
+    "autoscaling:DeleteTags, ec2:DeleteTags, events:UntagResource, iam:UntagInstanceProfile, iam:UntagRole, "
+    "s3:UntagResource, sqs:UntagQueue": "where a tag is taken out of the settings: the services' API references",
+    "iam:UpdateAssumeRolePolicy, ec2:ModifySecurityGroupRules, ec2:ModifyVpcEndpoint, s3:DeleteObjectVersion": "where "
+    "a later release changes a role's trust, a rule or an endpoint, and where a bucket still has versions: IAM and EC2 "
+    "API References; Amazon S3 User Guide, Required permissions for Amazon S3 API operations",
+}
+"""What a cluster needs on AWS though no call, or none of the tests', shows it, with where AWS says so."""
+
+
+def table() -> str:
+    """The two tables of `docs/security.md`, in Markdown."""
+    lines = [
+        "| service | preview | up, refresh and destroy, besides | the account stack, besides |",
+        "| --- " * 4 + "|",
+    ]
+    for service in sorted({action.partition(":")[0] for action in PREVIEW | DEPLOY | ACCOUNT}):
+        cells = [_cell(service, actions) for actions in (PREVIEW, DEPLOY - PREVIEW, ACCOUNT - PREVIEW)]
+        lines.append(" | ".join((f"| `{service}`", *cells)) + " |")
+    lines += ["", "| also | for what, and who says so |", "| --- | --- |"]
+    lines += [f"| {', '.join(f'`{one}`' for one in actions.split(', '))} | {why} |" for actions, why in UNSEEN.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(service: str, actions: frozenset[str]) -> str:
+    return ", ".join(sorted(a.partition(":")[2] for a in actions if a.startswith(f"{service}:")))

@@ -1,0 +1,32 @@
+"""What deployers have to be allowed: actions that exist, a preview that reads, and a document that says the same."""
+
+from pathlib import Path
+
+import botocore.session
+import pytest
+from everspot.aws import deployers
+
+SECURITY = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+
+
+def test_the_document_prints_the_tables() -> None:
+    _, _, rest = SECURITY.read_text().partition("<!-- deployers -->\n")
+    printed, _, _ = rest.partition("<!-- /deployers -->\n")
+    assert printed == deployers.table()
+
+
+def test_a_preview_only_reads() -> None:
+    assert {
+        action for action in deployers.PREVIEW if not action.split(":")[1].startswith(("Describe", "Get", "List"))
+    } == set()
+
+
+@pytest.mark.parametrize("service", ["autoscaling", "ec2", "events", "iam", "kms", "sqs", "ssm", "sts"])
+def test_every_action_is_a_call_that_the_service_has(service: str) -> None:
+    # PassRole is the one permission that is no call.
+    known = set(botocore.session.get_session().get_service_model(service).operation_names) | {"PassRole"}
+    listed = {
+        a.split(":")[1] for a in deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT if a.startswith(f"{service}:")
+    }
+    assert listed
+    assert listed - known == set()

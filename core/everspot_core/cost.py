@@ -20,7 +20,7 @@ from everspot_core.billing import BillingRules
 from everspot_core.budget import BudgetUse, spent
 from everspot_core.catalogue import Catalogue
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.prices import PriceBook, Stretch, notes, seconds_between, total
+from everspot_core.prices import PriceBook, PriceSegment, notes, seconds_between, total
 from everspot_core.records import Event, Market
 
 __all__ = [
@@ -45,8 +45,8 @@ class Usage:
 
     launch: LaunchRecord
     job_id: str | None
-    paid: tuple[Stretch, ...] = field(repr=False)
-    listed: tuple[Stretch, ...] = field(repr=False)
+    paid: tuple[PriceSegment, ...] = field(repr=False)
+    listed: tuple[PriceSegment, ...] = field(repr=False)
     free: bool
 
     @property
@@ -210,7 +210,7 @@ def bill(
 
 
 def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
-    priced: list[tuple[str, Sequence[Stretch]]] = []
+    priced: list[tuple[str, Sequence[PriceSegment]]] = []
     for instance in instances:
         pool = f"{instance.launch.instance_type} in {instance.launch.zone}"
         for usage in instance.usages:
@@ -259,8 +259,8 @@ def _instance(
     for job, start, until in _parts(launch.launched_at, end, rules.minimum, holds):
         useful = _without(start, until, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
-        paid = book.stretches(*pool, launch.market, start, until)
-        listed = [s for span in useful for s in book.stretches(*pool, Market.ON_DEMAND, *span)]
+        paid = book.segments(*pool, launch.market, start, until)
+        listed = [s for span in useful for s in book.segments(*pool, Market.ON_DEMAND, *span)]
         usages.append(Usage(launch, job, tuple(paid), tuple(listed), free))
     return InstanceBill(launch, end, running, interrupted, free, tuple(usages))
 

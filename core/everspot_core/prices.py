@@ -34,7 +34,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PriceSegment:
     """A span of time at one price."""
 
     start: datetime
@@ -63,29 +63,31 @@ class PriceBook:
             pools[(point.instance_type, point.zone, point.market)][point.at] = exact(point.usd_per_hour)
         self._pools = {pool: sorted(prices.items()) for pool, prices in pools.items()}
 
-    def stretches(self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime) -> list[Stretch]:
+    def segments(
+        self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime
+    ) -> list[PriceSegment]:
         """The span from `start` to `end` cut at every change of price; nothing if it is empty."""
         if end <= start:
             return []
         points = self._pools.get((instance_type, zone, market), [])
         if not points:
             price, basis = self._fallback(instance_type, zone, market)
-            return [Stretch(start, end, price, basis)]
+            return [PriceSegment(start, end, price, basis)]
         cut = []
         index = bisect_right(points, start, key=lambda p: p[0])
         if index == 0:
             until = min(end, points[0][0])
-            cut.append(Stretch(start, until, points[0][1], Basis.BEFORE_FIRST))
+            cut.append(PriceSegment(start, until, points[0][1], Basis.BEFORE_FIRST))
             start, index = until, 1
         while start < end:
             until = min(end, points[index][0]) if index < len(points) else end
-            cut.append(Stretch(start, until, points[index - 1][1], Basis.STATED))
+            cut.append(PriceSegment(start, until, points[index - 1][1], Basis.STATED))
             start, index = until, index + 1
         return cut
 
     def cost(self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime) -> Fraction:
         """Dollars for the span from `start` to `end`, exact."""
-        return total(s.cost for s in self.stretches(instance_type, zone, market, start, end))
+        return total(s.cost for s in self.segments(instance_type, zone, market, start, end))
 
     def _fallback(self, instance_type: str, zone: str, market: Market) -> tuple[Fraction, Basis]:
         try:
@@ -125,7 +127,7 @@ def rounded(amount: Fraction, places: int = 2) -> Decimal:
     return Decimal(whole if amount >= 0 else -whole).scaleb(-places)
 
 
-def notes(stretches: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
-    """What was assumed, once per pool and kind, for the reader of a bill. Input: (pool name, its stretches)."""
-    found = {(pool, s.basis) for pool, cut in stretches for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)}
+def notes(segments: Iterable[tuple[str, Sequence[PriceSegment]]]) -> list[str]:
+    """What was assumed, once per pool and kind, for the reader of a bill. Input: (pool name, its segments)."""
+    found = {(pool, s.basis) for pool, cut in segments for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)}
     return [f"{pool}: price is {basis.value}" for pool, basis in sorted(found)]

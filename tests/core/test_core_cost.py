@@ -40,7 +40,7 @@ def test_each_moment_costs_its_own_price():
     assert found.cost == (900 * Fraction("0.01") + 1800 * Fraction("0.04") + 900 * Fraction("0.02")) / 3600
 
 
-def test_a_price_change_at_launch_or_at_the_end_makes_no_empty_stretch():
+def test_a_price_change_at_launch_or_at_the_end_makes_no_empty_segment():
     found = compute([launch()], [end(600)], [price(0.03), price(0.9, 600)])
     assert found.cost == Fraction("0.03") / 6
     assert len(found.instances[0].usages[0].paid) == 1

@@ -14,14 +14,14 @@ END = BEGIN + timedelta(hours=1)
 @pytest.mark.parametrize("market", list(Market))
 def test_a_region_without_a_price_costs_what_the_dearest_region_does(market: Market) -> None:
     book = PriceBook([], builtin())
-    (stretch,) = book.stretches("g5.xlarge", "ap-south-1a", market, BEGIN, END)
+    (segment,) = book.segments("g5.xlarge", "ap-south-1a", market, BEGIN, END)
     dearest = builtin().dearest("g5.xlarge")
     assert dearest is not None
     assert dearest.usd_per_hour == max(
         price.usd_per_hour for region in builtin().regions if (price := builtin().on_demand("g5.xlarge", region))
     )
-    assert (float(stretch.cost), stretch.basis) == (pytest.approx(dearest.usd_per_hour), Basis.ELSEWHERE)
-    assert "none is known for this one" in notes([("g5.xlarge/ap-south-1a", [stretch])])[0]
+    assert (float(segment.cost), segment.basis) == (pytest.approx(dearest.usd_per_hour), Basis.ELSEWHERE)
+    assert "none is known for this one" in notes([("g5.xlarge/ap-south-1a", [segment])])[0]
 
 
 def test_a_declared_price_is_the_price_of_every_region() -> None:
@@ -33,6 +33,6 @@ def test_a_declared_price_is_the_price_of_every_region() -> None:
 
 def test_what_has_no_price_anywhere_is_said_with_what_to_declare() -> None:
     catalogue = builtin().with_types([InstanceType(name="x9.large", vcpus=2, memory_gib=8)])
-    cut = PriceBook([], catalogue).stretches("x9.large", "us-east-1a", Market.SPOT, BEGIN, END)
-    assert [stretch.basis for stretch in cut] == [Basis.NONE]
+    cut = PriceBook([], catalogue).segments("x9.large", "us-east-1a", Market.SPOT, BEGIN, END)
+    assert [segment.basis for segment in cut] == [Basis.NONE]
     assert "onDemandUsdPerHour" in notes([("x9.large", cut)])[0]

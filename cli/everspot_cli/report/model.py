@@ -115,8 +115,8 @@ def _hours(usages: Sequence[Usage]) -> dict[str, float]:
 
 def _unpriced(usages: Sequence[Usage]) -> float:
     """Hours of which no price is known: they are in no sum, so every sum is a lower bound then."""
-    cut = (stretch for usage in usages for stretch in usage.paid if stretch.basis is Basis.NONE)
-    return round(float(total(stretch.seconds for stretch in cut) / HOUR), 4)
+    cut = (segment for usage in usages for segment in usage.paid if segment.basis is Basis.NONE)
+    return round(float(total(segment.seconds for segment in cut) / HOUR), 4)
 
 
 def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:

@@ -88,7 +88,7 @@ class Policy(Protocol):
 
 
 class Step(NamedTuple):
-    """A stretch of a run in which one thing was held. `tick`: from submission; `seconds` long, of which
+    """A part of a run in which one thing was held. `tick`: from submission; `seconds` long, of which
     `progress` were computed; `entered`: it began with a changeover."""
 
     tick: int
@@ -135,7 +135,7 @@ def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Settin
 
 
 def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
-    """The run, stretch by stretch, until the job is done, be it after the deadline. After its end a trace has no spot.
+    """The run, step by step, until the job is done, be it after the deadline. After its end a trace has no spot.
 
     Raises:
         ValueError: if the policy cannot be followed: it takes spot where there is none, or would wait for ever.
@@ -192,11 +192,11 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, 
     return target
 
 
-def outcome(stretches: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
-    """What the stretches of a run come to."""
+def outcome(found: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
+    """What the steps of a run come to."""
     cost, changeovers, finished = 0.0, 0, 0.0
     held = dict.fromkeys(Mode, 0.0)
-    for step in stretches:
+    for step in found:
         cost += step.cost
         held[step.mode] += step.seconds
         changeovers += step.entered

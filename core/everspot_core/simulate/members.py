@@ -97,7 +97,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedAttempt:
-    """A stretch in which a job held instances. It worked from `works_from` on, at `speed`, if it came that far.
+    """A time in which a job held instances. It worked from `works_from` on, at `speed`, if it came that far.
 
     `reason`: why it ended; None: the simulation did.
     """

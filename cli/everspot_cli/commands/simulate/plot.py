@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from everspot_cli.commands.simulate.inputs import Asked, Case
-from everspot_cli.commands.simulate.runs import stretches
+from everspot_cli.commands.simulate.runs import steps_of
 from everspot_cli.errors import CliError
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def draw(asked: Asked, path: Path) -> str:
         CliError: if the file cannot be written.
     """
     case, start = asked.cases[0], asked.cases[0].starts[0]
-    runs = tuple((name, stretches(case, start, asked.setting, name)) for name in asked.policies)
+    runs = tuple((name, steps_of(case, start, asked.setting, name)) for name in asked.policies)
     seconds = max(run[-1].tick * case.capacity.tick_seconds + run[-1].seconds for _, run in runs)
     end = max(asked.setting.deadline, seconds) / 3600
     figure = _figure(_Scene(case=case, start=start, setting=asked.setting, runs=runs, end=end))

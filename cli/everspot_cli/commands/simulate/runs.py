@@ -44,8 +44,8 @@ def simulate(asked: Asked, session: Session) -> list[Result]:
     return results
 
 
-def stretches(case: Case, start: int, setting: Setting, policy: str) -> list[Step]:
-    """One run, stretch by stretch."""
+def steps_of(case: Case, start: int, setting: Setting, policy: str) -> list[Step]:
+    """The steps of one run."""
     decides = best(case.capacity, start, setting) if policy == OPTIMAL else POLICIES[policy]
     return list(steps(case.capacity, start, setting, decides))
 
@@ -54,7 +54,7 @@ def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) ->
     outcomes: list[Outcome] = []
     hours = [0.0] * len(case.traces)
     for start in case.starts:
-        run = stretches(case, start, setting, policy)
+        run = steps_of(case, start, setting, policy)
         outcomes.append(outcome(run, setting, case.capacity))
         for step in run:
             if step.pool is not None:

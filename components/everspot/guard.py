@@ -99,16 +99,22 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     """Jobs that are running or assigned, on a market's instances if one is given.
 
     Raises:
-        StoreError: if the store does not say.
+        StoreError: if the store does not say, or if what it says of a job cannot be read.
     """
     if not url:
         raise StoreError("its address is not known yet")
     store = Store.open(url, url)
-    owners = {key: found.value.owner for key, found in store.records.scan().items() if found.value.state in _BUSY}
+    records, unreadable = store.records.census()
+    if unreadable:
+        raise StoreError(
+            f"{len(unreadable)} record{'s' if len(unreadable) > 1 else ''} of jobs cannot be read, so that they may run"
+            f" ({_names(unreadable)}): torn, or written by a newer release, with which this has to be done"
+        )
+    owners = {key: found.value.owner for key, found in records.items() if found.value.state in _BUSY}
     if market is None or not owners:
         return sorted(owners)
     instances = store.instances.scan()
-    # Of an instance that has not reported yet nobody knows the market: it may be this one.
+    # Of an instance that has not reported yet, or whose record cannot be read, nobody knows the market: it may be this.
     return sorted(
         job for job, owner in owners.items() if owner not in instances or instances[owner].value.market is market
     )

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pulumi
 import pytest
-from everspot.guard import busy_jobs, told
+from everspot.guard import busy_jobs, refuse_while_jobs_run, told
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_store import Store, StoreError
 
@@ -62,3 +63,31 @@ def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         assert "agents get SIGTERM and 80 s to checkpoint" in said
         with pytest.raises(StoreError):
             busy_jobs(url, Market.SPOT)
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["of a newer release", "torn"])
+def test_a_record_that_cannot_be_read_may_be_of_a_running_job(tmp_path: Path, torn: bool) -> None:
+    url = cluster(tmp_path, a=(JobState.RUNNING, Market.SPOT), b=(JobState.SUCCEEDED, None))
+    record = tmp_path / "records" / "a.json"
+    text = record.read_text()
+    record.write_text(text[:40] if torn else text.replace('"RUNNING"', '"MIGRATING"'))
+    assert record.read_text() != text
+    with pytest.raises(StoreError, match=r"1 record of jobs cannot be read, so that they may run \(records/a\.json\)"):
+        busy_jobs(url)
+    for market in Market:
+        said = told(url, market, refused=True)
+        assert "could not be read from the store (1 record of jobs cannot be read" in said
+        assert "no job runs" not in said
+        assert "Not done while they run" in said
+    with pytest.raises(pulumi.RunError, match="EVERSPOT_FORCE_DESTROY=1 goes on nevertheless"):
+        refuse_while_jobs_run(pulumi.ResourceHookArgs("urn", "id", "name", "type", old_inputs={"input": url}))
+
+
+def test_an_instance_that_cannot_be_read_may_be_of_either_market(tmp_path: Path) -> None:
+    url = cluster(tmp_path, a=(JobState.RUNNING, Market.SPOT))
+    record = tmp_path / "instances" / "i-a.json"
+    assert busy_jobs(url, Market.ON_DEMAND) == []
+    text = record.read_text()
+    record.write_text(text.replace('"BUSY"', '"DREAMING"'))
+    assert record.read_text() != text
+    assert busy_jobs(url, Market.SPOT) == busy_jobs(url, Market.ON_DEMAND) == ["a"]

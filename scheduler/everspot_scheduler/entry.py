@@ -1,4 +1,4 @@
-"""The way into `everspot-scheduler`: packages that are missing are named in a sentence, before anything needs them."""
+"""The entry point of `everspot-scheduler`: it names missing packages in one sentence before anything needs them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the cloud has told the scheduler, kept until it is written down.
+"""Facts from the cloud: its messages and descriptions, kept until the store holds what they mean.
 
 All of it can be forgotten: messages that were not deleted come again, and descriptions are asked for again.
 """

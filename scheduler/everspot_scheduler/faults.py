@@ -1,4 +1,4 @@
-"""Instances that were of no use: written down once each, so that people and later schedulers know of them."""
+"""Fault records: each instance that was of no use is recorded once, for people and for later schedulers."""
 
 import logging
 from collections.abc import Callable, Mapping

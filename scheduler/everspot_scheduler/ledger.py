@@ -1,4 +1,4 @@
-"""The bill's raw figures: when each instance began and ceased to cost money, and what its pool cost meanwhile.
+"""The ledger: when each instance began and ceased to cost money, and the prices of its pool in between.
 
 Every figure is written once, by a create-if-absent write, with the times that the cloud states. So it does not
 matter how many schedulers write, nor how often one starts again.

@@ -1,4 +1,4 @@
-"""How the pools behave from which the standing fleets take their instances.
+"""The observed behaviour of the pools from which the standing fleets take their instances.
 
 Nobody can look into a pool. What is known follows from the instances that came from it: a pool has capacity from a
 launch on, and has none from the moment at which it took its last instance away until the next launch. Instances that

@@ -1,4 +1,4 @@
-"""Moves what has ended out of the tables that every tick lists: jobs to the archive, instances to the ledger."""
+"""Moves ended jobs to the archive and ended instances to the ledger, out of the tables that every tick lists."""
 
 import logging
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""How fast each job was seen to run on each instance type, relative to what its author expects."""
+"""Measured speeds: how fast each job ran on each instance type, relative to what its author expects."""
 
 from collections.abc import Container, Mapping
 from types import MappingProxyType

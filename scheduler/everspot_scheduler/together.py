@@ -1,4 +1,4 @@
-"""Makes many calls that each wait for the network side by side."""
+"""Runs many network calls at the same time."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What each team has used lately, in dollars: for the shares of teams whose jobs wait for their turn."""
+"""Each team's recent use in dollars. The plan compares it with the teams' shares when jobs wait for their turn."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Makes the plan's view of a cluster from what the store and the cloud have told."""
+"""Builds the plan's view of a cluster from the store's documents and the facts from the cloud."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Remembers: job records, leases, events and checkpoints, in two buckets, by conditional writes."""
+"""The store: job records, leases, events and checkpoints in two buckets, kept consistent by conditional writes."""
 
 from everspot_store.archive import Archive
 from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult

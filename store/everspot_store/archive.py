@@ -1,4 +1,4 @@
-"""Finished jobs: out of the tables that every tick lists, into one document each, by month.
+"""Moves a finished job out of the tables that every tick lists, into one document below its month.
 
 The order of the writes is what makes this safe at every point at which its writer may die:
 

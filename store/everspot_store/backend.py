@@ -1,4 +1,4 @@
-"""What a bucket needs of the thing that keeps the bytes: one attempt per call, no retries, no policy."""
+"""The interface of a storage backend: one attempt per call, without retries and without policy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One bucket, by its URL: bounded retries around a backend, and the four outcomes of conditional writes."""
+"""One bucket, opened by its URL: a backend with bounded retries, and the four outcomes of conditional writes."""
 
 import hashlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Checkpoints of a job: parts written once, published by one small head, guarded by the fence.
+"""A job's checkpoints: parts are written once, one small head document publishes them, and the fence guards it.
 
 Nothing that a stale owner can still do hurts its successor. It may upload parts, but under its own epoch; it cannot
 publish them, because its successor has written a higher epoch into the head. It may delete parts, but only of its own

@@ -1,4 +1,4 @@
-"""Logs and metrics, as pieces written once."""
+"""A job's logs and metrics, stored as pieces that are written once."""
 
 from collections import deque
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What there is one of in a cluster: its manifest, its prices, and what was asked of it as a whole."""
+"""Documents of which a cluster has one: its manifest, its prices, and requests to drain or roll it."""
 
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import PriceTable

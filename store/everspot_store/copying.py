@@ -1,4 +1,4 @@
-"""Copying a file while its digest is computed."""
+"""Copies a file and computes its digest on the way."""
 
 import hashlib
 import os

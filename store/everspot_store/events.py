@@ -1,4 +1,4 @@
-"""The append-only history of a job."""
+"""A job's events: its append-only history."""
 
 import threading
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Locks of files: exclusive among threads and processes, given back by the kernel when their holder dies."""
+"""File locks, exclusive among threads and processes. The kernel releases them when their holder dies."""
 
 import fcntl
 import hashlib

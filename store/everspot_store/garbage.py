@@ -1,4 +1,4 @@
-"""What lies in the buckets and is of no use to anybody any more: found without touching it, then removed.
+"""Garbage collection: finds objects in the buckets that nothing needs any more, and then removes them.
 
 Each object is judged by documents that are read here, and by its age: what is younger than a day may belong to an
 upload or a submission that is under way. What a head names is never garbage, whichever job's head it is: a job that was

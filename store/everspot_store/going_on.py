@@ -1,4 +1,4 @@
-"""A job that goes on from the checkpoints of another one, while somebody may be about to remove those."""
+"""Lets a job continue from the checkpoints of another one, even while somebody may be about to remove those."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What schedulers write down beside their decisions: why jobs wait, and what teams have used lately."""
+"""Notes that schedulers keep beside their decisions: why each job waits, and what teams have used lately."""
 
 from everspot_core.documents import Document, Stored, Utc
 from pydantic import Field

@@ -1,4 +1,4 @@
-"""What a job leaves for people: the files of its folder `outputs/`, kept under the epoch that wrote them.
+"""A job's outputs: the files of its folder `outputs/`, kept under the epoch that wrote them.
 
 `jobs/{job}/outputs/{epoch:06d}/{path}`. An owner writes under its own epoch only, so one that was presumed dead cannot
 overwrite what its successor kept. Of a path that several epochs wrote, the highest counts.

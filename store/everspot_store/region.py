@@ -1,4 +1,4 @@
-"""In which region an S3 bucket lies: what its URL says, or else what S3 itself says.
+"""Finds the region of an S3 bucket: from its URL, or else by asking S3.
 
 A signature carries a region, and S3 refuses one that is not the bucket's. The environment's region is where a person
 happens to work, not where the bucket is, so it is never asked.

@@ -1,4 +1,4 @@
-"""Typed documents under a prefix, and what becomes of each outcome of a conditional write."""
+"""A table: typed documents below one prefix. It handles every outcome of a conditional write."""
 
 import json
 import logging

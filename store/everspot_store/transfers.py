@@ -1,4 +1,4 @@
-"""How far an upload is, and the switch that ends it before its time."""
+"""The progress of an upload, and a switch that cancels it."""
 
 import threading
 from datetime import timedelta

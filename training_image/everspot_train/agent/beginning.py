@@ -1,4 +1,4 @@
-"""What is told of a program's beginning: that it was launched, and, where it does not say so itself, that it trains."""
+"""Events of a program's start: that it was launched, and that it trains where it does not report that itself."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,5 +1,5 @@
-"""Making an end of all that a job started, whatever it did to hide: a control group per job where the machine gives
-one, and adoption of orphans where it does not.
+"""Ends every process that a job started, however it detached itself: by a control group per job where the machine
+has them, and by adopting orphans where it does not.
 
 A control group (version 2) is known to the kernel: a child that changed its session, its environment and its parent
 is still in it, and `cgroup.kill` ends all of it at once (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's

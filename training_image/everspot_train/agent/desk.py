@@ -1,4 +1,4 @@
-"""Takes jobs up: acquires the lease, lays out the run directory, fetches the code, launches the training process."""
+"""Starts jobs: acquires the lease, lays out the run directory, fetches the code, launches the training process."""
 
 import errno
 import logging

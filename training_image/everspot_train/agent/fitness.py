@@ -1,4 +1,4 @@
-"""Whether this machine is fit for a job: enough GPUs, enough room. And tidying up what a job leaves."""
+"""Checks whether this machine is fit for a job (enough GPUs, enough disk), and cleans up after a job."""
 
 import logging
 import os

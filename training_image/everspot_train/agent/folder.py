@@ -1,4 +1,4 @@
-"""Keeping the folder `checkpoints` of a program that does not use the trainer library.
+"""Keeps the folder `checkpoints` of a program that does not use the trainer library.
 
 It is published as a checkpoint like any other, under the same fence: what the program writes there is put back before
 it is started again. A file that has not changed since it was kept last is not uploaded again, unless that was long ago

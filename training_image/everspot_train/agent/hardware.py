@@ -1,4 +1,4 @@
-"""What this machine really has, measured, so that no catalogue has to be right about it."""
+"""Measures this machine's hardware, so that no catalogue has to be right about it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The instance's own record: who it is and how it is, put into the store at every beat."""
+"""The heartbeat: the instance's record of itself, written to the store at every beat."""
 
 import logging
 import sys

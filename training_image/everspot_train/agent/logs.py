@@ -1,4 +1,4 @@
-"""What the training process prints, on its way to the store. Metrics are sent by the trainer itself."""
+"""Uploads what the training process prints. The trainer itself uploads the metrics."""
 
 import ctypes
 import logging

@@ -1,4 +1,4 @@
-"""What an instance has been told, as the agent takes it: the manifest parsed, notices with where they come from."""
+"""The metadata service as the agent reads it: the parsed manifest, and notices with their source."""
 
 from everspot_clouds.base import Metadata, MetadataError
 from everspot_core.clock import Clock

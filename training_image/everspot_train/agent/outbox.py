@@ -1,4 +1,4 @@
-"""Events of a job that wait to be written, so that whoever tells of something never waits for the store."""
+"""A queue of a job's events that wait to be written, so that who reports an event never waits for the store."""
 
 import threading
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The agent's own log, on its way to the store: what an instance that is gone has to say for itself."""
+"""Uploads the agent's own log, so that it can be read after the instance is gone."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""The training process in the agent's hands: launched in a session of its own, signalled, made sure to be dead."""
+"""The training process: the agent launches it in a session of its own, signals it, and makes sure that it ends."""
 
 import logging
 import os

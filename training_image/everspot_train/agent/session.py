@@ -1,4 +1,4 @@
-"""One ownership of a job: its lease, its run directory, its process, and what is told of it."""
+"""One ownership of a job: its lease, its run directory, its process, and its events."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""What the agent hears from outside: its assignment from the store, notices from the metadata service."""
+"""Polls what the agent has to know: its assignment from the store, notices from the metadata service."""
 
 import logging
 import threading
@@ -52,7 +52,7 @@ class Contact:
 
 @dataclass(frozen=True)
 class Sighting:
-    """All that was heard so far."""
+    """All that was received so far."""
 
     assignment: Assignment | None = None
     interruption: Notice | None = None
@@ -83,7 +83,7 @@ class Watch:
         self._rebalance: Notice | None = None
 
     def sighting(self) -> Sighting:
-        """What was heard so far."""
+        """What was received so far."""
         return Sighting(self._assignment, self._interruption, self._rebalance)
 
     @property

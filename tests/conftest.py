@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,3 +48,16 @@ def aws(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     return moto_endpoint
+
+
+@pytest.fixture
+def s3_urls(aws: str) -> list[str]:
+    """Control and data bucket, made for this test in another region than the environment's."""
+    import boto3  # few tests need it, and it takes its time
+
+    client = boto3.client("s3", region_name="eu-west-1")
+    names = [f"everspot-{part}-{uuid4().hex[:12]}" for part in ("control", "data")]
+    for name in names:
+        client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    client.close()
+    return [f"s3://{name}?region=eu-west-1" for name in names]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agent_helpers import TOY, Cluster, eventually, market_in
+from agent_helpers import TOY, Cluster, MetadataServer, eventually, market_in
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.records import EventKind, InstanceState, JobState, Market, Reason
 
@@ -60,12 +60,18 @@ def test_a_real_agent_process_never_imports_torch(cluster: Cluster) -> None:
     assert answer.stdout.strip() == "[]"
 
 
-def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_job_back(cluster: Cluster) -> None:
+def training_with_notices_by(cluster: Cluster, source: str) -> MetadataServer:
+    """A long job that has made some steps, on an agent that hears of interruptions in one way only."""
     server = cluster.metadata_server("i-1")
     cluster.submit("job-1", env={"TOY_STEPS": "1000", "TOY_EVERY": "500"})
     cluster.assign("job-1", "i-1")
-    cluster.start_with_metadata(server, "i-1", EVERSPOT_NOTICE_SOURCES="imds")
+    cluster.start_with_metadata(server, "i-1", EVERSPOT_NOTICE_SOURCES=source)
     cluster.wait_steps(5)
+    return server
+
+
+def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_job_back(cluster: Cluster) -> None:
+    server = training_with_notices_by(cluster, "imds")
 
     action_at = market_in(20)
     server.announce_interruption(action_at)
@@ -89,11 +95,7 @@ def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_j
 
 
 def test_a_notice_by_the_assignment_alone_saves_every_step(cluster: Cluster) -> None:
-    server = cluster.metadata_server("i-1")
-    cluster.submit("job-1", env={"TOY_STEPS": "1000", "TOY_EVERY": "500"})
-    cluster.assign("job-1", "i-1")
-    cluster.start_with_metadata(server, "i-1", EVERSPOT_NOTICE_SOURCES="queue")
-    cluster.wait_steps(5)
+    server = training_with_notices_by(cluster, "queue")
     server.announce_interruption(market_in(20))
 
     cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=market_in(20))

@@ -89,6 +89,17 @@ def test_stopping_is_refused_by_name(kit: Any) -> None:
     assert caught.value.response["Error"]["Code"] == "UnsupportedOperation"
 
 
+def group_of_one(group: Any, template: str, **more: Any) -> None:
+    group.create_auto_scaling_group(
+        AutoScalingGroupName="one",
+        MinSize=1,
+        MaxSize=1,
+        LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
+        AvailabilityZones=["us-east-1a"],
+        **more,
+    )
+
+
 def test_a_group_of_one_heals_itself(kit: Any, helpers: Any) -> None:
     group = kit.client("autoscaling")
     template = kit.template(
@@ -98,14 +109,7 @@ def test_a_group_of_one_heals_itself(kit: Any, helpers: Any) -> None:
     kit.ec2.create_launch_template_version(
         LaunchTemplateId=template, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
     )
-    group.create_auto_scaling_group(
-        AutoScalingGroupName="one",
-        MinSize=1,
-        MaxSize=1,
-        LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
-        AvailabilityZones=["us-east-1a"],
-        Tags=[{"Key": "team", "Value": "ml", "PropagateAtLaunch": True}],
-    )
+    group_of_one(group, template, Tags=[{"Key": "team", "Value": "ml", "PropagateAtLaunch": True}])
     seen = []
     for fail in (
         lambda i: kit.ec2.terminate_instances(InstanceIds=[i]),
@@ -128,13 +132,7 @@ def test_a_group_of_one_heals_itself(kit: Any, helpers: Any) -> None:
 def test_a_refresh_brings_a_new_instance_before_it_ends_the_old_one(kit: Any, helpers: Any) -> None:
     group = kit.client("autoscaling")
     template = kit.template(InstanceType="t3.small")
-    group.create_auto_scaling_group(
-        AutoScalingGroupName="one",
-        MinSize=1,
-        MaxSize=1,
-        LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
-        AvailabilityZones=["us-east-1a"],
-    )
+    group_of_one(group, template)
     (old,) = kit.living(1)
     kit.reaches(old["InstanceId"], "running")
     preferences = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "InstanceWarmup": 30, "SkipMatching": True}

@@ -3,9 +3,7 @@
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
-import boto3
 import pytest
 from everspot_store import ManualClock, Store
 
@@ -27,10 +25,5 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 
 
 @pytest.fixture
-def s3_cluster(aws: str, clock: ManualClock) -> Cluster:
-    client = boto3.client("s3", region_name="eu-west-1")
-    names = [f"everspot-{part}-{uuid4().hex[:12]}" for part in ("control", "data")]
-    for name in names:
-        client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    client.close()
-    return Cluster(Store.open(*[f"s3://{name}?region=eu-west-1" for name in names], clock=clock), clock)
+def s3_cluster(s3_urls: list[str], clock: ManualClock) -> Cluster:
+    return Cluster(Store.open(*s3_urls, clock=clock), clock)

@@ -2,9 +2,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
-import boto3
 import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
@@ -45,16 +43,10 @@ def open_folder_store(root: Path, clock: ManualClock | None = None) -> Store:
 
 
 @pytest.fixture
-def s3_store(aws: str, clock: ManualClock) -> Store:
-    client = boto3.client("s3", region_name="eu-west-1")
-    names = [f"everspot-{part}-{uuid4().hex[:12]}" for part in ("control", "data")]
-    for name in names:
-        client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    urls = [f"s3://{name}?region=eu-west-1" for name in names]
-    store = Store.open(*urls, clock=clock)
-    store.write_manifest(
-        Manifest(cluster="test", cloud="aws", region="eu-west-1", control_url=urls[0], data_url=urls[1])
-    )
+def s3_store(s3_urls: list[str], clock: ManualClock) -> Store:
+    control, data = s3_urls
+    store = Store.open(control, data, clock=clock)
+    store.write_manifest(Manifest(cluster="test", cloud="aws", region="eu-west-1", control_url=control, data_url=data))
     return store
 
 

@@ -80,6 +80,13 @@ def ended(store: Store, job: str, clock: ManualClock, digest: str | None = None)
     return record
 
 
+def ended_a_month_ago(store: Store, job: str, folder: Path, clock: ManualClock) -> None:
+    """With a checkpoint. A month goes by."""
+    ended(store, job, clock)
+    store.checkpoints(job, 1).publish(5, parts(folder, 5))
+    clock.advance(MONTH)
+
+
 def test_garbage_is_found_by_kind_and_only_that_is_removed(
     shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -133,9 +140,7 @@ def test_what_another_job_begins_with_stays(
     shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _, _ = shelf
-    ended(store, "old", clock)
-    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
-    clock.advance(MONTH)
+    ended_a_month_ago(store, "old", tmp_path, clock)
     found = Collector(store).find(MONTH, clock.now(), WALL)
     assert [item.kind for item in found] == [Kind.FINISHED] * 2
     head = store.heads.get("old")
@@ -225,9 +230,7 @@ def test_a_job_does_not_go_on_from_checkpoints_that_were_removed(
     shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _, _ = shelf
-    ended(store, "old", clock)
-    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
-    clock.advance(MONTH)
+    ended_a_month_ago(store, "old", tmp_path, clock)
     collector = Collector(store)
     collector.remove(collector.find(MONTH, clock.now(), WALL))
     with pytest.raises(NothingLeft, match="nothing is left of old's checkpoints to go on from: --from-scratch"):
@@ -247,9 +250,7 @@ def test_a_job_is_not_submitted_when_its_checkpoints_are_removed_meanwhile(tmp_p
     found: list[Garbage] = []
     removed: list[Garbage] = []
     store = faulty_store(MemoryBackend(watch), MemoryBackend(), clock, Faults())
-    ended(store, "old", clock)
-    store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
-    clock.advance(MONTH)
+    ended_a_month_ago(store, "old", tmp_path, clock)
     found += Collector(store).find(MONTH, clock.now(), WALL)
     with pytest.raises(NothingLeft):
         store.retry(again("new", clock), "old")

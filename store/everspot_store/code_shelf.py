@@ -11,10 +11,13 @@ from everspot_store.bucket import Bucket
 from everspot_store.errors import KeyTaken
 from everspot_store.sweeps import Sweeps
 
+OWN, NAMED = "code/own/", "code/named/"
+
 
 class CodeShelf:
-    """Where code is put before a job is created, and made sure of behind it: what lay there already, as old code of
-    nobody, may be removed by a collector of garbage at that very moment. See `sweeps`.
+    """Where code is put before a job is created. What lies there already, as old code of nobody, may be removed by a
+    collector of garbage at that very moment (see `sweeps`); so whoever submits first names it, by an empty object, and
+    then looks whether it is announced. All of that is before the job: no machine ever finds a job without its code.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -23,36 +26,40 @@ class CodeShelf:
         self._data = data
         self._sweeps = Sweeps(data)
 
-    def put(self, archive: Path, digest: str) -> None:
-        """Upload packed code, unless it is there.
+    def put(self, archive: Path, digest: str, job: str) -> None:
+        """Have the packed code of a job that will be created there to stay, under `code/` or as a copy of its own.
 
         Raises:
             DigestMismatch: if what is there is something else.
         """
+        self._data.put(f"{NAMED}{digest}/{job}", b"")
+        own = self._sweeps.may_go(shared_key(digest))
         try:
-            self._data.upload(_shared(digest), archive)
+            self._data.upload(own_key(job, digest) if own else shared_key(digest), archive)
         except KeyTaken:
-            # What is removed at this very moment is put there again behind the job's creation.
-            with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch, suppress(FileNotFoundError):
-                self._data.download(_shared(digest), Path(scratch, "there"), digest)
+            if own:  # an upload of ours whose answer was lost
+                return
+            with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+                try:
+                    self._data.download(shared_key(digest), Path(scratch, "there"), digest)
+                except FileNotFoundError:  # a deletion that came late
+                    self._data.upload(own_key(job, digest), archive)
 
-    def secure(self, submission: JobSubmission, archive: Path | None) -> None:
-        """Make sure that the code of a job that has just been created stays. `archive`: the packed code; None for a job
-        that is submitted once more, whose code another job names all the while.
+    def take_over(self, submission: JobSubmission, other: str) -> None:
+        """Have the code of another job there for one that will be created with the same. The shared one is named by
+        the other all the while; a copy of its own is copied: whoever is asked for code knows one job.
 
         Raises:
-            Unreadable: if nobody can tell whether it stays.
+            DigestMismatch: if the bytes of the copy are others.
         """
-        digest, job = submission.code_digest, submission.job_id
+        digest = submission.code_digest
         if digest is None:
             return
-        if archive is None:
-            self._take_over(submission, digest)
-        elif _shared(digest) in self._sweeps.announced_keys():
-            self._data.upload(_own(job, digest), archive)
-        else:
-            with suppress(KeyTaken):
-                self._data.upload(_shared(digest), archive)
+        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+            archive = Path(scratch, "code.tar.gz")
+            if self._own_of(other, digest, archive):
+                with suppress(KeyTaken):
+                    self._data.upload(own_key(submission.job_id, digest), archive)
 
     def fetch(self, submission: JobSubmission, folder: Path) -> None:
         """Fetch a job's code and unpack it into `folder`.
@@ -68,28 +75,37 @@ class CodeShelf:
         with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
             archive = Path(scratch, "code.tar.gz")
             try:
-                self._data.download(_shared(digest), archive, digest)
-            except FileNotFoundError as error:
-                try:
-                    self._data.download(_own(submission.job_id, digest), archive, digest)
-                except FileNotFoundError:
-                    raise error from None
+                self._data.download(shared_key(digest), archive, digest)
+            except FileNotFoundError:
+                if not self._own_of(submission.job_id, digest, archive):
+                    raise
             code.unpack(archive, folder)
 
-    def _take_over(self, submission: JobSubmission, digest: str) -> None:
-        """A copy that the other job has of its own is copied: whoever is asked for code knows one job."""
-        other = submission.retry_of
-        if other is None or not self._data.list(f"jobs/{other}/code/"):
-            return
-        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
-            archive = Path(scratch, "code.tar.gz")
-            self._data.download(_own(other, digest), archive, digest)
-            self._data.upload(_own(submission.job_id, digest), archive)
+    def _own_of(self, job: str, digest: str, archive: Path) -> bool:
+        """Download a job's own copy; False: it has none."""
+        for key in (own_key(job, digest), f"jobs/{job}/code/{digest}.tar.gz"):  # where earlier versions had it
+            with suppress(FileNotFoundError):
+                self._data.download(key, archive, digest)
+                return True
+        return False
 
 
-def _shared(digest: str) -> str:
+def names(submission: JobSubmission) -> set[str]:
+    """The keys that a job's code may have."""
+    digest = submission.code_digest
+    return {shared_key(digest), own_key(submission.job_id, digest)} if digest is not None else set()
+
+
+def named_by(key: str) -> str:
+    """The shared code that an object below `NAMED` names."""
+    return shared_key(key.removeprefix(NAMED).partition("/")[0])
+
+
+def shared_key(digest: str) -> str:
+    """Where code is for all jobs that have the same."""
     return f"code/{digest}.tar.gz"
 
 
-def _own(job: str, digest: str) -> str:
-    return f"jobs/{job}/code/{digest}.tar.gz"
+def own_key(job: str, digest: str) -> str:
+    """Where code is that one job has for itself. Not below `jobs/`, where a bucket's rules may remove what is old."""
+    return f"{OWN}{job}/{digest}.tar.gz"

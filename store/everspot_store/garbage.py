@@ -16,6 +16,7 @@ from everspot_core.checkpoint import CheckpointHead
 from everspot_core.records import JobRecord
 
 from everspot_store.backend import Entry
+from everspot_store.code_shelf import NAMED, named_by, names
 from everspot_store.errors import Unreadable
 from everspot_store.store import Store
 from everspot_store.sweeps import PREFIX as SWEEPS
@@ -36,6 +37,7 @@ class Kind(StrEnum):
     CODE = "code that no job names"
     FILES = "files that no dataset names"
     AGENTS = "logs of instances that ended long ago"
+    NAMED = "marks of submissions that are long over"
     SWEEPS = "announcements of collectors that were cut off"
 
 
@@ -90,7 +92,11 @@ class Collector:
         old = [entry for entry in self._store.data.list() if wall - entry.modified >= GRACE]
         found = [
             *self._of_jobs(old, heads, known.records, ended),
-            *(_of(Kind.CODE, e) for e in old if e.key.startswith(_CODE) and e.key not in known.used),
+            *(
+                _of(Kind.NAMED if e.key.startswith(NAMED) else Kind.CODE, e)
+                for e in old
+                if e.key.startswith(_CODE) and e.key not in known.used
+            ),
             *(_of(Kind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in known.used),
             *self._of_agents(old, keep, now),
             *(_of(Kind.SWEEPS, e) for e in old if e.key.startswith(f"{SWEEPS}/")),
@@ -187,8 +193,9 @@ def _runs(found: list[Garbage]) -> Iterator[list[Garbage]]:
 
 
 def _read(store: Store) -> _Known:
-    """All documents that name something. Jobs before the archive, to which they move; datasets last, for a put creates
-    its version when all of its files are there."""
+    """All documents that name something. Marks of submissions before the jobs that follow them; jobs before the
+    archive, to which they move; datasets last, for a put creates its version when all of its files are there."""
+    marked = {named_by(entry.key) for entry in store.data.list(NAMED)}
     heads, bad = store.heads.census()
     records, bad_records = store.records.census()
     jobs, bad_jobs = store.jobs.census()
@@ -200,7 +207,7 @@ def _read(store: Store) -> _Known:
     of_jobs |= {job: doc.value for job, doc in records.items()}
     submissions = [*(doc.value for doc in jobs.values()), *(dossier.submission for dossier in archived.values())]
     named = {job: doc.value for job, doc in heads.items()}
-    codes = {f"{_CODE}{submission.code_digest}.tar.gz" for submission in submissions if submission.code_digest}
+    codes = {key for submission in submissions for key in names(submission)} | marked
     files = {file.key for version in versions for file in version.files}
     everyone = frozenset(submission.job_id for submission in submissions)
     return _Known(named, of_jobs, everyone, codes | files | _named(named.values()))

@@ -105,27 +105,32 @@ class Store(ClusterDocuments):
     # Jobs
 
     def submit(
-        self, submission: JobSubmission, code_dir: Path | None = None, ignored: code.Ignored | None = None
+        self,
+        submission: JobSubmission,
+        code_dir: Path | None = None,
+        ignored: code.Ignored | None = None,
+        *,
+        code_of: str | None = None,
     ) -> JobSubmission:
         """Upload the code, if any, and create the job by one conditional write. Once this returns the job is never
-        lost. What is returned carries the digest of the code, of which what is `ignored` is left out.
+        lost. What is returned carries the digest of the code, of which what is `ignored` is left out. `code_of`: the
+        job whose code this one has; by default the one that it is a retry of.
 
         Raises:
             JobExists: if the id is taken.
             UnsafeArchive: if the code cannot be packed.
-            Unreadable: if the job was created, and nobody can tell whether its code stays.
         """
-        if code_dir is None:
-            self._create(submission)
-            self._code.secure(submission, None)
-            return submission
-        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
-            archive = Path(scratch, "code.tar.gz")
-            submission = submission.model_copy(update={"code_digest": code.pack(code_dir, archive, ignored)})
-            assert submission.code_digest is not None  # noqa: S101  set above
-            self._code.put(archive, submission.code_digest)
-            self._create(submission)
-            self._code.secure(submission, archive)
+        other = code_of or submission.retry_of
+        if code_dir is not None:
+            with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+                archive = Path(scratch, "code.tar.gz")
+                digest = code.pack(code_dir, archive, ignored)
+                submission = submission.model_copy(update={"code_digest": digest})
+                self._code.put(archive, digest, submission.job_id)
+        elif other is not None:
+            self._code.take_over(submission, other)
+        if self.jobs.create(submission.job_id, submission) is None:
+            raise JobExists(submission.job_id)
         return submission
 
     def fetch_code(self, submission: JobSubmission, folder: Path) -> None:
@@ -255,7 +260,3 @@ class Store(ClusterDocuments):
     def read_metrics(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
         """Chunks of the metrics in order, as `read_logs`."""
         return self.metrics.read(job_id, after)
-
-    def _create(self, submission: JobSubmission) -> None:
-        if self.jobs.create(submission.job_id, submission) is None:
-            raise JobExists(submission.job_id)

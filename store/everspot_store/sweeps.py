@@ -54,3 +54,8 @@ class Sweeps:
         if unreadable:
             raise Unreadable(unreadable)
         return {key for sweep in found.values() for key in sweep.value.keys}
+
+    def may_go(self, key: str) -> bool:
+        """Whether it is announced, or may be: an announcement that cannot be read may name anything."""
+        found, unreadable = self._table.census()
+        return bool(unreadable) or any(key in sweep.value.keys for sweep in found.values())

@@ -2,6 +2,9 @@
 
 import pytest
 from everspot_core.records import JobState, Reason
+from everspot_store import Store, StoreDenied, StoreUnavailable, code
+from everspot_store.events import EventWriter
+from everspot_store.table import Table
 
 
 def fail(world, job="old", *, steps=(100, 200), **spec):
@@ -68,6 +71,55 @@ def test_an_archived_job_can_be_retried_and_from_scratch_there_is_no_checkpoint(
     scratch = world.run("--json", "retry", "old", "--from-scratch").json["job_id"]
     assert world.store.checkpoints(scratch, 1).restore(tmp_path / "s") is None
     assert world.store.jobs.get(scratch).value.retry_of is None
+
+
+@pytest.mark.parametrize("options", [(), ("--from-scratch",)])
+def test_a_retry_has_the_code_of_a_job_that_has_its_own_copy(world, tmp_path, options):
+    fail(world)
+    (tmp_path / "train.py").write_text("print(1)")
+    digest = code.pack(tmp_path, tmp_path / "own.tar.gz")
+    world.store.data.upload(f"code/own/old/{digest}.tar.gz", tmp_path / "own.tar.gz")
+    old = world.store.jobs.get("old")
+    world.store.jobs.replace("old", old, old.value.model_copy(update={"code_digest": digest}))
+    new = world.run("--json", "retry", "old", *options).json["job_id"]
+    world.store.fetch_code(world.store.jobs.get(new).value, tmp_path / "out")
+    assert (tmp_path / "out" / "train.py").read_text() == "print(1)"
+
+
+def test_a_retry_whose_history_cannot_be_noted_is_submitted_all_the_same(world, monkeypatch):
+    fail(world)
+
+    def refused(*_, **__):
+        raise StoreDenied("no")
+
+    monkeypatch.setattr(EventWriter, "emit", refused)
+    answer = world.run("--json", "retry", "old")
+    assert answer.code == 0 and world.store.jobs.get(answer.json["job_id"]) is not None
+    assert f"job {answer.json['job_id']} was created" in answer.json["warnings"][-1]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_retry_whose_answer_is_lost_is_named(world, monkeypatch, seen):
+    fail(world)
+    submit, get = Store.submit, Table.get
+    made = []
+
+    def lost(store, submission, *given, **more):
+        made.append(submit(store, submission, *given, **more).job_id)
+        raise StoreUnavailable("no answer")
+
+    def unseen(table, id):
+        if made and id == made[0] and not seen:
+            raise StoreUnavailable("no answer")
+        return get(table, id)
+
+    monkeypatch.setattr(Store, "submit", lost)
+    monkeypatch.setattr(Table, "get", unseen)
+    answer = world.run("--json", "retry", "old")
+    if seen:
+        assert answer.code == 0 and answer.json["job_id"] == made[0]
+    else:
+        assert answer.code == 4 and f"whether {made[0]} was created is not known" in answer.err
 
 
 def test_a_job_without_a_checkpoint_is_begun_again(world, tmp_path):

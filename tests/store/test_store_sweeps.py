@@ -83,9 +83,10 @@ class Scene:
             path.mkdir(exist_ok=True)
         (self.code / "train.py").write_text("print(1)")
         (self.set / "x").write_bytes(b"x")
-        self.submit("first")
+        first = self.submit("first")
         self.made = self.store.datasets.put("set", self.set)
-        self.store.jobs.delete("first")  # as if it had been cut off before
+        self.store.jobs.delete("first")  # as if it had been cut off before, more than a day ago
+        self.data.delete(f"code/named/{first.code_digest}/first")
         self.data.delete(f"datasets/set/{self.made.digest}.json")
         self.collector = Collector(self.store)
         self.found = self.collector.find(MONTH, self.clock.now(), WALL)
@@ -125,10 +126,68 @@ def test_a_job_that_reuses_old_code_has_it_whenever_a_collector_comes(tmp_path: 
         scene.store.fetch_code(submission, tmp_path / "out")
         assert (tmp_path / "out" / "train.py").read_text() == "print(1)"
         removed += f"code/{submission.code_digest}.tar.gz" not in scene.data.objects
-        own += any(key.startswith("jobs/j/code/") for key in scene.data.objects)
+        own += any(key.startswith("code/own/j/") for key in scene.data.objects)
         assert not [key for key in scene.data.objects if key.startswith("sweeps/")]
         count += 1
     assert count > 50 and removed > 0 and own >= removed  # what was removed under its hands lies elsewhere
+
+
+def test_a_job_is_never_there_without_its_code(tmp_path: Path) -> None:
+    """Neither for a machine that takes it at once, nor if its submitter is killed behind any of its steps."""
+    steps = Actor(Scene(tmp_path).submit).walk().steps
+    looks = 0
+    for first in range(steps + 1):
+        for second in range(Actor(Scene(tmp_path).collect).walk().steps + 1):
+            for begins in ("collector", "submitter"):
+                scene = Scene(tmp_path)
+                user, collector = Actor(scene.submit), Actor(scene.collect)
+                if begins == "collector":
+                    collector.walk(second)
+                user.walk(first)  # and does nothing more
+                collector.walk(None if begins == "collector" else second)
+                if (made := scene.store.jobs.get("j")) is not None:
+                    scene.store.fetch_code(made.value, tmp_path / "out")
+                    looks += 1
+    assert looks > 20
+
+
+@pytest.mark.parametrize("trouble", [StoreUnavailable, StoreDenied])
+def test_where_announcements_cannot_be_read_no_job_is_created(tmp_path: Path, trouble: type[Exception]) -> None:
+    class Bad(MemoryBackend):
+        def list(self, prefix: str = "") -> Any:
+            if prefix.startswith("sweeps"):
+                raise trouble("no")
+            return super().list(prefix)
+
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    store = faulty_store(MemoryBackend(), Bad(), clock, Faults())
+    (tmp_path / "train.py").write_text("1")
+    with pytest.raises(trouble):
+        store.submit(JobSubmission(job_id="j", spec=SPEC, submitted_at=clock.now()), tmp_path)
+    assert store.jobs.get("j") is None
+
+
+def test_what_is_announced_in_words_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.data.put("sweeps/x.json", b"{")
+    scene.submit()
+    assert [key for key in scene.data.objects if key.startswith("code/own/j/")]
+
+
+def test_a_copy_of_its_own_goes_on_to_a_job_that_is_begun_anew(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.data.put("sweeps/x.json", b"{")
+    made = scene.submit()
+    scene.data.delete(f"code/{made.code_digest}.tar.gz")
+    again = scene.store.submit(made.model_copy(update={"job_id": "k", "retry_of": None}), code_of="j")
+    scene.store.fetch_code(again, tmp_path / "again")
+    assert (tmp_path / "again" / "train.py").is_file()
+    scene.data.delete("sweeps/x.json")
+    found = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
+    assert {item.kind for item in found} == {Kind.FILES, Kind.NAMED}  # the copies of both jobs stay
+    scene.store.jobs.delete("j")
+    found = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
+    assert [item.key for item in found if item.kind is Kind.CODE] == [f"code/own/j/{made.code_digest}.tar.gz"]
 
 
 def test_a_dataset_that_is_put_is_whole_whenever_a_collector_comes(tmp_path: Path) -> None:
@@ -148,7 +207,7 @@ def test_what_a_collector_has_announced_and_not_done_is_not_relied_on(tmp_path: 
     while not any(key.startswith("sweeps/") for key in scene.data.objects):
         collector.walk(1)  # and is cut off then
     submission = scene.submit()
-    (own,) = [key for key in scene.data.objects if key.startswith("jobs/j/code/")]
+    (own,) = [key for key in scene.data.objects if key.startswith("code/own/j/")]
     scene.data.delete(f"code/{submission.code_digest}.tar.gz")  # it was not, after all
     scene.store.fetch_code(submission, tmp_path / "out")
     again = scene.store.submit(submission.model_copy(update={"job_id": "k", "retry_of": "j"}))

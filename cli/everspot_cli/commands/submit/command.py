@@ -1,6 +1,7 @@
 """`everspot submit`."""
 
 import secrets
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind
+from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
@@ -16,7 +18,7 @@ from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
 from everspot_cli.commands.submit.fleet import fleet_of, possible, price_warnings, refuse_impossible, thread_warnings
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
-from everspot_cli.errors import CliError
+from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.supplies import supplied
@@ -52,6 +54,7 @@ def submit(
         return
     warnings = check(session, file, submission, wait_for_capacity)
     submission = send(session, submission)
+    warnings += note_submitted(session, submission)
     answer_submitted(session, submission, warnings)
 
 
@@ -121,6 +124,37 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
     if ignored is not None and ignored(script):
         raise CliError(f"{script}, the job's own script, is left out by {IGNORE_FILE}")
     with session.progress(f"packing and uploading {code}", shown=code is not None):
-        submission = session.store.submit(supplied(session, submission), code, ignored)
-    session.store.event_writer(submission.job_id, 0, "cli").emit(EventKind.SUBMITTED, by=submission.submitted_by)
+        submission = created(
+            session, submission, lambda: session.store.submit(supplied(session, submission), code, ignored)
+        )
     return submission
+
+
+def created(session: Session, submission: JobSubmission, create: Callable[[], JobSubmission]) -> JobSubmission:
+    """Create the job. Where an answer of the store is lost, the job may be there all the same: it is looked for, and
+    the error says what is known of it, with its id."""
+    job = submission.job_id
+    try:
+        return create()
+    except StoreUnavailable as error:
+        ask = f"`everspot job {job}` tells, when the store answers; before that, do not submit it again"
+        try:
+            found = session.store.jobs.get(job)
+        except StoreError:
+            raise CliError(f"whether {job} was created is not known: {error}", Exit.UNAVAILABLE, hint=ask) from None
+        if found is None:
+            raise
+        return found.value
+
+
+def note_submitted(session: Session, submission: JobSubmission, retry_of: str | None = None) -> list[str]:
+    """Note in a job's history who submitted it; a warning, if that fails: the job is there, and runs without."""
+    said = {"retry_of": retry_of} if retry_of is not None else {}
+    try:
+        writer = session.store.event_writer(submission.job_id, 0, "cli")
+        writer.emit(EventKind.SUBMITTED, by=submission.submitted_by, **said)
+    except StoreError as error:
+        warnings = [f"job {submission.job_id} was created; that you did it is missing in its history: {error}"]
+        warn(session, warnings)
+        return warnings
+    return []

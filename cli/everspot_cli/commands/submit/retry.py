@@ -2,16 +2,17 @@
 
 import secrets
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from everspot_core.job import JobSubmission
-from everspot_core.records import EventKind, JobState
+from everspot_core.records import JobState
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
-from everspot_cli.commands.submit.command import answer_submitted, check
+from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
@@ -46,10 +47,9 @@ def retry(
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
     warnings = check(session, Path(old.job_id), submission, wait_for_capacity)
     store = session.store
-    submission = store.submit(submission) if from_scratch else store.retry(submission, old.job_id)
-    store.event_writer(submission.job_id, 0, "cli").emit(
-        EventKind.SUBMITTED, by=submission.submitted_by, retry_of=old.job_id
-    )
+    create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, of=old.job_id)
+    submission = created(session, submission, lambda: create(submission))
+    warnings += note_submitted(session, submission, old.job_id)
     answer_submitted(session, submission, warnings)
 
 

@@ -7,6 +7,7 @@ of them are told at once. What the values mean is checked by the components.
 
 import inspect
 import json
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -196,8 +197,11 @@ def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
 
 
 def _fits(value: Any, kind: type) -> bool:
-    number = kind is float and isinstance(value, int) and not isinstance(value, bool)
-    return number or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is float:  # JSON's 1e999 is read as infinite, and a longer whole number than that is no float at all
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind)
 
 
 def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationInfo
 
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|m|s)")
+_NUMBER = re.compile(r"[-+0-9.eE_]+")  # of seconds since 1970, as which pydantic would take it; a moment has `:` too
 _MOST_DAYS = 3650
 _LONGEST_TEXT = 64  # characters of a duration
 _UNIT = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -70,7 +71,7 @@ Duration = Annotated[
 
 
 def _no_number(value: Any) -> Any:
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value.strip())):
         raise ValueError("a moment is written with its zone, for example 2026-01-31T12:00:00Z")
     return value
 

@@ -70,7 +70,7 @@ def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note:
 def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:
     words = list(dict.fromkeys(_words(fault, kind) for fault in found[:SHOWN_AT_MOST]))
     # A duration that is out of bounds is no moment either, and nobody meant it to be one.
-    meant = [said for said in words if said.startswith("a duration lies")]
+    meant = [said for said in words if said.startswith(("a duration lies", "has to be longer"))]
     return cut(_printable("; and ".join(meant or words)), _WORDS_AT_MOST)
 
 

@@ -1,10 +1,12 @@
 """Types of the fields that people fill in: stricter than what pydantic takes, since `true` is no number here."""
 
 import math
+from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, ValidationInfo
 
+from everspot_core.documents import Duration, is_stored
 from everspot_core.problems import shown
 
 
@@ -13,6 +15,18 @@ def _number(value: Any) -> Any:
         raise ValueError(f"has to be a number, not {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("has to be a finite number")
+    return value
+
+
+def _flag(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError(f"has to be true or false, not {shown(value)}")
+    return value
+
+
+def _some(value: Any, info: ValidationInfo) -> Any:
+    if value == timedelta(0) and not is_stored(info):  # a stored one is read as an earlier release took it
+        raise ValueError("has to be longer than 0s")
     return value
 
 
@@ -28,4 +42,8 @@ SAID_OF_NAMES = "1 to 40 small letters, digits and hyphens, with neither end a h
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""A boolean as YAML or JSON has it: neither a word such as `"no"`, nor 1 and 0."""
+Span = Annotated[Duration, AfterValidator(_some)]
+"""A duration of which nothing at all makes no sense."""
 Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(printable)]

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
-from everspot_core.field_types import Line, Name, Number, Whole, printable
+from everspot_core.field_types import Flag, Line, Name, Number, Span, Whole, printable
 from everspot_core.problems import BadInputs
 from everspot_core.recipes import parameter_faults
 
@@ -78,7 +78,7 @@ class Budget(Frozen):
 
     dollars: Number | None = Field(default=None, gt=0, le=1e9)
     gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
-    wall_clock: Duration | None = Field(default=None, description="Time since submission.")
+    wall_clock: Span | None = Field(default=None, description="Time since submission.")
 
 
 class Retries(Frozen):
@@ -91,7 +91,7 @@ class Retries(Frozen):
         le=1000,
         description="How often a job that has no checkpoint may be started over after interruptions.",
     )
-    stalled: bool = Field(
+    stalled: Flag = Field(
         default=False,
         description="Restart a program that has made no step for ten times its usual, and a minute at least. Each time "
         "counts as one of `errors`. It is told of in any case.",
@@ -136,12 +136,12 @@ class JobSpec(Frozen):
     )
     resources: Resources = Resources()
     priority: Priority = Priority.NORMAL
-    deadline: Duration | Utc | None = Field(
+    deadline: Span | Utc | None = Field(
         default=None,
         description="A moment, or a duration from submission. With `expected_duration` given, one that is out of reach "
         "is refused at submission: it must be `expected_duration` and 15m, the longest changeover, away at the least.",
     )
-    expected_duration: Duration | None = Field(
+    expected_duration: Span | None = Field(
         default=None,
         description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it nobody can "
         "tell whether a deadline can be kept, and the job does not wait for spot.",

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from everspot_core.documents import Frozen
 from everspot_core.faults import faults
+from everspot_core.field_types import Flag
 from everspot_core.problems import Problem
 
 
@@ -22,7 +23,7 @@ class ImageClassification(Frozen):
     weight_decay: float = Field(default=5e-4, ge=0)
     label_smoothing: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    flip: bool = Field(default=False, description="Mirror half of the training images; pays from a few epochs on.")
+    flip: Flag = Field(default=False, description="Mirror half of the training images; pays from a few epochs on.")
     width: int = Field(default=8, ge=1, le=256, description="Channels behind the stem; doubled by each stage.")
     stages: int = Field(default=2, ge=1, le=3)
     accumulation: int = Field(default=1, ge=1, description="Batches per optimizer step.")

@@ -38,6 +38,7 @@ def boot(tmp_path: Path) -> Machine:
         model: str = OWN,
         fs: str = "",
         label: str = "",
+        at: str = "",
         tools: tuple[str, ...] = ("mdadm",),
         there: bool = False,
     ) -> list[str]:
@@ -49,7 +50,7 @@ def boot(tmp_path: Path) -> Machine:
         for number, more in enumerate(disks):
             disk = tmp_path / f"nvme{number}n1"
             disk.touch()
-            told = [line(str(disk), model=model, fs=fs, label=label), *more]
+            told = [line(str(disk), model=model, fs=fs, label=label, at=at), *more]
             disk.with_name(f"{disk.name}.lsblk").write_text("\n".join(told) + "\n")
             if number in signed:
                 disk.with_name(f"{disk.name}.signed").touch()
@@ -97,6 +98,7 @@ def test_several_disks_become_one(boot: Machine) -> None:
         pytest.param([], (0,), "xfs", id="a file system"),
         pytest.param([], (0,), "LVM2_member", id="a volume group's"),
         pytest.param([], (0,), "", id="a table of partitions"),
+        pytest.param([], (), "xfs", id="a file system that lsblk alone sees"),
         pytest.param([line("/dev/nvme0n1p1", "part")], (), "", id="a partition"),
         pytest.param([line("/dev/md127", "raid0", fs="ext4", label="data")], (), "linux_raid_member", id="an array"),
         pytest.param([line("/dev/mapper/c", "crypt")], (), "", id="an encrypted volume"),
@@ -106,6 +108,10 @@ def test_a_disk_that_somebody_has_put_something_on_is_left_alone(
     boot: Machine, more: list[str], signed: tuple[int, ...], fs: str
 ) -> None:
     assert boot(more, signed=signed, fs=fs) == []
+
+
+def test_a_disk_that_is_swapped_to_is_left_alone(boot: Machine) -> None:
+    assert boot([], at="[SWAP]") == []
 
 
 def test_only_the_blank_ones_of_several_are_taken(boot: Machine) -> None:

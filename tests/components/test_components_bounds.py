@@ -45,6 +45,8 @@ def test_a_fleets_numbers_are_bounded(spec: Any, field: str, value: Any, reason:
         ({"type": "m6i.large", "weight": 1e-9}, "weight"),
         ({"type": "m6i.large", "weight": float("inf")}, "weight"),
         ({"type": "m6i.large", "priority": -1}, "priority"),
+        ({"type": "m6i.large", "priority": 0.5}, "priority"),
+        ({"type": "m6i.large", "priority": float("inf")}, "priority"),
         ({"type": "m6i.large", "throughput": 0}, "throughput"),
         ({"type": "m6i.large", "max_price": float("nan")}, "maxPrice"),
         ({"type": "../../etc", "vcpus": 2, "memory_gib": 8}, "type"),

@@ -182,6 +182,13 @@ def test_what_no_section_can_be_is_refused_before_it_is_read(settings: Any, text
     assert f"everspot:cluster: {reason}" in refusal(settings, config)
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 400])
+def test_a_number_that_is_none_is_refused_by_its_field(settings: Any, number: str) -> None:
+    config = Config()
+    config.values["cluster"] = f'{{"cloud": "aws", "shares": {{"vision": {number}}}}}'
+    assert "everspot:cluster.shares.vision: has to be a number, not " in refusal(settings, config)
+
+
 def test_long_values_are_cut(settings: Any) -> None:
     text = refusal(settings, Config(cluster={**CLUSTER, "protect": "y" * 100_000}))
     assert "protect: has to be true or false, not 'yyy" in text

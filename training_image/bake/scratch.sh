@@ -31,12 +31,13 @@ disks() {
     done | sort -u
 }
 
-# Whether nothing is on a disk: no file system, table of partitions or member of an array, and nothing made of it.
+# Whether nothing is on a disk: no file system, table of partitions or member of an array, nothing made of it, and not
+# in use. Both are asked: wipefs reads the disk, and what it misses lsblk may have from udev or the kernel (swap).
 is_blank() {
     local signatures lines
     signatures=$(wipefs --no-act "$1") || return 1
     lines=$(describe "$1") || return 1
-    [[ -z $signatures && $lines == NAME=* && $lines != *$'\n'* ]]
+    [[ -z $signatures && $lines == NAME=*' FSTYPE=""'*' MOUNTPOINT=""' && $lines != *$'\n'* ]]
 }
 
 # The device that an earlier start of this machine has formatted.

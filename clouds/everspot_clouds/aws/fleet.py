@@ -175,7 +175,12 @@ def _choice_problems(here: Problems, choice: TypeChoice, fleets: float | None, w
     _positive(here, "weight", choice.weight)
     _positive(here, "throughput", choice.throughput)
     _positive(here, "maxPrice", choice.max_price)
-    here.need(choice.priority is None or choice.priority >= 0, "priority", f"cannot be negative: {choice.priority}")
+    # EC2 API reference, FleetLaunchTemplateOverridesRequest: "Valid values are whole numbers starting at 0."
+    here.need(
+        choice.priority is None or (choice.priority >= 0 and float(choice.priority).is_integer()),
+        "priority",
+        f"has to be a whole number, 0 or more, not {choice.priority}",
+    )
     limit = choice.max_price if choice.max_price is not None else fleets
     if limit is not None and limit > 0 and weight is not None and weight > 0:
         here.need(

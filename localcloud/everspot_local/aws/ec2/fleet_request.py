@@ -238,7 +238,7 @@ def _read_override(
                 instance_type=instance_type,
                 zone=zone,
                 weight=weight,
-                priority=override.get("Priority"),
+                priority=_priority(override.get("Priority")),
                 max_price=max_price,
             ),
             subnet_id=subnet_id,
@@ -246,6 +246,16 @@ def _read_override(
         )
         for zone in zones
     ]
+
+
+def _priority(value: Any) -> float | None:
+    """botocore, FleetLaunchTemplateOverridesRequest: "Valid values are whole numbers starting at 0", of type Double."""
+    if value is None:
+        return None
+    priority = float(value)
+    if strict() and not (priority >= 0 and priority.is_integer()):
+        raise InvalidParameter(f"Invalid value '{value}' for Priority; it must be a whole number starting at 0")
+    return priority
 
 
 def _max_price(text: Any) -> float | None:

@@ -98,7 +98,8 @@ def _parameters(command: Any, name: str) -> str:
 def spec() -> str:
     """The job file's reference."""
     parts = ["# The job file", MADE, _paragraphs(JobSpec.__doc__), "", EXAMPLE, "",
-             "Durations are written `45s`, `10m`, `1h30m`, `2d`; moments with their zone, `2026-01-31T12:00:00Z`. "
+             "Durations are written `45s`, `10m`, `1h30m`, `2d`, and have to say their unit: a bare number is refused. "
+             "Moments are written with their zone, `2026-01-31T12:00:00Z`. "
              f"Recipes: {', '.join(f'`{r}`' for r in RECIPES)}.", ""]  # fmt: skip
     waiting: list[tuple[str, type[BaseModel]]] = [("", JobSpec)]
     waiting += [(f"parameters of `{recipe}`", kind) for recipe, kind in RECIPES.items()]

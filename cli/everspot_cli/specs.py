@@ -1,6 +1,7 @@
 """Reading a job's YAML file, and what the command line says instead: every bad field named at once, with what would be
 allowed."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,14 +9,14 @@ from typing import Any
 
 from everspot_core.faults import faults
 from everspot_core.job import JobSpec
-from everspot_core.problems import Problem, cut, near, shown
+from everspot_core.job_rules import program_faults
+from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.job_files import file_problems
 from everspot_cli.yamlfile import parse_yaml, read_yaml
-
-_VALUE = 80  # characters of a wrong value that are shown
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
     read = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
     if read:
         raise CliError(f"{', '.join(read)} cannot be changed: submit the job's file instead")
-    data = overrides.over(spec.model_dump(mode="json", exclude_unset=True))
+    data = overrides.over(spec.model_dump(exclude_unset=True))
     try:
         return JobSpec.model_validate(data)
     except ValidationError as error:
@@ -90,44 +91,21 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     try:
         spec = JobSpec.model_validate(data)
     except ValidationError as error:
-        problems = faults(error, JobSpec)
+        # The rules between fields, which the model asks only where every field is well-formed.
+        found = faults(error, JobSpec)
+        named = {problem.path for problem in found}
+        between = [problem for problem in program_faults(data) if problem.path not in named]
+        problems = [*found, *between]
     recipe = data.get("recipe")
     if isinstance(recipe, str) and parameters_of(recipe) is None:
         words = f"{shown(recipe)} is no recipe{near(recipe, RECIPES)}; allowed: {', '.join(RECIPES)}"
         problems.append(Problem("recipe", words))
-    folder = _folder(path, spec, problems) if spec is not None and spec.code is not None else None
-    if spec is not None and spec.requirements is not None and not (path.parent / spec.requirements).is_file():
-        problems.append(Problem("requirements", f"there is no file {cut(spec.requirements, _VALUE)}"))
+    wrong = {re.split(r"[.\[]", problem.path, maxsplit=1)[0] for problem in problems}
+    written = {name: value for name, value in data.items() if name not in wrong}
+    problems += file_problems(path.parent, written)
     if problems or spec is None:
         count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
         hint = "docs/reference-spec.md lists every field"
         raise CliError(f"{path}: {count} wrong", hint=hint, problems=listed(problems))
-    changes = {"code": str(folder)} if folder is not None else {}
-    if spec.requirements is not None:
-        changes["requirements"] = str((path.parent / spec.requirements).resolve())
-    return spec.model_copy(update=changes)
-
-
-def _folder(path: Path, spec: JobSpec, problems: list[Problem]) -> Path:
-    """The folder of the code, absolute; problems are added if it is none, or does not hold the script."""
-    folder = (path.parent / str(spec.code)).resolve()
-    try:
-        is_folder = folder.is_dir()
-    except OSError as error:  # a name longer than the system takes
-        problems.append(Problem("code", f"cannot be read: {error.strerror}"))
-        return folder
-    if not is_folder:
-        problems.append(Problem("code", f"{folder} is not a folder"))
-        return folder
-    script = spec.entrypoint[0] if spec.entrypoint else ""
-    try:
-        found = (folder / script).resolve()
-        missing, outside = not found.is_file(), not found.is_relative_to(folder)
-    except OSError as error:
-        problems.append(Problem("entrypoint", f"cannot be read: {error.strerror}"))
-        return folder
-    if missing:
-        problems.append(Problem("entrypoint", f"there is no {cut(script, _VALUE)} in {folder}"))
-    elif outside:
-        problems.append(Problem("entrypoint", f"{cut(script, _VALUE)} leads out of {folder}"))
-    return folder
+    beside = {"code": spec.code, "requirements": spec.requirements}
+    return spec.model_copy(update={n: str((path.parent / v).resolve()) for n, v in beside.items() if v is not None})

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from everspot_core.field_types import NAME, SAID_OF_NAMES
+from everspot_core.field_types import NAME, SAID_OF_NAMES, SAY_UNIT
 from everspot_core.problems import SHOWN_AT_MOST, BadInputs, Problem, Problems, camel, cut, near, shown
 
 M = TypeVar("M", bound=BaseModel)
@@ -69,8 +69,8 @@ def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note:
 
 def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:
     words = list(dict.fromkeys(_words(fault, kind) for fault in found[:SHOWN_AT_MOST]))
-    # A duration that is out of bounds is no moment either, and nobody meant it to be one.
-    meant = [said for said in words if said.startswith(("a duration lies", "has to be longer"))]
+    # A duration that is out of bounds, or lacks its unit, is no moment either, and nobody meant it to be one.
+    meant = [said for said in words if said.startswith(("a duration lies", "has to be longer", SAY_UNIT))]
     return cut(_printable("; and ".join(meant or words)), _WORDS_AT_MOST)
 
 
@@ -85,6 +85,8 @@ def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME:
         return f"{SAID_OF_NAMES}, not {shown(given)}"
     said = _BY_TYPE.get(fault["type"]) or _SHOULD.sub("must ", str(fault["msg"]).removeprefix("Value error, "))
+    if said.startswith(SAY_UNIT):
+        return said
     plain = isinstance(given, str | int | float | bool) and fault["type"] != "missing"
     return f"{said}, not {shown(given)}" if plain and shown(given) not in said else said
 

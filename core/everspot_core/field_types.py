@@ -4,9 +4,9 @@ import math
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringConstraints, ValidationInfo
 
-from everspot_core.documents import Duration, is_stored
+from everspot_core.documents import is_stored, parse_duration
 from everspot_core.problems import shown
 
 
@@ -30,6 +30,13 @@ def _some(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
+def _with_unit(value: Any, info: ValidationInfo) -> Any:
+    span = parse_duration(value)
+    if isinstance(value, int | float) and value and info.mode == "python" and not is_stored(info):  # 0 has none
+        raise ValueError(f"{SAY_UNIT}: {value:g}s, {value:g}m, {value:g}h or {value:g}d")
+    return span
+
+
 def printable(text: str) -> str:
     """No control characters: no system takes a NUL in a path or a word, and no terminal should be sent an escape."""
     if not all(char.isprintable() or char in "\t" for char in text):
@@ -37,6 +44,14 @@ def printable(text: str) -> str:
     return text
 
 
+SAY_UNIT = "has to say its unit"
+Given = Annotated[
+    timedelta,
+    BeforeValidator(_with_unit),
+    PlainSerializer(lambda d: d.total_seconds(), return_type=float, when_used="json"),
+]
+"""A span of time that a person writes: a bare number is refused, since nobody means seconds by `deadline: 6`. JSON
+that programs have written carries seconds, and is read."""
 NAME = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 SAID_OF_NAMES = "1 to 40 small letters, digits and hyphens, with neither end a hyphen"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -44,6 +59,6 @@ Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """A boolean as YAML or JSON has it: neither a word such as `"no"`, nor 1 and 0."""
-Span = Annotated[Duration, AfterValidator(_some)]
+Span = Annotated[Given, AfterValidator(_some)]
 """A duration of which nothing at all makes no sense."""
 Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(printable)]

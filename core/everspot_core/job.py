@@ -1,9 +1,10 @@
 """What a user asks for: the job spec, and the submission that is stored for it."""
 
 import math
-import re
+from collections.abc import Callable
+from datetime import timedelta
 from enum import StrEnum
-from pathlib import PurePosixPath
+from typing import Any
 
 from pydantic import (
     Field,
@@ -13,20 +14,28 @@ from pydantic import (
     model_validator,
 )
 
-from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
-from everspot_core.field_types import Flag, Line, Name, Number, Span, Whole, printable
-from everspot_core.problems import BadInputs
+from everspot_core.documents import Document, Frozen, Stored, Utc, is_stored
+from everspot_core.field_types import Flag, Given, Line, Name, Number, Span, Whole
+from everspot_core.job_rules import (
+    dataset_faults,
+    entrypoint_faults,
+    env_faults,
+    program_faults,
+    secret_faults,
+    setup_faults,
+    tag_faults,
+)
+from everspot_core.problems import BadInputs, Problem
 from everspot_core.recipes import parameter_faults
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{6,64})?")
-_SECRET = re.compile(
-    r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}(#[A-Za-z0-9_.-]{1,256})?|ssm:/?[A-Za-z0-9/_.-]{1,1011}"
-)
-_MOST_DATASETS = 20
-_MOST_COMMANDS = 50
-_LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
-_LONGEST_TAG = (128, 256)  # what AWS takes as a tag's key and value
+_RULES: dict[str, Callable[[Any], list[Problem]]] = {
+    "entrypoint": entrypoint_faults,
+    "datasets": dataset_faults,
+    "setup": setup_faults,
+    "secrets": secret_faults,
+    "env": env_faults,
+    "tags": tag_faults,
+}
 
 
 class Priority(StrEnum):
@@ -60,17 +69,18 @@ class Resources(Frozen):
 class CheckpointPolicy(Frozen):
     """When to checkpoint apart from interruption notices, which always do. Whichever comes first."""
 
-    every: Duration | None = Field(default=None, description="Time between checkpoints, at least 5s.")
+    every: Given | None = Field(default=None, description="Time between checkpoints, at least 5s.")
     steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
     keep: Whole = Field(
         default=2, ge=2, le=100, description="Checkpoints kept; two at least, so that one bad read is survived."
     )
 
-    @model_validator(mode="after")
-    def _bounds(self) -> "CheckpointPolicy":
-        if self.every is not None and self.every.total_seconds() < 5:
-            raise ValueError("checkpoint.every must be at least 5s: no object is rewritten more often than that")
-        return self
+    @field_validator("every")
+    @classmethod
+    def _not_too_often(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value.total_seconds() < 5:
+            raise ValueError("must be at least 5s: no object is rewritten more often than that")
+        return value
 
 
 class Budget(Frozen):
@@ -96,7 +106,7 @@ class Retries(Frozen):
         description="Restart a program that has made no step for ten times its usual, and a minute at least. Each time "
         "counts as one of `errors`. It is told of in any case.",
     )
-    backoff: Duration = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")
+    backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")
 
 
 class JobSpec(Frozen):
@@ -152,71 +162,12 @@ class JobSpec(Frozen):
     retries: Retries = Retries()
     tags: dict[str, str] = Field(default_factory=dict, description="Project, Team, Environment, ModelVersion, …")
 
-    @field_validator("entrypoint")
+    @field_validator(*_RULES, mode="before")
     @classmethod
-    def _inside(cls, value: list[str] | None) -> list[str] | None:
-        if value is None:
-            return value
-        if not value or not value[0]:
-            raise ValueError("entrypoint must name a script")
-        if any("\0" in word for word in value):
-            raise ValueError("a word with a NUL cannot be handed to a program")
-        script = PurePosixPath(printable(value[0]))
-        if script.is_absolute() or ".." in script.parts:
-            raise ValueError(f"{value[0]!r} does not lie in `code`: name the script relative to it")
-        return value
-
-    @field_validator("datasets")
-    @classmethod
-    def _datasets(cls, value: list[str]) -> list[str]:
-        for word in value:
-            if not _DATASET.fullmatch(word):
-                raise ValueError(f"{word[:80]!r} is no dataset: write `name` or `name@digest`")
-        names = [word.partition("@")[0] for word in value]
-        if len(set(names)) < len(names) or len(names) > _MOST_DATASETS:
-            raise ValueError(f"at most {_MOST_DATASETS} datasets, each name once")
-        return value
-
-    @field_validator("setup")
-    @classmethod
-    def _commands(cls, value: list[str]) -> list[str]:
-        if len(value) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in value):
-            raise ValueError(f"at most {_MOST_COMMANDS} commands, none of them empty, longer than 32 KiB or with a NUL")
-        return value
-
-    @field_validator("secrets")
-    @classmethod
-    def _secrets(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, reference in value.items():
-            if not _ENV_NAME.fullmatch(name) or name.startswith(("EVERSPOT_", "AWS_")):
-                raise ValueError(f"{name[:40]!r} is no name of a variable that a job may set")
-            if not _SECRET.fullmatch(reference):
-                raise ValueError(
-                    f"{name[:40]}: has to be `secretsmanager:NAME`, `secretsmanager:NAME#KEY` or `ssm:/PARAMETER`: "
-                    "the name of a secret, never the secret itself"
-                )
-        return value
-
-    @field_validator("env")
-    @classmethod
-    def _variables(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            shown = repr(name[:40])
-            if not _ENV_NAME.fullmatch(name):
-                raise ValueError(f"{shown} is no name of a variable: letters, digits and _, and no digit first")
-            if name.startswith(("EVERSPOT_", "AWS_")):
-                raise ValueError(f"{shown}: EVERSPOT_* and AWS_* belong to the instance and cannot be set by a job")
-            if "\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV:
-                raise ValueError(f"{shown}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB")
-        return value
-
-    @field_validator("tags")
-    @classmethod
-    def _tags(cls, value: dict[str, str]) -> dict[str, str]:
-        for key, text in value.items():
-            for what, word, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
-                if len(printable(word)) > most or (what == "key" and not word.strip()):
-                    raise ValueError(f"a tag's {what} has {'1' if what == 'key' else '0'} to {most} characters")
+    def _ruled(cls, value: object, info: ValidationInfo) -> object:
+        faults = _RULES[str(info.field_name)](value)
+        if faults:
+            raise BadInputs(str(info.field_name), faults)
         return value
 
     @field_validator("parameters")
@@ -233,15 +184,9 @@ class JobSpec(Frozen):
 
     @model_validator(mode="after")
     def _one_program(self) -> "JobSpec":
-        if (self.recipe is None) == (self.entrypoint is None):
-            raise ValueError("exactly one of recipe and entrypoint must be given")
-        if self.recipe is not None and self.code is not None:
-            raise ValueError("code belongs to entrypoint, not to recipe")
-        both = sorted(set(self.env) & set(self.secrets))
-        if both:
-            raise ValueError(f"{', '.join(both)}: given by env and by secrets")
-        if self.entrypoint is not None and self.code is None:
-            raise ValueError("entrypoint needs code: the folder that holds the script")
+        faults = program_faults(dict(self))
+        if faults:
+            raise BadInputs("the job", faults)
         return self
 
 

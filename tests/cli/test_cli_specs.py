@@ -11,7 +11,7 @@ import yaml
 from everspot_cli.errors import CliError
 from everspot_cli.specs import read_spec
 from everspot_cli.yamlfile import read_yaml
-from everspot_core.job import JobSpec
+from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.problems import SHOWN_AT_MOST
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -178,6 +178,48 @@ def test_what_makes_no_sense_is_refused_by_its_field(folder: Path, values: Any, 
     assert all(words.count(", not ") <= 1 for words in found.values()), "the value is told once"
 
 
+def test_every_mistake_of_a_file_is_named_at_once(folder: Path) -> None:
+    values = {
+        "name": "Bad Name", "recipe": "image-classification", "entrypoint": ["missing.py"], "code": "src",
+        "requirements": "gone.txt", "env": {"AWS_REGION": "x", "EVERSPOT_X": "y", "N": 1, "TWICE": "z"},
+        "secrets": {"TWICE": "ssm:/a", "OPEN": "hunter2"}, "setup": [""], "datasets": ["Bad!", "a", "a"],
+        "tags": {" ": "x"}, "checkpoint": {"every": "1s", "keep": 1}, "deadline": 6, "resources": {"vcpu": 1},
+    }  # fmt: skip
+    found = problems_of(folder, values)
+    assert set(found) == {
+        "name", "recipe", "entrypoint", "requirements", "env", "env.N", "secrets", "secrets.TWICE", "setup", "datasets",
+        "tags", "checkpoint.every", "checkpoint.keep", "deadline", "resources.vcpu",
+    }  # fmt: skip
+    assert "AWS_REGION" in found["env"] and "EVERSPOT_X" in found["env"]
+    assert "'Bad!'" in found["datasets"] and "each name once" in found["datasets"]
+    found = problems_of(folder, {"name": "a", "entrypoint": ["/x"], "code": "nowhere", "env": {"AWS_REGION": "x"}})
+    assert set(found) == {"entrypoint", "code", "env"}
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"deadline": 6}, "deadline"),
+        ({"expected_duration": 1.5}, "expected_duration"),
+        ({"checkpoint": {"every": 600}}, "checkpoint.every"),
+        ({"budget": {"wall_clock": 6}}, "budget.wall_clock"),
+        ({"retries": {"backoff": 6}}, "retries.backoff"),
+    ],
+)
+def test_a_span_has_to_say_its_unit_where_a_person_writes_it(folder: Path, values: Any, field: str) -> None:
+    (said,) = problems_of(folder, {**GOOD, **values}).values()
+    assert list(problems_of(folder, {**GOOD, **values})) == [field]
+    assert said.startswith("has to say its unit: ") and "zone" not in said
+
+
+def test_a_stored_job_carries_seconds_and_is_read() -> None:
+    stored = b'{"job_id": "a-1", "submitted_at": "2026-01-01T00:00:00Z", "spec": {"name": "a", "deadline": 21600.0, '
+    stored += b'"recipe": "image-classification", "checkpoint": {"every": 90}}}'
+    spec = JobSubmission.read(stored).spec
+    assert (spec.deadline, spec.checkpoint.every) == (timedelta(hours=6), timedelta(seconds=90))
+    assert JobSubmission.read(JobSubmission.read(stored).to_json()).spec == spec
+
+
 def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> None:
     values = {**GOOD, **{f"key{n}": n for n in range(9000)}}
     with pytest.raises(CliError) as caught:
@@ -193,7 +235,7 @@ def test_an_honest_job_is_taken_whole(folder: Path) -> None:
         folder,
         "name: mine\nentrypoint: [train.py, --epochs, '3']\ncode: src\n"
         "resources: {vcpus: 4, memory_gib: 7.5, gpus: 1}\n"
-        "deadline: 2026-01-31T12:00:00Z\nexpected_duration: 1h30m\ncheckpoint: {every: 90, keep: 3}\n"
+        "deadline: 2026-01-31T12:00:00Z\nexpected_duration: 1h30m\ncheckpoint: {every: 90s, keep: 3}\n"
         "env: {OMP_NUM_THREADS: '2'}\ntags: {Team: Vision & Co}\n",
     )
     assert (spec.code, spec.expected_duration) == (str(folder / "src"), timedelta(minutes=90))

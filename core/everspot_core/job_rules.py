@@ -1,0 +1,161 @@
+"""What a job's author may write where a type alone does not say it: each rule names every fault, not the first.
+
+The rules take values as they were written, well-formed or not: a fault in one field, or in a value beside it, hides
+none of the others.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from everspot_core.field_types import printable
+from everspot_core.problems import Problem, cut, shown
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{6,64})?")
+_SECRET = re.compile(
+    r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}(#[A-Za-z0-9_.-]{1,256})?|ssm:/?[A-Za-z0-9/_.-]{1,1011}"
+)
+_MOST_DATASETS = 20
+_MOST_COMMANDS = 50
+_LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
+_LONGEST_TAG = (128, 256)  # what AWS takes as a tag's key and value
+
+
+def program_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong between fields: what is to run, and what is set twice. `values`: the job's fields as written."""
+    recipe, entrypoint, code = (values.get(name) for name in ("recipe", "entrypoint", "code"))
+    found: list[Problem] = []
+    if recipe is None and entrypoint is None:
+        found.append(Problem("recipe", "either recipe or entrypoint has to say what runs, and neither is given"))
+    elif recipe is not None and entrypoint is not None:
+        found.append(Problem("recipe", "either recipe or entrypoint says what runs, and both are given"))
+    elif recipe is not None and code is not None:
+        found.append(Problem("code", "belongs to entrypoint, not to recipe"))
+    elif entrypoint is not None and code is None:
+        found.append(Problem("code", "is missing: entrypoint needs the folder that holds the script"))
+    env, secrets = values.get("env"), values.get("secrets")
+    if isinstance(env, Mapping) and isinstance(secrets, Mapping):
+        found += [Problem(f"secrets.{name}", "is given by env too") for name in sorted(set(env) & set(secrets))]
+    return found
+
+
+def env_faults(value: Any) -> list[Problem]:
+    """Of the variables of a job."""
+    found: list[Problem] = []
+    for name, text in _texts(value, found):
+        said = repr(name[:40])
+        if not _ENV_NAME.fullmatch(name):
+            found.append(Problem("", f"{said} is no name of a variable: letters, digits and _, and no digit first"))
+        elif name.startswith(("EVERSPOT_", "AWS_")):
+            found.append(Problem("", f"{said}: EVERSPOT_* and AWS_* belong to the instance and cannot be set by a job"))
+        if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
+            found.append(Problem("", f"{said}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
+    return found
+
+
+def secret_faults(value: Any) -> list[Problem]:
+    """Of the variables whose values are read on the instance."""
+    found: list[Problem] = []
+    for name, reference in _texts(value, found):
+        if not _ENV_NAME.fullmatch(name) or name.startswith(("EVERSPOT_", "AWS_")):
+            found.append(Problem("", f"{name[:40]!r} is no name of a variable that a job may set"))
+        if reference is not None and not _SECRET.fullmatch(reference):
+            found.append(
+                Problem(
+                    "",
+                    f"{name[:40]}: has to be `secretsmanager:NAME`, `secretsmanager:NAME#KEY` or `ssm:/PARAMETER`: "
+                    "the name of a secret, never the secret itself",
+                )
+            )
+    return found
+
+
+def tag_faults(value: Any) -> list[Problem]:
+    """Of the tags."""
+    found: list[Problem] = []
+    for key, text in _texts(value, found):
+        for what, word, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
+            if word is None:
+                continue
+            if len(word) > most or (what == "key" and not word.strip()):
+                least = 1 if what == "key" else 0
+                found.append(Problem("", f"a tag's {what} has {least} to {most} characters"))
+            elif not _is_printable(word):
+                found.append(Problem("", f"a tag's {what} has characters that cannot be printed"))
+    return found
+
+
+def dataset_faults(value: Any) -> list[Problem]:
+    """Of the datasets."""
+    found: list[Problem] = []
+    words = _listed(value, found)
+    found += [
+        Problem("", f"{word[:80]!r} is no dataset: write `name` or `name@digest`")
+        for word in words
+        if not _DATASET.fullmatch(word)
+    ]
+    names = [word.partition("@")[0] for word in words]
+    if len(set(names)) < len(names) or len(names) > _MOST_DATASETS:
+        found.append(Problem("", f"at most {_MOST_DATASETS} datasets, each name once"))
+    return found
+
+
+def setup_faults(value: Any) -> list[Problem]:
+    """Of the commands before the program."""
+    found: list[Problem] = []
+    commands = _listed(value, found)
+    if len(commands) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in commands):
+        words = f"at most {_MOST_COMMANDS} commands, none of them empty, longer than 32 KiB or with a NUL"
+        found.append(Problem("", words))
+    return found
+
+
+def entrypoint_faults(value: Any) -> list[Problem]:
+    """Of the script and its arguments."""
+    found: list[Problem] = []
+    words = _listed(value, found)
+    if not isinstance(value, list) or found:
+        return found
+    if not words or not words[0]:
+        found.append(Problem("", "must name a script"))
+    if any("\0" in word for word in words):
+        found.append(Problem("", "a word with a NUL cannot be handed to a program"))
+    elif words and not _is_printable(words[0]):
+        found.append(Problem("", "the script's name has characters that cannot be printed"))
+    elif words and (PurePosixPath(words[0]).is_absolute() or ".." in PurePosixPath(words[0]).parts):
+        found.append(Problem("", f"{cut(repr(words[0]), 80)} does not lie in `code`: name the script relative to it"))
+    return found
+
+
+def _texts(value: Any, found: list[Problem]) -> Iterable[tuple[str, str | None]]:
+    """The names of a mapping with their texts; a value that is none is noted, and is None here."""
+    if not isinstance(value, Mapping):
+        return
+    for name, text in value.items():
+        if not isinstance(name, str):
+            continue  # the type is refused
+        if not isinstance(text, str):
+            found.append(Problem(cut(name, 40), f"must be a text, not {shown(text)}; write it in quotes"))
+        yield name, text if isinstance(text, str) else None
+
+
+def _listed(value: Any, found: list[Problem]) -> list[str]:
+    """The texts of a list; what is none is noted."""
+    if not isinstance(value, list):
+        return []
+    found += [
+        Problem(f"[{n}]", f"must be a text, not {shown(word)}")
+        for n, word in enumerate(value)
+        if not isinstance(word, str)
+    ]
+    return [word for word in value if isinstance(word, str)]
+
+
+def _is_printable(text: str) -> bool:
+    try:
+        printable(text)
+    except ValueError:
+        return False
+    return True

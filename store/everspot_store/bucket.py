@@ -85,9 +85,17 @@ class Bucket:
         """One attempt to write a key that must still have `etag`."""
         return self._backend.replace(key, data, etag)
 
-    def delete(self, key: str) -> None:
-        """Remove a key; nothing happens if it does not exist."""
-        self._retrying(lambda: self._backend.delete(key))
+    def delete(self, key: str) -> bool:
+        """Remove a key; nothing happens if it does not exist. False: it took several attempts, and one that was not
+        answered may be carried out later."""
+        tries = []
+
+        def once() -> None:
+            tries.append(key)
+            self._backend.delete(key)
+
+        self._retrying(once)
+        return len(tries) == 1
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """Stream a file to a key that does not exist yet. `moved` is told of the bytes that have arrived; what it

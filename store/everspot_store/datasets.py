@@ -11,17 +11,18 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
+from everspot_core.counting import counted
 from everspot_core.documents import Document, Stored, Utc
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
 from everspot_store.code import digest_of
 from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, StoreUnavailable, UnsafeArchive
-from everspot_store.sweeps import Sweeps
+from everspot_store.sweeps import VOID, Sweeps
 from everspot_store.table import Table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -108,7 +109,7 @@ class Datasets:
         self._complete(root, unique)
         made = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
         created = self._table.create(f"{name}/{made.digest}", made)
-        self._secure(root, unique)  # what was removed just before the version named it
+        self._secure(root, unique, made)  # what was removed just before the version named it
         return made if created is not None else self.find(name, made.digest)
 
     def census(self) -> tuple[list[Dataset], list[str]]:
@@ -164,16 +165,27 @@ class Datasets:
             _each(lambda file: self._send(file, root / file.path), missing)
         raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
 
-    def _secure(self, root: Path, files: Sequence[DatasetFile]) -> None:
+    def _secure(self, root: Path, files: Sequence[DatasetFile], made: Dataset) -> None:
         """Have all files there to stay, now that a version names them: none of them is about to be removed."""
+        keys, now = {file.key for file in files}, None
+        if keys & self._sweeps.announced_keys():
+            now = self._store_time(made)
         for _ in range(_LOOKS):
-            if not {file.key for file in files} & self._sweeps.announced_keys():
+            if not keys & self._sweeps.announced_keys(now):
                 self._complete(root, files)
                 return
             self._clock.sleep(_LOOK_EVERY)
         raise StoreUnavailable(
-            "files of it are being removed as garbage, by a collector that was perhaps cut off: put it again"
+            "files of it are being removed as garbage, by a collector that was perhaps cut off: put it again, if so"
+            f" after {counted(int(VOID / timedelta(hours=1)), 'hour')}"
         )
+
+    def _store_time(self, made: Dataset) -> datetime:
+        """What time it is by the store: the same version is written once more."""
+        id = f"{made.name}/{made.digest}"
+        there = self._table.get(id)
+        self._table.put(id, there.value if there is not None else made)
+        return next(e.modified for e in self._data.list(f"datasets/{made.name}/") if e.key == self._table.key(id))
 
     def _there(self) -> set[str]:
         return {entry.key for entry in self._data.list(_FILES)}

@@ -7,7 +7,6 @@ there is one, nothing is judged.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,13 +16,14 @@ from everspot_core.records import JobRecord
 
 from everspot_store.backend import Entry
 from everspot_store.code_shelf import NAMED, named_by, names
-from everspot_store.errors import Unreadable
+from everspot_store.errors import StoreUnavailable, Unreadable
 from everspot_store.store import Store
 from everspot_store.sweeps import PREFIX as SWEEPS
 
 GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
 _AT_ONCE = 1000  # objects that are deleted between two looks at who names what
+_LOOK_EVERY, _LOOKS = 25, 4  # deletions between two looks at one's own announcement; looks until it is young
 _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics")
 
 
@@ -113,9 +113,30 @@ class Collector:
         emptied = {job for job in ended if self._empty(job)}
         removed = []
         for some in _runs(found):
-            shared = [item.key for item in some if item.kind in _SHARED]
-            with self._store.sweeps.announced(shared) if shared else nullcontext():
+            if some[0].kind in _SHARED:
+                removed += self._remove_shared(some)
+            else:
                 removed += self._remove(some, _read(self._store), emptied)
+        return removed
+
+    def _remove_shared(self, some: list[Garbage]) -> list[Garbage]:
+        removed = []
+        with self._store.sweeps.announced([item.key for item in some]) as ours:
+            known = _read(self._store)
+            for at in range(0, len(some), _LOOK_EVERY):
+                for _ in range(_LOOKS):
+                    if ours.renew():
+                        break
+                    known = _read(self._store)
+                else:
+                    raise StoreUnavailable("reading who names what takes longer than an announcement counts")
+                for item in some[at : at + _LOOK_EVERY]:
+                    if item.key in known.used:
+                        continue
+                    ours.doubt.add(item.key)
+                    if self._store.data.delete(item.key):
+                        ours.doubt.discard(item.key)
+                    removed.append(item)
         return removed
 
     def _remove(self, some: list[Garbage], known: _Known, emptied: set[str]) -> list[Garbage]:

@@ -139,6 +139,18 @@ def test_outputs_are_pulled_whole_or_by_path_the_newest_of_each(world, tmp_path,
     assert "its outputs are a.txt, plots/b.txt" in answer.err
 
 
+def test_a_folder_that_became_a_file_is_named_and_the_rest_is_pulled(world, tmp_path):
+    world.submit("a")
+    for epoch, path in ((1, "model/weights.pt"), (2, "model"), (2, "z.txt")):
+        world.store.data.put(f"jobs/a/outputs/{epoch:06d}/{path}", path.encode())
+    answer = world.run("pull", "a", "--to", str(tmp_path / "out"))
+    assert answer.code == 1 and "model/weights.pt" in answer.err
+    assert (tmp_path / "out" / "a" / "z.txt").read_text() == "z.txt"
+    assert (tmp_path / "out" / "a" / "model").read_text() == "model"
+    shown = world.run("--json", "pull", "a", "--to", str(tmp_path / "json"))
+    assert shown.code == 1 and [file["path"] for file in shown.json["files"]] == ["model", "z.txt"]
+
+
 def test_a_job_without_outputs_says_whether_there_will_be_any(world):
     world.submit("a", retries={"errors": 0})
     answer = world.run("pull", "a")

@@ -57,18 +57,23 @@ def pull(
     target = to / job_id
     with _progress(session) as progress:
         task = progress.add_task(counted(len(found), "file"), total=sum(output.size for output in found))
+        failed = []  # such as a path that was a folder in one attempt and a file in a later one
         for output in found:
             try:
                 outputs.fetch(output, target)
             except (OSError, UnsafeArchive) as error:
-                raise CliError(f"{output.path} cannot be written below {target}: {error}") from None
+                failed.append({"field": output.path, "problem": str(error)})
             progress.advance(task, output.size)
+    names = {problem["field"] for problem in failed}
+    found = [output for output in found if output.path not in names]
     if session.json:
         files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in found]
         session.answer({"job_id": job_id, "folder": str(target), "files": files})
     else:
         held = f"{counted(len(found), 'file')}, {size(sum(output.size for output in found))}"
         session.console.print(f"{held}, in {target}", markup=False, soft_wrap=True)
+    if failed:
+        raise CliError(f"{counted(len(failed), 'output')} cannot be written below {target}", problems=failed)
 
 
 def _nothing(session: Session, job: str, path: str) -> CliError:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -106,11 +106,13 @@ def _path(parts: list[str]) -> str:
 
 def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
     """What a place of the model may hold; nothing, if that is not a model itself."""
-    for part in path:
+    for part in (part for part in path if not part.startswith("[")):
         inner = kind.model_fields[part].annotation if part in kind.model_fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        # An optional model, or a list of one, is that model here.
+        models = [m for m in (inner, *get_args(inner)) if isinstance(m, type) and issubclass(m, BaseModel)]
+        if not models:
             return []
-        kind = inner
+        kind = models[0]
     return list(kind.model_fields)
 
 

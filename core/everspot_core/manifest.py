@@ -5,15 +5,17 @@ metadata service. The same document, as `cluster.json` in the control bucket, is
 no secrets. What differs between instances (id, type, zone, market) is asked of the metadata service.
 """
 
+import sys
 from datetime import timedelta
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.documents import Document, Duration, Frozen, format_duration, parse_duration
+from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
+from everspot_core.faults import faults
 from everspot_core.notify import Notifications
-from everspot_core.problems import Problems, camel
+from everspot_core.problems import BadInputs, Problem, Problems, camel, shown
 from everspot_core.records import Market, Role
 
 USER_DATA_LIMIT = 16 * 1024
@@ -123,6 +125,10 @@ class Proxy(Frozen):
         return {**pairs, **{name.lower(): value for name, value in pairs.items()}}
 
 
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
+
+
 class Manifest(Document):
     """What an instance, or the CLI, needs to know of its cluster."""
 
@@ -165,6 +171,18 @@ class Manifest(Document):
         default_factory=list, description="Types declared in place, which the catalogue lacks."
     )
 
+    @field_validator("shares", mode="before")
+    @classmethod
+    def _weights(cls, given: Any, info: ValidationInfo) -> Any:
+        """A weight that is none would spoil the queue of every team: of a document it is left out."""
+        if not isinstance(given, dict):
+            return given
+        bad = [team for team, weight in given.items() if not _is_weight(weight)]
+        if bad and not is_stored(info):
+            allowed = "has to be a finite number greater than 0, not "
+            raise BadInputs("shares", [Problem(str(team), f"{allowed}{shown(given[team])}") for team in bad])
+        return {team: weight for team, weight in given.items() if team not in bad}
+
     @model_validator(mode="before")
     @classmethod
     def _buckets_say_where_they_are(cls, given: Any) -> Any:
@@ -174,3 +192,13 @@ class Manifest(Document):
         urls = {name: given.get(name) for name in ("control_url", "data_url")}
         silent = {n: u for n, u in urls.items() if isinstance(u, str) and u.startswith("s3://") and "?" not in u}
         return {**given, **{name: f"{url}?region={given['region']}" for name, url in silent.items()}}
+
+
+def left_out(data: bytes | str) -> list[Problem]:
+    """What `Manifest.read` leaves out of a manifest's JSON: fields that this release does not know, misspelt or of a
+    newer one, and weights that are none. For the log: a program starts all the same."""
+    try:
+        Manifest.model_validate_json(data, extra="forbid")
+    except ValidationError as error:
+        return faults(error, Manifest)
+    return []

@@ -71,6 +71,8 @@ class Declaration:
             self._generation_since = self._store.clock.now()
         if self._etag is not None:
             _log.info("cluster.json has changed: generation %s", found.value.generation or "unnamed")
+        for problem in self._store.left_out_of_manifest():
+            _log.warning("cluster.json: %s: left out", problem)
         self._etag, self.manifest = found.etag, found.value
         return True
 

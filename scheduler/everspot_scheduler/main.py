@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from everspot_clouds.registry import provider
-from everspot_core.manifest import Manifest
+from everspot_core.manifest import Manifest, left_out
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import ValidationError
 
@@ -24,7 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     options, stop = _parse(argv), _stop_on_signals()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        manifest = Manifest.read(options.manifest.read_bytes())
+        text = options.manifest.read_bytes()
+        manifest = Manifest.read(text)
+        for problem in left_out(text):
+            _log.warning("%s: %s: left out", options.manifest, problem)
         clock = SystemClock.from_environment()
         store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
         cloud = provider(manifest.cloud).scheduling(manifest, store)

@@ -1,7 +1,8 @@
 """Documents of which a cluster has one: its manifest, its prices, and requests to drain or roll it."""
 
-from everspot_core.manifest import Manifest
+from everspot_core.manifest import Manifest, left_out
 from everspot_core.price_table import PriceTable
+from everspot_core.problems import Problem
 from everspot_core.records import Request, RollRequest
 
 from everspot_store.backend import Versioned
@@ -40,6 +41,11 @@ class ClusterDocuments:
             BadDocument: if it cannot be read.
         """
         return Table(self.control, "", Manifest).get(_MANIFEST)
+
+    def left_out_of_manifest(self) -> list[Problem]:
+        """What reading `cluster.json` leaves out: fields that this release does not know, such as misspelt ones."""
+        found = self.control.get(f"{_MANIFEST}.json")
+        return [] if found is None else left_out(found.value)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""

@@ -109,3 +109,15 @@ def test_what_cannot_start_says_why(tmp_path: Path, manifest: str, said: str) ->
     log = path.with_suffix(".log").read_text()
     assert "the scheduler cannot start" in log
     assert said in log
+
+
+def test_a_misspelt_field_is_told_of_by_its_name_and_stops_nobody(real: Cluster, tmp_path: Path) -> None:
+    given = tmp_path / "manifest.json"
+    given.write_text(given.read_text().replace('"limits":{', '"limits":{"lease_tll":"90s",'))
+    published = real.manifest.to_json().decode().replace('"cloud":', '"standing":{"spot_unit":3},"cloud":')
+    real.store.control.put("cluster.json", published.encode())
+    with process(given, "--once") as child:
+        assert child.wait(timeout=300) == 0
+    log = (tmp_path / "manifest.log").read_text()
+    assert f"WARNING __main__: {given}: limits.lease_tll: unknown field (did you mean lease_ttl?)" in log
+    assert "cluster.json: standing.spot_unit: unknown field (did you mean spot_units?)" in log

@@ -1,13 +1,17 @@
 """The metadata service as the agent reads it: the parsed manifest, and notices with their source."""
 
+import logging
+
 from everspot_clouds.base import Metadata, MetadataError
 from everspot_core.clock import Clock
-from everspot_core.manifest import Manifest
+from everspot_core.manifest import Manifest, left_out
 from everspot_core.records import Notice, NoticeKind
 from pydantic import ValidationError
 
 SOURCE = "imds"
 """The word that notices and settings have for the metadata service, whichever cloud's it is."""
+
+_log = logging.getLogger(__name__)
 
 
 def manifest_of(metadata: Metadata) -> Manifest:
@@ -18,9 +22,12 @@ def manifest_of(metadata: Metadata) -> Manifest:
     """
     text = metadata.manifest()
     try:
-        return Manifest.read(text)
+        manifest = Manifest.read(text)
     except ValidationError as error:
         raise MetadataError(f"{metadata.where} holds no manifest: {error}") from error
+    for problem in left_out(text):
+        _log.warning("manifest of %s: %s: left out", metadata.where, problem)
+    return manifest
 
 
 def interruption_of(metadata: Metadata, clock: Clock) -> Notice | None:

@@ -1,0 +1,45 @@
+"""What a manifest written by hand, or by a newer release, holds beyond what this one reads."""
+
+import pytest
+from everspot_core.manifest import Manifest, left_out
+from pydantic import ValidationError
+
+BASE = '"cluster":"c","cloud":"folder","control_url":"file:///a","data_url":"file:///b"'
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ('"limits":{"lease_tll":"90s"}', "limits.lease_tll: unknown field (did you mean lease_ttl?)"),
+        ('"limitz":{"lease_ttl":"90s"}', "limitz: unknown field (did you mean limits?)"),
+        ('"standing":{"spot_unit":3}', "standing.spot_unit: unknown field (did you mean spot_units?)"),
+        (
+            '"instance_types":[{"name":"x.y","vcpus":2,"memory_gib":4,"gpuz":1,"arch":"x86_64"}]',
+            "instance_types[0].gpuz: unknown field (did you mean gpu or gpus?)",
+        ),
+    ],
+)
+def test_a_field_that_is_not_known_is_read_over_and_named(part: str, said: str) -> None:
+    text = f"{{{BASE},{part}}}"
+    assert Manifest.read(text).cluster == "c"
+    (problem,) = left_out(text)
+    assert str(problem).startswith(said)
+
+
+def test_of_a_manifest_that_is_understood_nothing_is_left_out() -> None:
+    assert left_out(f'{{{BASE},"limits":{{"lease_ttl":"90s"}},"shares":{{"a":2}}}}') == []
+    assert left_out(Manifest.read(f"{{{BASE}}}").to_json()) == []
+
+
+@pytest.mark.parametrize("weight", ["NaN", '"NaN"', "-1", "0", "1e999", "true", "null"])
+def test_a_weight_that_is_none_is_left_out_and_the_others_count(weight: str) -> None:
+    text = f'{{{BASE},"shares":{{"vision":{weight},"speech":2}}}}'
+    assert Manifest.read(text).shares == {"speech": 2.0}
+    (problem,) = left_out(text)
+    assert problem.path == "shares.vision"
+    assert problem.reason.startswith("has to be a finite number greater than 0, not ")
+
+
+def test_a_program_cannot_make_a_manifest_with_such_a_weight() -> None:
+    with pytest.raises(ValidationError, match="shares"):
+        Manifest(cluster="c", cloud="folder", control_url="file:///a", data_url="file:///b", shares={"a": -1})

@@ -165,6 +165,10 @@ def test_what_is_free_already_is_chosen_by_the_same_rules(shared):
     assert placed(Priority.NORMAL, two, pool("a"), pool("b"), shared=shared) == "i-a"
     assert placed(Priority.NORMAL, two, pool("a", noticed_at=NOW), pool("b"), shared=shared) == "i-b"
     assert placed(Priority.NORMAL, two[:1], pool("a", noticed_at=NOW), pool("b"), shared=shared) == "i-a"
+    either = [instance("a"), instance("b", Market.ON_DEMAND)]
+    last, other = pool("a", noticed_at=NOW), pool("b", 3.0, Market.ON_DEMAND)
+    assert placed(Priority.NORMAL, either, last, other, shared=shared) == "i-a", "on-demand is left to the critical"
+    assert placed(Priority.CRITICAL, either, last, other, shared=shared) == "i-b"
     held = [instance(z, Market.ON_DEMAND) for z in ("a", "b")]
     for reserved, priority, expected in (
         ("b", Priority.CRITICAL, "i-b"),

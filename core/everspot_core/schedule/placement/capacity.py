@@ -6,6 +6,7 @@ There are two kinds of capacity: in `exclusive` an instance holds one job, in `p
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import IntEnum
 from math import inf
 from typing import Protocol
 
@@ -140,6 +141,18 @@ def kind_of(record: InstanceRecord) -> tuple[str, Shape]:
     return record.instance_type, replace(shape, memory_gib=shape.memory_gib // _STEP_GIB * _STEP_GIB)
 
 
+class Unstable(IntEnum):
+    """Why an instance may go soon: the cloud has just taken another one of its pool, or recommends to leave this one.
+
+    What the cloud recommends to leave comes last of all. A pool's instances come last of their market only: normal
+    jobs that fled from every one of them would sit on the on-demand instances when a critical job comes.
+    """
+
+    NO = 0
+    POOL = 1
+    ITSELF = 2
+
+
 class PoolMarks:
     """What is known of the pools of instances that speaks for or against an instance, beside its shape."""
 
@@ -147,9 +160,11 @@ class PoolMarks:
         self._noticed = {p.key for p in view.pools if just_noticed(p, now)}
         self._reserved = {p.key for p in view.pools if p.reserved}
 
-    def unstable(self, instance: InstanceView) -> bool:
-        """Whether it may go soon: the cloud recommends to leave it, or has just taken another one of its pool."""
-        return instance.recommended_away or (bool(self._noticed) and pool_of(instance) in self._noticed)
+    def unstable(self, instance: InstanceView) -> Unstable:
+        """Whether it may go soon."""
+        if instance.recommended_away:
+            return Unstable.ITSELF
+        return Unstable.POOL if self._noticed and pool_of(instance) in self._noticed else Unstable.NO
 
     def reserved(self, instance: InstanceView) -> bool:
         """Whether it is paid for even if it is not used."""

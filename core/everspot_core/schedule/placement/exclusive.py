@@ -12,12 +12,21 @@ from math import inf
 
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
-from everspot_core.schedule.placement.capacity import DEPTH, Ask, PoolMarks, Want, done_after, is_free, kind_of
+from everspot_core.schedule.placement.capacity import (
+    DEPTH,
+    Ask,
+    PoolMarks,
+    Unstable,
+    Want,
+    done_after,
+    is_free,
+    kind_of,
+)
 from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.view import ClusterView, InstanceView
 
-_Bucket = tuple[Market, bool, bool]
-_Merit = tuple[bool, bool, bool, bool, Shape, Market, str]
+_Bucket = tuple[Market, Unstable, bool]
+_Merit = tuple[bool, bool, bool, bool, Unstable, Shape, Market, str]
 
 
 class Timeline:
@@ -212,7 +221,15 @@ class Exclusive:
                     again = instance.instance_id in ask.avoid
                     kept = reserved is not ask.critical and market is Market.ON_DEMAND
                     suits = ask.suits(market, again)
-                    merit = (unstable, *suits, kept, group.shape, market, instance.instance_id)
+                    merit = (
+                        unstable is Unstable.ITSELF,
+                        *suits,
+                        kept,
+                        unstable,
+                        group.shape,
+                        market,
+                        instance.instance_id,
+                    )
                     if best is None or merit < best[0]:
                         best = merit, group, instance
         return (None, []) if best is None else (best[1], [best[2]])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from everspot_core.fit import Shape
 from everspot_core.job import Resources
 from everspot_core.records import Market
+from everspot_core.schedule.placement.capacity import Unstable
 from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.view import InstanceView
 
@@ -49,7 +50,7 @@ class Host:
 
     instance: InstanceView
     shape: Shape
-    unstable: bool
+    unstable: Unstable
     reserved: bool
     room: Room
     ends: list[tuple[float, Room]] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Kind(NamedTuple):
     room: Room
     shape: Shape
     market: Market
-    unstable: bool
+    unstable: Unstable
     reserved: bool
     name: str
     own: str
@@ -118,7 +119,7 @@ class Kind(NamedTuple):
 class Bin(NamedTuple):
     """Kinds between which the fit decides. `gpus`: that are free."""
 
-    unstable: bool
+    unstable: Unstable
     market: Market
     reserved: bool
     gpus: float

@@ -12,7 +12,16 @@ from math import inf
 
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
-from everspot_core.schedule.placement.capacity import DEPTH, Ask, PoolMarks, Want, done_after, hours_left, is_free
+from everspot_core.schedule.placement.capacity import (
+    DEPTH,
+    Ask,
+    PoolMarks,
+    Unstable,
+    Want,
+    done_after,
+    hours_left,
+    is_free,
+)
 from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
@@ -202,9 +211,10 @@ class Shared:
         self._kinds.put(host.instance.instance_id, host.kind())
 
 
-def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, float]:
+def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, Unstable, float]:
     kept = where.reserved is not ask.critical and where.market is Market.ON_DEMAND
-    return (where.unstable, *ask.suits(where.market, again), kept, where.gpus)
+    leave = where.unstable is Unstable.ITSELF
+    return (leave, *ask.suits(where.market, again), kept, where.unstable, where.gpus)
 
 
 def _by_fit(wanted: Room, kinds: list[Kind]) -> list[Kind]:

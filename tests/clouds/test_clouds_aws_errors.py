@@ -1,5 +1,6 @@
 """One table of AWS's error codes: for the scheduler, who has exceptions, and for doctor, who has a fleet's history."""
 
+import botocore.exceptions
 import pytest
 from botocore.exceptions import ClientError
 from everspot_clouds.aws.errors import FIX, told, trouble, trouble_of
@@ -19,6 +20,11 @@ from everspot_clouds.base import Trouble
         ("UnauthorizedOperation", Trouble.CREDENTIALS),
         ("Client.AuthFailure", Trouble.CREDENTIALS),
         ("ExpiredToken", Trouble.CREDENTIALS),
+        ("MissingAuthenticationToken", Trouble.CREDENTIALS),
+        ("IncompleteSignature", Trouble.CREDENTIALS),
+        ("InvalidSignatureException", Trouble.CREDENTIALS),
+        ("Blocked", Trouble.CREDENTIALS),
+        ("PendingVerification", Trouble.CREDENTIALS),
         ("InternalError", Trouble.TRANSIENT),
         ("InvalidParameterValue", None),
     ],
@@ -27,6 +33,28 @@ def test_a_code_means_the_same_in_an_exception_and_in_a_history(code: str, kind:
     assert trouble_of(code) is kind
     error = ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "Anything")
     assert trouble(error) is (kind or Trouble.REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (botocore.exceptions.SSOTokenLoadError(error_msg="gone"), Trouble.CREDENTIALS),
+        (botocore.exceptions.UnauthorizedSSOTokenError(), Trouble.CREDENTIALS),
+        (botocore.exceptions.NoAuthTokenError(), Trouble.CREDENTIALS),
+        (botocore.exceptions.ProfileNotFound(profile="work"), Trouble.CREDENTIALS),
+        (botocore.exceptions.NoRegionError(), Trouble.CREDENTIALS),
+        (botocore.exceptions.ConfigParseError(path="config"), Trouble.CREDENTIALS),
+        (botocore.exceptions.ConfigNotFound(path="config"), Trouble.CREDENTIALS),
+        (botocore.exceptions.InvalidConfigError(error_msg="a profile of no kind"), Trouble.CREDENTIALS),
+        (botocore.exceptions.ParamValidationError(report="Filters"), Trouble.REQUEST),
+        (botocore.exceptions.EndpointConnectionError(endpoint_url="here"), Trouble.TRANSIENT),
+        (botocore.exceptions.ReadTimeoutError(endpoint_url="here"), Trouble.TRANSIENT),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_botocore_finds_on_this_machine_is_not_a_matter_of_trying_again(error: Exception, kind: Trouble) -> None:
+    assert trouble(error) is kind
+    assert told(error).fix == FIX[kind]
 
 
 def test_a_person_is_told_the_code_and_what_to_do() -> None:

@@ -7,11 +7,20 @@ One service writes a code in more than one way: `SpotInstanceCountLimitExceeded`
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConfigNotFound,
+    ConfigParseError,
     CredentialRetrievalError,
+    InfiniteLoopConfigError,
+    InvalidConfigError,
+    NoAuthTokenError,
     NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
     PartialCredentialsError,
+    ProfileNotFound,
+    RefreshWithMFAUnsupportedError,
+    SSOError,
     TokenRetrievalError,
-    UnauthorizedSSOTokenError,
 )
 
 from everspot_clouds.base import CloudError, Trouble
@@ -69,6 +78,11 @@ CREDENTIALS = frozenset(
         "ExpiredTokenException",
         "RequestExpired",
         "SignatureDoesNotMatch",
+        "IncompleteSignature",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "Blocked",  # the account, by AWS
+        "PendingVerification",  # of a new account
         "OptInRequired",
         "AuthorizationError",
         "AWS.SimpleQueueService.NonExistentQueue.AccessDenied",
@@ -82,15 +96,23 @@ _NO_CREDENTIALS = (
     PartialCredentialsError,
     CredentialRetrievalError,
     TokenRetrievalError,
-    UnauthorizedSSOTokenError,
+    SSOError,  # its token is not there, or no good any more
+    NoAuthTokenError,
+    RefreshWithMFAUnsupportedError,
+    ProfileNotFound,
+    NoRegionError,
+    ConfigNotFound,
+    ConfigParseError,
+    InfiniteLoopConfigError,
+    InvalidConfigError,
 )
-
+"""botocore's own errors about who asks: what its settings and its log-in on this machine lack."""
 
 FIX = {
     Trouble.THROTTLED: "AWS is asked too often: try again in a minute",
     Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
     Trouble.QUOTA: "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
-    Trouble.CREDENTIALS: "log in again, or have the missing permission granted",
+    Trouble.CREDENTIALS: "log in again (aws configure), or have the missing permission granted",
     Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
     Trouble.TRANSIENT: "try again in a minute",
 }
@@ -119,6 +141,8 @@ def trouble(error: Exception) -> Trouble:
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT
+    if isinstance(error, ParamValidationError):
+        return Trouble.REQUEST
     return Trouble.TRANSIENT if isinstance(error, BotoCoreError | OSError) else Trouble.REQUEST
 
 

@@ -96,6 +96,9 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
         named = {problem.path for problem in found}
         between = [problem for problem in program_faults(data) if problem.path not in named]
         problems = [*found, *between]
+    budget = data.get("budget")
+    for limit in [key for key, value in budget.items() if value is None] if isinstance(budget, dict) else []:
+        problems.append(Problem(f"budget.{limit}", "is empty: give a limit, or leave it out for none"))
     recipe = data.get("recipe")
     if isinstance(recipe, str) and parameters_of(recipe) is None:
         words = f"{shown(recipe)} is no recipe{near(recipe, RECIPES)}; allowed: {', '.join(RECIPES)}"

@@ -36,6 +36,7 @@ _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "env": env_faults,
     "tags": tag_faults,
 }
+_EVERY = "5m"
 
 
 class Priority(StrEnum):
@@ -69,11 +70,21 @@ class Resources(Frozen):
 class CheckpointPolicy(Frozen):
     """When to checkpoint apart from interruption notices, which always do. Whichever comes first."""
 
-    every: Given | None = Field(default=None, description="Time between checkpoints, at least 5s.")
+    every: Given | None = Field(
+        default=None, description="Time between checkpoints, at least 5s. 5m, where `steps` is not given either."
+    )
     steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
     keep: Whole = Field(
         default=2, ge=2, le=100, description="Checkpoints kept; two at least, so that one bad read is survived."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _never_none(cls, value: Any) -> Any:
+        """Whoever says only how many to keep does not mean that none is made."""
+        if isinstance(value, dict) and value.get("every") is None and value.get("steps") is None:
+            return {**value, "every": _EVERY}
+        return value
 
     @field_validator("every")
     @classmethod
@@ -156,7 +167,7 @@ class JobSpec(Frozen):
         description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it nobody can "
         "tell whether a deadline can be kept, and the job does not wait for spot.",
     )
-    checkpoint: CheckpointPolicy = CheckpointPolicy(every="5m")
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
     precision: Precision = Precision.AUTO
     budget: Budget = Budget()
     retries: Retries = Retries()

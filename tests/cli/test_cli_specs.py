@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from everspot_cli.errors import CliError
-from everspot_cli.specs import read_spec
+from everspot_cli.specs import Overrides, changed, read_spec
 from everspot_cli.yamlfile import read_yaml
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.problems import SHOWN_AT_MOST
@@ -111,6 +111,27 @@ def test_what_the_file_says_is_taken_by_its_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "sets", "every"),
+    [
+        ({"keep": 3}, [], timedelta(minutes=5)),
+        ({}, [], timedelta(minutes=5)),
+        ({"every": None}, [], timedelta(minutes=5)),
+        (None, ["checkpoint.keep=3"], timedelta(minutes=5)),
+        ({"steps": 10}, [], None),
+        ({"steps": 10, "every": "1m"}, [], timedelta(minutes=1)),
+    ],
+)
+def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: Path, policy, sets, every) -> None:
+    words = {"name": "mine", "recipe": "image-classification"} | ({"checkpoint": policy} if policy is not None else {})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(words))
+    spec = read_spec(tmp_path / "job.yaml", Overrides.read(None, sets, []))
+    assert spec.checkpoint.every == every
+    stored = spec.model_dump(mode="json", exclude_none=True)
+    assert JobSpec.model_validate(stored, context={"stored": True}) == spec
+    assert changed(spec, "mine", Overrides.read(None, ["checkpoint.keep=4"], [])).checkpoint.every == every
+
+
+@pytest.mark.parametrize(
     ("values", "field", "said"),
     [
         ({"resources": {"gpus": True}}, "resources.gpus", "has to be a number, not True"),
@@ -137,6 +158,7 @@ def test_what_the_file_says_is_taken_by_its_word(tmp_path: Path) -> None:
         ({"deadline": "0s"}, "deadline", "has to be longer than 0s"),
         ({"expected_duration": "0s"}, "expected_duration", "has to be longer than 0s"),
         ({"budget": {"wall_clock": 0}}, "budget.wall_clock", "has to be longer than 0s"),
+        ("name: mine\nrecipe: image-classification\nbudget:\n  dollars:\n", "budget.dollars", "is empty: give a limit"),
         ("name: mine\nrecipe: image-classification\nparameters: {learning_rate: .nan}", "parameters", "NaN"),
         ({"env": {"A=B": "x"}}, "env", "'A=B' is no name of a variable"),
         ({"env": {"": "x"}}, "env", "'' is no name of a variable"),

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from everspot_core.records import JobState
-from everspot_store import SchedulerBeat, Wait
+from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
 
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
@@ -20,7 +20,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Why jobs wait, as it was read once. `trouble`: why there is nothing to be read; empty while a scheduler beats."""
+    """Why jobs wait, as it was read once. `trouble`: why there is nothing to be read; empty where there is."""
 
     waits: dict[str, Wait]
     trouble: str
@@ -47,9 +47,9 @@ def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 def read(session: Session, jobs: Collection[str]) -> Reading:
     """Read what the schedulers have written last of these jobs. Faults are read only where they may be the reason."""
-    notes, beats = side_by_side(session.store.notes.waiting, session.store.schedulers.scan)
+    (notes, unreadable), beats = side_by_side(lambda: _written(session.store), session.store.schedulers.scan)
     waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
-    trouble = _trouble(session, [found.value for found in beats.values()])
+    trouble = _trouble(session, [found.value for found in beats.values()]) or unreadable
     doubtful = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
     return Reading(waits, trouble, grave(session) if doubtful else "")
 
@@ -69,6 +69,14 @@ def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> s
     who = waiting[0]["job_id"] if len(waiting) == 1 else f"{len(waiting)} jobs"
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
     return f"Waiting: {who}, because {words}" + (f" (found {humane(since, now)})" if since is not None else "")
+
+
+def _written(store: Store) -> tuple[Waiting | None, str]:
+    """What is written, and why it is not to be had."""
+    try:
+        return store.notes.waiting(), ""
+    except BadDocument as error:
+        return None, f"why it waits cannot be read: {error}"
 
 
 def _trouble(session: Session, beats: Sequence[SchedulerBeat]) -> str:

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.market import Market as Market
+from everspot_core.told import Gib, Rate, Seconds, Step, Steps
 
 
 class JobState(StrEnum):
@@ -87,20 +88,18 @@ class Reason(StrEnum):
 class Progress(Stored):
     """How far the training process has come, as it last reported."""
 
-    step: int = 0
-    total_steps: int | None = None
-    steps_per_second: float | None = Field(default=None, description="Steps per real second, recent mean.")
+    step: Step = 0
+    total_steps: Steps = None
+    steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
     metrics: dict[str, float] = Field(default_factory=dict)
-    stalled_seconds: float | None = Field(
+    stalled_seconds: Seconds = Field(
         default=None, description="Real time without a step, once it is many times the usual; None while it goes on."
     )
-    preparing: bool = Field(
-        default=False, description="Its data, packages and set-up are being made ready; the program does not run yet."
-    )
-    memory_gib: float | None = Field(
+    preparing: bool = Field(default=False, description="Its set-up is being made; the program does not run yet.")
+    memory_gib: Gib = Field(
         default=None, description="The most memory that it was seen to hold, GiB; None: nobody has looked."
     )
-    gpu_memory_gib: float | None = Field(
+    gpu_memory_gib: Gib = Field(
         default=None, description="The most that torch reserved on one GPU of its first worker, GiB; None: not told."
     )
     mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision; None: not told.")

@@ -7,6 +7,7 @@ from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 
+SLOWEST, FASTEST = 1e-3, 1e3
 _NONE: Mapping[str, float] = MappingProxyType({})
 
 
@@ -14,8 +15,9 @@ class Speeds:
     """Remembers the last speed of each job on each type that it ran on.
 
     Speed 1 is that of the author's `expected_duration`: all steps take so long. So a speed is known only of a job that
-    says how long it is expected to take, how many steps it has, and how fast it makes them. Only the last one outlives
-    this process, by the job's record.
+    says how long it is expected to take, how many steps it has, and how fast it makes them, and only one between
+    `SLOWEST` and `FASTEST`: beyond, one of these is wrong. Only the last one outlives this process, by the job's
+    record.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -42,4 +44,5 @@ class Speeds:
         rate, steps = record.progress.steps_per_second, record.progress.total_steps
         if not rate or not steps:
             return None
-        return rate * self._clock.to_real(expected).total_seconds() / steps
+        speed = rate * self._clock.to_real(expected).total_seconds() / steps
+        return speed if SLOWEST <= speed <= FASTEST else None

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from everspot_core.schedule import PoolView
 from everspot_core.schedule.placement.queue import Rates
-from everspot_store import BadDocument, Store, TeamUsage
+from everspot_store import BadDocument, Store, StoreError, TeamUsage
 
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
@@ -16,6 +16,8 @@ HALF_LIFE = timedelta(days=7)
 """Market time after which a dollar counts half."""
 WRITE_EVERY = timedelta(minutes=5)
 """Real time between two writes. So much, at most, is not counted if a scheduler dies."""
+MOST = 1e12
+"""Dollars; no team has used more."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,14 +42,13 @@ class Usage:
             _log.error("%s: it is added up anew", error)
             return
         if found is not None:
-            self._dollars, self._at = dict(found.dollars), found.at
+            self._dollars = {team: used for team, used in found.dollars.items() if 0 <= used <= MOST}
+            self._at = found.at
+            if ignored := sorted(set(found.dollars) - set(self._dollars)):
+                _log.error("usage.json has sums of dollars that cannot be, of %s: added up anew", ", ".join(ignored))
 
     def count(self, seen: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
-        """By team, with all that was used until now.
-
-        Raises:
-            StoreError: if it was time to write it down and that failed.
-        """
+        """By team, with all that was used until now. It is written down now and then."""
         now, rates = self._store.clock.now(), Rates(pools, ledger.types())
         span = max(now - self._at, timedelta(0))
         keep = 0.5 ** (span / HALF_LIFE)
@@ -70,4 +71,7 @@ class Usage:
         if not self._dollars or not self._pace.due(monotonic):
             return
         self._pace.called(monotonic)
-        self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))
+        try:
+            self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))
+        except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first
+            _log.error("what teams have used is not written down, and is tried again later: %s", error)

@@ -1,5 +1,6 @@
 """Builds the plan's view of a cluster from the store's documents and the facts from the cloud."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import QUIET_FACTOR
 from everspot_scheduler.speeds import Speeds
 
+_log = logging.getLogger(__name__)
 _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 
 
@@ -50,18 +52,20 @@ class Viewer:
     def view(self, seen: Observation, known: Known) -> ClusterView:
         """What the plan may know now.
 
-        A job whose submission or record cannot be read is left out, and so is an instance whose assignment cannot be
-        read or names such a job. Taken for absent, they would look like a job that waits and an instance that is free.
+        A job whose submission or record cannot be read or makes no sense is left out, and so is an instance whose
+        assignment cannot be read or names such a job. Taken for absent, they would look like a job that waits and an
+        instance that is free.
         """
         facts, declared = known.facts, self._declaration
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
         names -= seen.unreadable_assignments
-        names -= {n for n, given in seen.assignments.items() if given.value.job_id in seen.unreadable_jobs}
+        jobs, unclear = self._job_views(seen, known)
+        names -= {n for n, given in seen.assignments.items() if given.value.job_id in unclear}
         alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         renewing = seen.renewing()
         instances = tuple(_instance(n, seen, known, renewing) for n in sorted(names))
         return ClusterView(
-            jobs=self._job_views(seen, known),
+            jobs=jobs,
             instances=instances,
             draining=seen.draining,
             types=known.ledger.types(),
@@ -84,18 +88,25 @@ class Viewer:
         day = timedelta(days=1)  # long enough that rounding does not matter
         return QUIET_FACTOR * self._declaration.limits.tick_every * (day / self._clock.to_real(day))
 
-    def _job_views(self, seen: Observation, known: Known) -> tuple[JobView, ...]:
+    def _job_views(self, seen: Observation, known: Known) -> tuple[tuple[JobView, ...], set[str]]:
+        """The jobs, and those that are left out: what nobody can read, and what no view can be made of."""
         drills: dict[str, list[Drill]] = defaultdict(list)
         for name, request in seen.drills.items():
             job_id, _, drill_id = name.partition("/")
             drills[job_id].append(Drill(drill_id=drill_id, at=request.value.at))
         self._speeds.forget(seen.jobs)
-        self._jobs = {
-            name: self._job(name, job.value, seen, drills, known)
-            for name, job in seen.jobs.items()
-            if name not in seen.unreadable_jobs
-        }
-        return tuple(self._jobs.values())
+        views: dict[str, JobView] = {}
+        unclear = set(seen.unreadable_jobs)
+        for name, job in seen.jobs.items():
+            if name in unclear:
+                continue
+            try:
+                views[name] = self._job(name, job.value, seen, drills, known)
+            except Exception:  # no job's documents may keep all others from being planned
+                _log.exception("job %s is left out of the plan: what is written of it makes no sense", name)
+                unclear.add(name)
+        self._jobs = views
+        return tuple(views.values()), unclear
 
     def _job(
         self, name: str, submission: JobSubmission, seen: Observation, drills: Mapping[str, list[Drill]], known: Known

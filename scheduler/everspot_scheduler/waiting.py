@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from everspot_core.schedule import Hold, Why, say
 from everspot_core.schedule.words import because
-from everspot_store import BadDocument, Store, Wait, Waiting
+from everspot_store import BadDocument, Store, StoreError, Wait, Waiting
 
 from everspot_scheduler.pace import Pace
 
@@ -43,11 +43,7 @@ class Waits:
         self._written = dict(self._now) if found is not None else None
 
     def note(self, holds: Iterable[Hold]) -> None:
-        """These jobs wait, and no others. Log and write what has changed.
-
-        Raises:
-            StoreError: if it could not be written. The next tick tries again.
-        """
+        """These jobs wait, and no others. Log and write what has changed; what cannot be written now is tried later."""
         before, now = self._now, self._store.clock.now()
         self._now = {}
         for hold in holds:
@@ -66,9 +62,13 @@ class Waits:
         if not news or not self._pace.due(monotonic):
             return
         self._pace.called(monotonic)
-        self._store.notes.write_waiting(
-            Waiting(scheduler_id=self._id, updated_at=self._store.clock.now(), jobs=self._now)
-        )
+        try:
+            self._store.notes.write_waiting(
+                Waiting(scheduler_id=self._id, updated_at=self._store.clock.now(), jobs=self._now)
+            )
+        except StoreError as error:  # a note for people: what the tick has yet to record comes first
+            _log.error("why jobs wait is not written down, and is tried again later: %s", error)
+            return
         self._written = dict(self._now)
 
 

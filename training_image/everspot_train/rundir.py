@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import Reason
+from everspot_core.told import Gib, Rate, Step, Steps
 from pydantic import Field, ValidationError
 
 from everspot_train.masking import masked, own_secrets
@@ -112,14 +113,14 @@ class Status(RunFile):
     file_name = "status.json"
 
     phase: Phase = Phase.STARTING
-    step: int = 0
-    total_steps: int | None = None
-    steps_per_second: float | None = Field(default=None, description="Steps per real second, recent mean.")
+    step: Step = 0
+    total_steps: Steps = None
+    steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
     metrics: dict[str, float] = Field(default_factory=dict)
-    durable_step: int | None = Field(default=None, description="Step of the newest published checkpoint.")
+    durable_step: Steps = Field(default=None, description="Step of the newest published checkpoint.")
     durable_at: Utc | None = Field(default=None, description="When it was published: market time.")
-    resumed_from: int | None = Field(default=None, description="Step of the checkpoint this process started from.")
-    gpu_memory_gib: float | None = Field(
+    resumed_from: Steps = Field(default=None, description="Step of the checkpoint this process started from.")
+    gpu_memory_gib: Gib = Field(
         default=None,
         description="The most that torch has reserved on one GPU of this process, GiB; None: it uses none.",
     )

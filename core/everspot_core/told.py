@@ -1,0 +1,36 @@
+"""Types of the figures that a job's own program tells of itself, which may be anything.
+
+One that cannot be so is unknown. It is no error: the document around it holds what others need, and is read.
+"""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+MOST_STEPS = 10**15
+_LONGEST = 1e9  # seconds: 31 years
+_LARGEST = 1e6  # GiB
+_SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
+
+
+def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
+    """What lies between both, or is no number at all, as it is; any other is `unknown`."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, int):
+            return value if least <= value <= most else unknown
+        if isinstance(value, float):
+            return value if isfinite(value) and least <= value <= most else unknown
+        return value
+
+    return check
+
+
+Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]
+"""A count of optimizer steps; 0 if it is none."""
+Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]
+Rate = Annotated[float | None, BeforeValidator(_within(_SLOWEST, _FASTEST))]
+Seconds = Annotated[float | None, BeforeValidator(_within(0, _LONGEST))]
+Gib = Annotated[float | None, BeforeValidator(_within(0, _LARGEST))]

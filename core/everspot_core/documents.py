@@ -120,6 +120,16 @@ class Document(BaseModel):
         """
         return cls.model_validate_json(data, extra="ignore", context={_STORED: True})
 
+    @classmethod
+    def read_strictly(cls, data: bytes | str) -> Self:
+        """The document that a person has written: what `read` leaves out is refused. Only to tell of it, since it may
+        be a newer release's.
+
+        Raises:
+            pydantic.ValidationError: if it is no such document, or has more than that.
+        """
+        return cls.model_validate_json(data, extra="forbid")
+
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON."""
         return self.model_dump_json(exclude_none=True, by_alias=True).encode()

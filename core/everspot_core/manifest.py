@@ -198,7 +198,7 @@ def left_out(data: bytes | str) -> list[Problem]:
     """What `Manifest.read` leaves out of a manifest's JSON: fields that this release does not know, misspelt or of a
     newer one, and weights that are none. For the log: a program starts all the same."""
     try:
-        Manifest.model_validate_json(data, extra="forbid")
+        Manifest.read_strictly(data)
     except ValidationError as error:
         return faults(error, Manifest)
     return []

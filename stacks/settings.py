@@ -7,6 +7,7 @@ of them are told at once. What the values mean is checked by the components.
 
 import inspect
 import json
+import math
 import sys
 import types
 import typing
@@ -73,6 +74,10 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
     cluster = _section(problems, config, "cluster", stack)
     if config.get("cluster") is not None:
         _check_stack(problems, stack)
+    if problems.found:
+        for name, section in (("account", account), ("cluster", cluster)):
+            if section is not None:
+                _add_rules(problems, f"{config.name}:{name}", name, section, stack)
     if account is None and cluster is None and not problems.found:
         problems.add("", "a stack declares everspot:account, everspot:cluster or both")
     try:
@@ -80,6 +85,25 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
     except BadInputs as bad:
         raise pulumi.RunError(str(bad)) from None  # which the engine shows without a traceback
     return Settings(account, cluster)
+
+
+def _add_rules(problems: Problems, prefix: str, name: str, section: Section, stack: str) -> None:
+    """Add what the components' own rules find in the part of a section that is of the right kind.
+
+    What they say of an input that is told already, of what lies in it, or of the list or mapping that it lies in, is
+    left out: there they have seen a stand-in.
+    """
+    told = [problem.path for problem in problems.found]
+    seen = Problems(prefix)
+    sound = _name_fits(stack)
+    CLOUDS[section.cloud].problems[name](seen, cluster_name(stack if sound else "dev"), section.args)
+    for problem in seen.found:
+        if not any(_within(problem.path, path) or _within(path, problem.path) for path in told if path):
+            problems.add(problem.path, problem.reason)
+
+
+def _within(path: str, whole: str) -> bool:
+    return path == whole or path.startswith((f"{whole}.", f"{whole}["))
 
 
 def cluster_name(stack: str) -> str:
@@ -95,8 +119,17 @@ def _check_stack(problems: Problems, stack: str) -> None:
         f"the stack's name has {len(stack)} characters and may have {room}: with {PREFIX} before it, it names the "
         f"cluster, and {CLUSTER_AT_MOST} characters of that fit into the names of roles and buckets",
     )
-    plain = all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in stack) and not stack.endswith("-")
-    problems.need(plain, "", f"the stack's name, {stack!r}, names the cluster: lower-case letters, digits and dashes")
+    problems.need(
+        _plain_name(stack), "", f"the stack's name, {stack!r}, names the cluster: lower-case letters, digits and dashes"
+    )
+
+
+def _plain_name(stack: str) -> bool:
+    return all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in stack) and not stack.endswith("-")
+
+
+def _name_fits(stack: str) -> bool:
+    return _plain_name(stack) and len(stack) <= CLUSTER_AT_MOST - len(PREFIX)
 
 
 def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -> Section | None:
@@ -193,7 +226,21 @@ _MANY = {str: "texts", float: "numbers"}
 def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
     right = _fits(value, kind)
     problems.need(right, name, f"has to be {_WORDS[kind]}, not {shown(value)}")
-    return value if right else kind()
+    return value if right else _stand_in(kind)
+
+
+def _stand_in(kind: Any) -> Any:
+    """What takes the place of a mandatory input that is missing or of the wrong kind, for the rules of the others.
+
+    A number is NaN, which no rule believes to be one.
+    """
+    kind = _bare(kind)
+    if typing.is_typeddict(kind):
+        hints = inspect.get_annotations(kind)
+        return {key: _stand_in(hints[key]) for key in hints if key in kind.__required_keys__}
+    if kind in (int, float):
+        return math.nan
+    return (typing.get_origin(kind) or kind)()
 
 
 def _fits(value: Any, kind: type) -> bool:
@@ -206,16 +253,21 @@ def _fits(value: Any, kind: type) -> bool:
 
 def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:
     if not problems.need(isinstance(value, Mapping), "", f"has to be a mapping, not {shown(value)}"):
-        return {}
+        return typing.cast(dict[str, Any], _stand_in(kind))
     hints = inspect.get_annotations(kind)
     names = {camel(key): key for key in hints}
     problems.unknown(value, names, "is not a setting")
     parsed = {}
     for setting, key in names.items():
         if setting in value:
+            before = len(problems.found)
             parsed[key] = parse(problems, setting, value[setting], hints[key])
+            number = _bare(hints[key]) in (int, float)
+            if number and len(problems.found) > before and key not in kind.__required_keys__:
+                del parsed[key]
         elif key in kind.__required_keys__:
             problems.add(setting, "is missing")
+            parsed[key] = _stand_in(hints[key])
     return parsed
 
 

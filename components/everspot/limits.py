@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
@@ -40,13 +41,14 @@ class LimitsArgs(TypedDict):
 
 
 def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
-    """Add what is wrong with the durations, one by one and together. `target`: units that the fleets shall hold."""
+    """Add what is wrong with the durations, one by one and together. `target`: units that the fleets shall hold;
+    NaN where nobody knows."""
     limits = modelled(problems, Limits, args)
     if limits is None:
         return
     limit_problems(problems, limits)
     problems.need(
-        limits.idle_limit is None or target == 0,
+        limits.idle_limit is None or target == 0 or math.isnan(target),
         "idleLimit",
         f"EC2 keeps the standing fleets at their target of {target:g}: an idle instance that powered itself off would "
         "be replaced at once, and its replacement again, for ever. Leave idleLimit out and lower capacity.target "

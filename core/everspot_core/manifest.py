@@ -84,12 +84,14 @@ LIMIT_BOUNDS = {
 
 def limit_problems(problems: Problems, limits: Limits) -> None:
     """Add each duration that lies outside of its bounds, and those that do not go together."""
+    outside = set()
     for name, (low, high) in LIMIT_BOUNDS.items():
         value: timedelta | None = getattr(limits, name)
         if value is not None and not parse_duration(low) <= value <= parse_duration(high):
+            outside.add(name)
             problems.add(camel(name), f"has to lie between {low} and {high}, not {format_duration(value)}")
     problems.need(
-        limits.lease_ttl >= 2 * limits.beat_every,
+        bool(outside & {"lease_ttl", "beat_every"}) or limits.lease_ttl >= 2 * limits.beat_every,
         "leaseTtl",
         f"{format_duration(limits.lease_ttl)} has to be at least twice beatEvery "
         f"({format_duration(limits.beat_every)}): one lost heartbeat must not end a job",

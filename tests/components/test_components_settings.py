@@ -109,6 +109,55 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
         assert part in text
 
 
+def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys.modules["choices"], "zones_now", lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"]))
+    planted = {
+        "cloud": "aws",
+        "tags": {**TAGS, "aws:x": "1"},
+        "zone": ["eu-west-1a"],
+        "zones": ["eu-west-1a", "eu-west-1z"],
+        "imageId": "ami-0123456789abcdef0",
+        "limits": {"leaseTtl": 15, "idleLimit": "1h"},
+        "capacity": {"target": "five", "onDemandBase": 9, "onDemandPercentage": 120, "instanceTypes": ["m7i.lrage"]},
+    }
+    text = refusal(settings, Config(cluster=planted))
+    lines = text.splitlines()[1:]
+    assert [line.split(": ")[0].removeprefix("  - everspot:cluster.") for line in lines] == [
+        "zone",
+        "capacity.target",
+        "limits.leaseTtl",
+        "tags.aws:x",
+        "capacity.onDemandPercentage",
+        "capacity.instanceTypes[0].type",
+        "zones[1]",
+    ], text
+    assert "m7i.lrage is not in the catalogue (did you mean m7i.large" in text
+    assert "nan" not in text
+    # With a target that is a number, its base can be judged as well, and each limit has one line.
+    known = {**planted["capacity"], "target": 5}
+    text = refusal(settings, Config(cluster={**planted, "limits": {"leaseTtl": "5s"}, "capacity": known}))
+    assert "capacity.onDemandBase: 9 is above the target of 5" in text
+    assert text.count("limits.leaseTtl") == 1
+
+
+def test_nothing_is_blamed_for_what_another_input_lacks(settings: Any) -> None:
+    text = refusal(settings, Config(cluster={"cloud": "aws", "tags": 3, "imageId": "ami-1", "zones": ["eu-west-1a"]}))
+    assert text.splitlines()[1:] == [
+        "  - everspot:cluster.tags: has to be a mapping of texts, not 3",
+        "  - everspot:cluster.capacity: is missing",
+    ]
+    rebalance = {"capacityRebalance": {"terminationDelay": "long"}}
+    given = {**CLUSTER, "imageId": "ami-1", "zones": ["eu-west-1a"], "capacity": {**CAPACITY, **rebalance}}
+    text = refusal(settings, Config(cluster=given))
+    assert text.count("\n") == 1, text
+
+
+def test_an_account_is_judged_in_the_same_round(settings: Any) -> None:
+    text = refusal(settings, Config(account={"cloud": "aws", "tags": TAGS, "spotRol": False, "volumeKeyArns": ["k"]}))
+    assert "everspot:account.spotRol: is not a setting" in text
+    assert "everspot:account.volumeKeyArns[0]: " in text
+
+
 def test_an_empty_stack_says_what_it_may_declare(settings: Any) -> None:
     with pytest.raises(pulumi.RunError, match="everspot:account, everspot:cluster or both"):
         settings.read_settings(Config(), stack="dev")
@@ -157,9 +206,9 @@ def refusal(settings: Any, config: Config) -> str:
 
 def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: Any) -> None:
     text = refusal(settings, Config(cluster={"cloud": "aws", **{f"zone{'s' * 25}{n}": 1 for n in range(5_000)}}))
-    assert "has 5002 bad inputs" in text  # tags and capacity are missing
+    assert "has 5004 bad inputs" in text  # tags, capacity, an image and zones are missing
     assert text.count("\n  - ") == 20
-    assert text.endswith("… and 4982 more")
+    assert text.endswith("… and 4984 more")
     assert len(text) < 5_000
 
 

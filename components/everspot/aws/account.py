@@ -56,8 +56,7 @@ class AwsAccountSetup(pulumi.ComponentResource):
         super().__init__(common.token("AwsAccountSetup"), name, {}, opts)
         keys = args.get("volume_key_arns", [])
         problems = Problems()
-        tagging.check_tags(problems, args["tags"])
-        arns.check_arns(problems, "volumeKeyArns", keys, "kms", "key/")
+        account_problems(problems, args)
         common.raise_bad(problems, f"AwsAccountSetup {name}")
         self._tags = args["tags"]
         fleet = self._role(f"{name}-ec2-fleet", FLEET_ROLE) if args.get("fleet_role", True) else None
@@ -104,3 +103,9 @@ class AwsAccountSetup(pulumi.ComponentResource):
                 operations=list(GRANTED),
                 opts=pulumi.ResourceOptions(parent=self),
             )
+
+
+def account_problems(problems: Problems, args: AwsAccountSetupArgs) -> None:
+    """Add everything that is wrong with the inputs of an account's set-up."""
+    tagging.check_tags(problems, args["tags"])
+    arns.check_arns(problems, "volumeKeyArns", args.get("volume_key_arns", []), "kms", "key/")

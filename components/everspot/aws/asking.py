@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 from everspot_core.problems import cut
-from pulumi_aws import get_caller_identity
+from pulumi_aws import get_availability_zones, get_caller_identity, get_region
 from pulumi_aws._utilities import get_invoke_opts_defaults
 
 Answer = dict[str, Any]
@@ -57,6 +57,19 @@ def check_signed_in() -> None:
         get_caller_identity()
     except Exception as error:
         raise pulumi.RunError(f"{CREDENTIALS}\n  ({reason(error)})") from None
+
+
+def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | None:
+    """The region and its available zones, asked at once; None where AWS does not say, or nobody is there to ask.
+
+    `parent`: whose provider is asked; the default one without it.
+    """
+    options = pulumi.InvokeOptions(parent=parent)
+    try:
+        region = get_region(opts=options).region
+        return region, list(get_availability_zones(state="available", opts=options).names)
+    except Exception:  # what was found already is told in any case
+        return None
 
 
 def _signed_out(error: Exception) -> bool:

@@ -1,9 +1,11 @@
 """A whole training cluster from one typed, validated spec."""
 
+from collections.abc import Callable
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_aws as aws
+from everspot_clouds.aws.network import zone_problems
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from everspot_core.records import Role
@@ -147,7 +149,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AwsTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("AwsTrainingCluster"), name, {}, opts)
-        check_cluster(name, args)
+        check_cluster(name, args, zones_of=lambda: asking.zones_now(self))
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
@@ -228,13 +230,31 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         )
 
 
-def check_cluster(name: str, args: AwsTrainingClusterArgs) -> None:
-    """Refuse a spec with all that is wrong in it.
+def check_cluster(
+    name: str, args: AwsTrainingClusterArgs, *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
+) -> None:
+    """Refuse a spec with all that is wrong in it. `zones_of`: region and its zones, which are asked for only where
+    something is wrong, so that a zone that is not there is told with the rest; None where AWS does not say.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
     """
     problems = Problems()
+    cluster_problems(problems, name, args)
+    if problems.found:
+        asked_zones(problems, args, zones_of())
+    common.raise_bad(problems, f"AwsTrainingCluster {name}")
+
+
+def asked_zones(problems: Problems, args: AwsTrainingClusterArgs, seen: tuple[str, list[str]] | None) -> None:
+    """Add the zones of a new network that the region does not have. `seen`: region and its zones, None if unknown."""
+    zones = args.get("zones", [])
+    if seen is not None and zones and "vpc_id" not in args and "subnet_ids" not in args:
+        zone_problems(problems, zones=zones, region=seen[0], there=seen[1])
+
+
+def cluster_problems(problems: Problems, name: str, args: AwsTrainingClusterArgs) -> None:
+    """Add everything that is wrong with a spec, as far as it can be seen without asking AWS."""
     tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))
     arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
@@ -275,4 +295,3 @@ def check_cluster(name: str, args: AwsTrainingClusterArgs) -> None:
         )
         reason = manifest_problem(text)
         problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")
-    common.raise_bad(problems, f"AwsTrainingCluster {name}")

@@ -2,7 +2,8 @@
 
 `cloud` says whose components a section is for. Every other setting is an input of that component in camelCase: there is
 no second list of them to keep in step. A misspelt name, a missing one or a value of the wrong kind is an error, and all
-of them are told at once. What the values mean is checked by the components.
+of them are told at once. What the values mean is checked by the components: where something is misspelt or of the wrong
+kind, their rules are asked for the rest of it right away, so that one error has both.
 """
 
 import inspect

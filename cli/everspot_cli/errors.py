@@ -1,6 +1,6 @@
 """What the command says and how it ends when something goes wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,9 @@ MEANING = {
     Exit.USER: "something is wrong with what was asked: a bad spec, a job that has already ended, a failed check, "
     "a wait that took longer than its `--timeout`",
     Exit.USAGE: "the command line cannot be read: unknown option, missing argument",
-    Exit.NOT_FOUND: "no such job, or no such file",
-    Exit.UNAVAILABLE: "the store or the credentials for it are not available; try again, or ask `everspot doctor`",
+    Exit.NOT_FOUND: "no such job, file or dataset, or several jobs begin with what was given",
+    Exit.UNAVAILABLE: "the store or the credentials for it are not available: try again, or ask `everspot doctor`; "
+    "or a program that it needs is not installed (`exec`, `forward`)",
     Exit.JOB_FAILED: "the job that was waited for ended as FAILED or CANCELLED (`job --wait`, `logs -f`)",
     Exit.INTERRUPTED: "stopped with Ctrl-C",
 }
@@ -39,7 +40,7 @@ def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     """Problems for an error: the first ones one by one, the rest as a count."""
     from everspot_core.problems import SHOWN_AT_MOST  # most commands end well, and start fast
 
-    told = [{"field": problem.path or "(the whole)", "problem": problem.reason} for problem in problems[:SHOWN_AT_MOST]]
+    told = [{"field": problem.path or "the whole", "problem": problem.reason} for problem in problems[:SHOWN_AT_MOST]]
     left = len(problems) - SHOWN_AT_MOST
     return told if left <= 0 else [*told, {"field": f"(and {left} more)", "problem": "not listed; mend these first"}]
 
@@ -54,6 +55,26 @@ class CliError(Exception):
         self.code = code
         self.hint = hint
         self.problems = problems or []
+
+
+def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
+    """What rules say that each answer with warnings or refuse by naming fields: all warnings, and one refusal."""
+    warnings: list[str] = []
+    refused: list[CliError] = []
+    for rule in rules:
+        try:
+            warnings += rule()
+        except CliError as error:
+            if not error.problems:
+                raise
+            refused.append(error)
+    if len(refused) < 2:
+        return warnings, refused[0] if refused else None
+    problems = [problem for error in refused for problem in error.problems]
+    hint = "; ".join(error.hint for error in refused if error.hint)
+    return warnings, CliError(
+        f"{what}: {len(problems)} fields are wrong for this cluster", hint=hint, problems=problems
+    )
 
 
 def of_store(error: "StoreError", url: str) -> CliError:

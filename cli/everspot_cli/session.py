@@ -136,8 +136,9 @@ class Session:
 
     @contextmanager
     def progress(self, words: str, *, shown: bool) -> Iterator[None]:
-        """A line on standard error that says what goes on, while it does; not with `json`."""
-        if self.json or not shown:
+        """A line on standard error that says what goes on, while it does; not with `json`, nor where nobody
+        looks on: rich leaves an empty line in a file."""
+        if self.json or not shown or not self.errors.is_terminal:
             yield
             return
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

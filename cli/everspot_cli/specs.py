@@ -32,10 +32,22 @@ class Overrides:
         Raises:
             CliError: if one of them has no `=`, or its value is no YAML.
         """
-        bad = [words for words in (*sets, *env) if not words.partition("=")[0] or "=" not in words]
-        if bad:
-            raise CliError(f"{', '.join(bad)}: write --set FIELD=VALUE and --env KEY=VALUE", Exit.USAGE)
-        fields = {path: parse_yaml(value, f"--set {path}") for path, _, value in (text.partition("=") for text in sets)}
+        options = [("--set", "FIELD", words) for words in sets] + [("--env", "KEY", words) for words in env]
+        bad = [
+            {"field": f"{option} {words}", "problem": f"write {option} {left}=VALUE"}
+            for option, left, words in options
+            if not words.partition("=")[0] or "=" not in words
+        ]
+        fields: dict[str, Any] = {}
+        unread: list[dict[str, str]] = []
+        for path, equals, value in (text.partition("=") for text in sets):
+            try:
+                if path and equals:
+                    fields[path] = parse_yaml(value, f"--set {path}")
+            except CliError as error:
+                unread.append({"field": f"--set {path}", "problem": str(error)})
+        if bad or unread:
+            raise CliError("options cannot be read", Exit.USAGE if bad else Exit.USER, problems=[*bad, *unread])
         fields |= {f"env.{key}": value for key, _, value in (text.partition("=") for text in env)}
         return cls(fields | ({"name": name} if name is not None else {}))
 

@@ -20,16 +20,7 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
     spec = submission.spec
     if submission.datasets or submission.wheels:  # another attempt at a job: it gets what the first one got
         return submission
-    pinned = [pin(session, word) for word in spec.datasets]
-    missing = [
-        {"field": f"datasets[{number}]", "problem": f"there is no dataset {word}"}
-        for number, (word, found) in enumerate(zip(spec.datasets, pinned, strict=True))
-        if found is None
-    ]
-    if missing:
-        raise CliError(
-            "datasets are missing", Exit.NOT_FOUND, hint="everspot data put DIR NAME; everspot data", problems=missing
-        )
+    pinned = _pinned(session, "the job", submission)
     submission = submission.model_copy(update={"datasets": pinned})
     if spec.requirements is None:
         return submission
@@ -47,6 +38,30 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
         told=told,
     )
     return submission.model_copy(update={"wheels": wheels})
+
+
+def refuse_missing(session: Session, what: str, submission: JobSubmission) -> None:
+    """Refuse a job whose datasets are not there. `what`: the job's file.
+
+    Raises:
+        CliError: naming every one.
+    """
+    if not submission.datasets:  # else another attempt, which gets what the first one got
+        _pinned(session, what, submission)
+
+
+def _pinned(session: Session, what: str, submission: JobSubmission) -> list[str]:
+    words = submission.spec.datasets
+    found = [(number, word, pin(session, word)) for number, word in enumerate(words)]
+    missing = [
+        {"field": f"datasets[{number}]", "problem": f"there is no dataset {word}"}
+        for number, word, pinned in found
+        if pinned is None
+    ]
+    if missing:
+        hint = "everspot data put DIR NAME; everspot data"
+        raise CliError(f"{what}: datasets are missing", Exit.NOT_FOUND, hint=hint, problems=missing)
+    return [pinned for _, _, pinned in found if pinned is not None]
 
 
 def pin(session: Session, word: str) -> str | None:

@@ -9,7 +9,7 @@ from everspot_core.records import JobState
 from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
 
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import duration, humane
+from everspot_cli.tables import duration
 from everspot_cli.views import SCHEDULER_SILENT, grave
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
@@ -68,7 +68,9 @@ def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
 def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     who = waiting[0]["job_id"] if len(waiting) == 1 else f"{len(waiting)} jobs"
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
-    return f"Waiting: {who}, because {words}" + (f" (found {humane(since, now)})" if since is not None else "")
+    return f"Waiting: {who}, because {words}" + (
+        f" (for {duration((now - since).total_seconds())})" if since is not None else ""
+    )
 
 
 def _written(store: Store) -> tuple[Waiting | None, str]:

@@ -95,3 +95,26 @@ def test_what_the_command_line_says_is_checked_as_the_file_is(world, spec_file, 
     answer = world.run("submit", str(spec_file(SMALL)), *given)
     assert (answer.code, words in answer.err) == (code, True), answer.err
     assert world.store.jobs.scan() == {}
+
+
+def test_options_that_cannot_be_read_are_named_all_at_once(world, spec_file):
+    given = ("--env", "FOO", "--set", "priority", "--set", "resources.vcpus=[1")
+    answer = world.run("--json", "submit", str(spec_file(SMALL)), *given)
+    assert answer.code == 2
+    fields = [p["field"] for p in json.loads(answer.err)["problems"]]
+    assert fields == ["--set priority", "--env FOO", "--set resources.vcpus"]
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_the_cluster_lacks_is_named_all_at_once(world, spec_file, more):
+    world.offer(*CPU)
+    path = spec_file(
+        SMALL.replace("vcpus: 2", "vcpus: 64") + "deadline: 1h\nexpected_duration: 2h\ndatasets: [roses]\n"
+    )
+    said = world.run("submit", str(path), *more)
+    assert said.code == 1
+    assert "job.yaml: 3 fields are wrong for this cluster" in said.err
+    assert "resources: " in said.err and "deadline: " in said.err and "datasets[0]: " in said.err
+    missing = world.run("submit", str(spec_file(SMALL + "datasets: [roses]\n")), *more)
+    assert (missing.code, "job.yaml: datasets are missing" in missing.err) == (3, True)
+    assert world.store.jobs.scan() == {}

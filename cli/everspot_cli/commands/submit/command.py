@@ -15,10 +15,10 @@ from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit.deadline import deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
-from everspot_cli.commands.submit.fleet import fleet_of, possible, price_warnings, refuse_impossible, thread_warnings
+from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, thread_warnings
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.errors import CliError, Exit, gathered
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.supplies import supplied
@@ -61,12 +61,16 @@ def submit(
 def check(session: Session, file: Path, submission: JobSubmission, wait_for_capacity: bool) -> list[str]:
     """Refuse what cannot be kept, before anything is written; warnings about the rest, which are said."""
     fleet = fleet_of(session)
-    refuse_impossible(session, file, submission, fleet, wait_for_capacity)
-    warnings = [
-        *thread_warnings(submission),
-        *price_warnings(session, file, submission, fleet),
-        *deadline(session, file, submission),
-    ]
+    warnings, refused = gathered(
+        str(file),
+        [
+            lambda: thread_warnings(submission),
+            *cluster_rules(session, file, submission, fleet, wait_for_capacity),
+            lambda: deadline(session, file, submission),
+        ],
+    )
+    if refused is not None:
+        raise refused
     warn(session, warnings)
     return warnings
 

@@ -12,8 +12,8 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
 
 from everspot_cli.commands.submit.deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
-from everspot_cli.commands.submit.fleet import FleetTypes, fleet_of, price_warnings, refuse_impossible, thread_warnings
-from everspot_cli.errors import CliError
+from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, thread_warnings
+from everspot_cli.errors import CliError, gathered
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
 from everspot_cli.views import instance_rows
@@ -36,9 +36,11 @@ def dry_run(
         session.answer({"spec": spec.model_dump(mode="json"), "candidates": [_row(c, alive, today) for c in found],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
                         "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
-    if fleet is not None:
-        refuse_impossible(session, file, submission, fleet, wait_for_capacity)
-        warnings = [*price_warnings(session, file, submission, fleet), *warnings]
+    rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
+    more, refused = gathered(str(file), [*rules, lambda: _in_time(file, said)])
+    warnings = [*more, *warnings]
+    if refused is not None and [p["field"] for p in refused.problems] != ["deadline"]:
+        raise refused
     if not found and not any(_fits(catalogue, t, spec) for t in alive):
         lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
@@ -46,12 +48,27 @@ def dry_run(
         _print_candidates(session, spec, found, alive, today)
         warn(session, warnings)
         _print_deadline(session, said)
+    if refused is not None:
+        raise refused
+
+
+def _in_time(file: Path, said: Feasibility | None) -> list[str]:
     refuse_too_early(file, said)
+    return []
+
+
+def _has_store(session: Session) -> bool:
+    try:
+        return bool(session.store_url)
+    except CliError:
+        return False
 
 
 def _print_deadline(session: Session, said: Feasibility | None) -> None:
     if said is not None and said.feasible:
         session.console.print(sentence(said), markup=False, soft_wrap=True)
+        if session.scale_note():
+            session.console.print(session.scale_note(), style="dim", markup=False, soft_wrap=True)
 
 
 def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
@@ -61,9 +78,7 @@ def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
 def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], FleetTypes | None]:
     """The catalogue, the cluster's region, the types that live there and those that it may have; without a store,
     everything is priced."""
-    try:
-        session.store_url  # noqa: B018 - whether there is one at all
-    except CliError:
+    if not _has_store(session):
         return builtin(), None, set(), None
     live = [row for row in instance_rows(session) if row["role"] == "agent"]
     region = session.manifest.region or next((region_of(row["zone"]) for row in live), "")

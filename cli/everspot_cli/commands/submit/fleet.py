@@ -1,5 +1,6 @@
 """What is said at submission of the cluster's instance types: that none holds the job, or that one has no price."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from everspot_core.job import JobSubmission
 
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
+from everspot_cli.supplies import refuse_missing
 
 _SHOWN = 5
 THREADS = "OMP_NUM_THREADS"
@@ -57,6 +59,22 @@ def possible(session: Session, submission: JobSubmission) -> list[Candidate]:
         [region] if region in catalogue.regions else None,
         only=offer.types if offer is not None else None,
     )
+
+
+def cluster_rules(
+    session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None, wait_for_capacity: bool
+) -> list[Callable[[], list[str]]]:
+    """What is asked of the cluster before a job is taken: each rule answers with warnings, or refuses."""
+
+    def room() -> list[str]:
+        refuse_impossible(session, file, submission, fleet, wait_for_capacity)
+        return []
+
+    def datasets() -> list[str]:
+        refuse_missing(session, str(file), submission)
+        return []
+
+    return [room, lambda: price_warnings(session, file, submission, fleet), datasets]
 
 
 def refuse_impossible(

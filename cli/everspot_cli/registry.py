@@ -105,5 +105,8 @@ class _Listed(TyperGroup):
 
 def _of_module(name: str) -> dict[str, Any]:
     app = typer.Typer()
-    import_module(f"everspot_cli.commands.{name}").register(app)
+    module = import_module(f"everspot_cli.commands.{name}")
+    if not hasattr(module, "register"):
+        raise SystemExit(f"{module.__name__} has no register(app), which adds its commands: see CONTRIBUTING.md")
+    module.register(app)
     return dict(typer.main.get_group(app).commands)

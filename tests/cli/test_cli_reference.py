@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer
@@ -33,6 +34,13 @@ def test_the_commands_are_these():
         "submit", "retry", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data", "pull", "drain",
         "roll", "instances", "report", "compare", "simulate", "prices", "gc", "doctor", "use", "clusters",
     ]  # fmt: skip
+
+
+def test_a_module_that_registers_nothing_is_told_in_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "everspot_cli.commands.bare", ModuleType("everspot_cli.commands.bare"))
+    monkeypatch.setitem(COMMANDS, "bare", ("bare", "Nothing."))
+    with pytest.raises(SystemExit, match=r"everspot_cli\.commands\.bare has no register\(app\)"):
+        typer.main.get_command(app).get_command(None, "bare")
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself():

@@ -55,6 +55,23 @@ def test_descriptions_of_groups_and_rules(rig: Any) -> None:
     rig.ec2.delete_security_group(GroupId=group)
 
 
+def test_a_rule_keeps_its_description_whatever_it_names(rig: Any) -> None:
+    ec2 = rig.ec2
+    group = ec2.create_security_group(GroupName="keeps", Description="d")["GroupId"]
+    lists = ec2.describe_managed_prefix_lists()["PrefixLists"]
+    to = {
+        "IpRanges": [{"CidrIp": "10.0.0.0/8", "Description": "to a block"}],
+        "UserIdGroupPairs": [{"GroupId": group, "Description": "to a group"}],
+        "PrefixListIds": [{"PrefixListId": lists[0]["PrefixListId"], "Description": "to a list"}],
+    }
+    for kind, named in to.items():
+        rule: Any = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, kind: named}
+        ec2.authorize_security_group_egress(GroupId=group, IpPermissions=[rule])
+    rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
+    assert {r["Description"] for r in rules if r.get("FromPort") == 443} == {"to a block", "to a group", "to a list"}
+    ec2.delete_security_group(GroupId=group)
+
+
 def test_a_group_that_is_named_elsewhere_stays(rig: Any) -> None:
     ec2 = rig.ec2
     group, other = (ec2.create_security_group(GroupName=f"g{i}", Description="d")["GroupId"] for i in range(2))

@@ -32,7 +32,8 @@ DEPLOY = _actions(
         DeleteSecurityGroup DeleteSubnet DeleteVpc DeleteVpcEndpoints DescribeFleets DescribeFlowLogs
         DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNetworkAcls DescribeNetworkInterfaces
         DescribeSecurityGroupRules DescribeSecurityGroups DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
-        ModifyVpcAttribute RevokeSecurityGroupEgress RevokeSecurityGroupIngress RunInstances""",
+        ModifySecurityGroupRules ModifyVpcAttribute RevokeSecurityGroupEgress RevokeSecurityGroupIngress
+        RunInstances""",
     events="""DeleteRule DescribeRule ListTagsForResource ListTargetsByRule PutRule PutTargets RemoveTargets
         TagResource""",
     iam="""AddRoleToInstanceProfile CreateInstanceProfile CreateRole DeleteInstanceProfile DeleteRole DeleteRolePolicy
@@ -75,8 +76,8 @@ UNSEEN: Mapping[str, str] = {
     "API Reference, by these names",
     "autoscaling:DeleteTags, ec2:DeleteTags, events:UntagResource, iam:UntagInstanceProfile, iam:UntagRole, "
     "s3:UntagResource, sqs:UntagQueue": "where a tag is taken out of the settings: the services' API references",
-    "iam:UpdateAssumeRolePolicy, ec2:ModifySecurityGroupRules, ec2:ModifyVpcEndpoint, s3:DeleteObjectVersion": "where "
-    "a later release changes a role's trust, a rule or an endpoint, and where a bucket still has versions: IAM and EC2 "
+    "iam:UpdateAssumeRolePolicy, ec2:ModifyVpcEndpoint, s3:DeleteObjectVersion": "where "
+    "a later release changes a role's trust or an endpoint, and where a bucket still has versions: IAM and EC2 "
     "API References; Amazon S3 User Guide, Required permissions for Amazon S3 API operations",
 }
 """What a cluster needs on AWS though no call, or none of the tests', shows it, with where AWS says so."""

@@ -11,6 +11,7 @@ from moto.core.responses import BaseResponse
 from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.models import amis as moto_amis
 from moto.ec2.models import instances as moto_instances
+from moto.ec2.models import security_groups as moto_groups
 from moto.ec2.responses import instances as moto_instance_responses
 from moto.events.models import EventsBackend
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
@@ -29,6 +30,7 @@ from everspot_local.aws.ec2 import roles
 from everspot_local.aws.ec2.images import LocalAmi
 from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.ec2.models import LocalEC2Backend
+from everspot_local.aws.ec2.network_rules import LocalRule
 from everspot_local.aws.events import rules as rule_limits
 from everspot_local.aws.iam import door as iam
 from everspot_local.aws.iam import rules as iam_rules
@@ -38,6 +40,7 @@ from everspot_local.aws.s3 import door as s3_door
 _REPLACED: list[tuple[object, str, object]] = [
     (moto_instances, "Instance", LocalInstance),
     (moto_amis, "Ami", LocalAmi),
+    (moto_groups, "SecurityGroupRule", LocalRule),
     (ServiceQuotasResponse, "list_service_quotas", service_quotas.list_service_quotas),
     (ServiceQuotasResponse, "get_service_quota", service_quotas.get_service_quota),
     (autoscaling_models, "FakeAutoScalingGroup", autoscaling.LocalGroup),

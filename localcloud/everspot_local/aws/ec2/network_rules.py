@@ -5,10 +5,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from moto.ec2.exceptions import DependencyViolationError, EC2ClientError
+from moto.ec2.models.security_groups import SecurityGroupRule
 
 CHARACTERS = r"a-zA-Z0-9. _-:/()#,@[]+=&;{}!$*"
 _DESCRIPTION = re.compile(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{0,255}")
 _GROUPS = ("IpRanges", "Ipv6Ranges", "UserIdGroupPairs", "PrefixListIds")
+
+
+class LocalRule(SecurityGroupRule):
+    """A rule of a group that knows its description whatever it names: moto keeps that of addresses only."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        named = [part for part in (*args, *given.values()) if isinstance(part, dict)]
+        self._described = next((part["Description"] for part in named if part.get("Description")), None)
+
+    @property
+    def description(self) -> str | None:
+        """What the rule is for."""
+        return self.ip_range.get("Description") or self._described
 
 
 def check_group(params: dict[str, Any]) -> None:

@@ -215,6 +215,19 @@ def test_job_tells_its_history(past):
     assert "interrupted" in text and "lost" in text
 
 
+@pytest.mark.parametrize(
+    "text", ["{", '{"scheduler_id":"x","updated_at":"2026-01-01T00:00:00Z","jobs":{"a":{"why":5}}}']
+)
+def test_reasons_that_cannot_be_read_hide_no_job(world, monkeypatch, text):
+    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
+    world.submit("a")
+    Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s").tick()
+    world.store.control.put("waiting.json", text.encode())
+    (row,) = world.run("--json", "jobs").json
+    assert "cannot be read" in row["waits_because"]
+    assert "waiting.json cannot be read" in world.run("job", "a").out.replace("\n", " ")
+
+
 def test_a_waiting_job_says_what_the_scheduler_has_found_and_when(world, monkeypatch):
     monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)  # one clock that stands
     scheduler = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s")

@@ -10,7 +10,7 @@ import pytest
 from everspot_cli.report.colours import fill, warning
 from everspot_cli.report.terminal import money
 from everspot_core.ledger import LaunchRecord
-from everspot_core.records import Market, Reason
+from everspot_core.records import EventKind, Market, Reason
 
 ROOT = Path(__file__).parents[2]
 AS_OF = "2026-03-01T15:00:00Z"
@@ -274,6 +274,23 @@ def test_the_page_asks_nothing_of_the_network_and_draws_everything(past, tmp_pat
     assert marks == {"notice": 1, "lost": 1, "taken": 1, "done": 2}
     assert drawing.count('class="checkpoint"') == 3
     assert "step 2000 (notice)" in drawing
+
+
+def test_a_cancelled_job_has_no_notice_and_one_that_never_ran_no_colour(world):
+    world.launch("i-base", 0)
+    for job in ("ended", "waits"):
+        world.submit(job, 10)
+    world.assign("ended", "i-base", 100)
+    world.start("ended", 110)
+    world.to(500)
+    world.tell("ended", EventKind.NOTICE, source="cancel", action_at=None, seen_at=T0.isoformat())
+    world.leave("ended", 510, Reason.CANCEL)
+    page = world.root / "r.html"
+    assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0
+    drawings = page.read_text().split("Each job")[1]
+    assert 'class="notice"' not in drawings
+    legend = drawings.split("Timeline of the instances")[1].split("</svg>")[1]
+    assert "ended</span>" in legend and "waits</span>" not in legend
 
 
 def test_each_job_has_one_row_of_its_whole_path(past, tmp_path):

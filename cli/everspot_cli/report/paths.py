@@ -15,6 +15,15 @@ from everspot_cli.tables import duration
 
 _TONE = {"SUCCEEDED": "good", "FAILED": "bad", "CANCELLED": "soft"}
 
+_LEGEND = "".join(
+    f'<span><i class="swatch {look}"></i>{said}</span>'
+    for look, said in (
+        ("waiting", "waiting"),
+        ("lead", "changeover: it has an instance and does not train yet"),
+        ("wasted", "lost: to be done again"),
+    )
+)
+
 
 def draw_paths(material: Material, only: str | None = None) -> str:
     """The drawing, `<svg>…</svg>`; nothing if no job has had an instance."""
@@ -34,7 +43,7 @@ def draw_paths(material: Material, only: str | None = None) -> str:
         parts += _row(material, axis, own, TOP + index * ROW, order[own.job_id])
     left = len(chosen) - len(newest)
     note = f"\n<p>The {ROWS} jobs that began last; {left} older ones are left out of it.</p>" if left else ""
-    return "\n".join([*parts, "</svg>"]) + note
+    return "\n".join([*parts, "</svg>", f'<p class="legend">{_LEGEND}</p>']) + note
 
 
 def _row(material: Material, axis: Axis, own: JobBill, top: int, colour: int) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from html import escape
 
 from everspot_core.cost import InstanceBill, Usage
-from everspot_core.records import Event, EventKind, Role
+from everspot_core.records import Event, EventKind, Reason, Role
 
 from everspot_cli.report.colours import DISTINCT, fill, swatch, warning
 from everspot_cli.report.gather import Material
@@ -79,11 +79,12 @@ def draw(material: Material, only: str | None = None) -> str:
 
 
 def legend(material: Material, only: str | None = None) -> str:
-    """What the colours and marks mean."""
+    """What the colours and marks mean. A job that never had an instance has no bar, and no colour here."""
+    ran = {bill.job_id for bill in material.bill.jobs if bill.attempts}
     jobs = [
         f"<span><i {swatch(index)}></i>{escape(job)}</span>"
         for index, job in enumerate(material.submissions)
-        if only is None or job == only
+        if job in ran and only in (None, job)
     ]
     marks = [
         '<span><i class="swatch idle"></i>boot and idling</span>',
@@ -146,6 +147,10 @@ def _bar(axis: Axis, usage: Usage, instance: InstanceBill, top: int, colour: dic
     )
 
 
+_OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value)
+"""Why a job was told to stop that the cloud had no part in: no notice of the instance's end."""
+
+
 def _marked(material: Material, instance: str, only: str | None) -> list[Event]:
     drawn = {EventKind.CHECKPOINTED, EventKind.NOTICE, EventKind.LOST, EventKind.FINISHED}
     found = []
@@ -154,7 +159,9 @@ def _marked(material: Material, instance: str, only: str | None) -> list[Event]:
         for event in events:
             # A scheduler's word about a lost owner is drawn at that owner.
             where = event.instance_id or owners.get(event.epoch)
-            if event.kind in drawn and where == instance and only in (None, job):
+            asked = event.kind is EventKind.NOTICE and event.data.get("source") in _OWN_WISH
+            shown = event.kind in drawn and not asked
+            if shown and where == instance and only in (None, job):
                 found.append(event)
     order = [EventKind.CHECKPOINTED, EventKind.FINISHED, EventKind.NOTICE, EventKind.LOST]
     return sorted(found, key=lambda e: (order.index(e.kind), e.at))

@@ -57,6 +57,11 @@ class CliError(Exception):
         self.problems = problems or []
 
 
+def fields_wrong(count: int) -> str:
+    """`a field is wrong`, or `3 fields are wrong`."""
+    return f"{count} fields are wrong" if count > 1 else "a field is wrong"
+
+
 def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
     """What rules say that each answer with warnings or refuse by naming fields: all warnings, and one refusal."""
     warnings: list[str] = []
@@ -72,9 +77,8 @@ def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[lis
         return warnings, refused[0] if refused else None
     problems = [problem for error in refused for problem in error.problems]
     hint = "; ".join(error.hint for error in refused if error.hint)
-    return warnings, CliError(
-        f"{what}: {len(problems)} fields are wrong for this cluster", hint=hint, problems=problems
-    )
+    message = f"{what}: {fields_wrong(len(problems))} for this cluster"
+    return warnings, CliError(message, hint=hint, problems=problems)
 
 
 def of_store(error: "StoreError", url: str) -> CliError:

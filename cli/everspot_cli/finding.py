@@ -1,5 +1,6 @@
 """The job that somebody means by an id, or by the beginning of one."""
 
+from everspot_core.counting import first_few
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 
@@ -51,8 +52,7 @@ def _meant(session: Session, given: str, ended: bool) -> str:
     if not alike:
         raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
     if len(alike) > 1:
-        more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
-        raise CliError(f"{given!r} is the beginning of several jobs: {', '.join(alike[:_SHOWN])}{more}", Exit.NOT_FOUND)
+        raise CliError(f"{given!r} is the beginning of several jobs: {first_few(alike, _SHOWN)}", Exit.NOT_FOUND)
     return alike[0]
 
 

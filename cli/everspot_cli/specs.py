@@ -14,7 +14,7 @@ from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
 from pydantic import ValidationError
 
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, fields_wrong, listed
 from everspot_cli.job_files import file_problems
 from everspot_cli.yamlfile import parse_yaml, read_yaml
 
@@ -119,8 +119,7 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     written = {name: value for name, value in data.items() if name not in wrong}
     problems += file_problems(path.parent, written)
     if problems or spec is None:
-        count = f"{len(problems)} fields are" if len(problems) > 1 else "a field is"
         hint = "docs/reference-spec.md lists every field"
-        raise CliError(f"{path}: {count} wrong", hint=hint, problems=listed(problems))
+        raise CliError(f"{path}: {fields_wrong(len(problems))}", hint=hint, problems=listed(problems))
     beside = {"code": spec.code, "requirements": spec.requirements}
     return spec.model_copy(update={n: str((path.parent / v).resolve()) for n, v in beside.items() if v is not None})

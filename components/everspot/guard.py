@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 
 import pulumi
+from everspot_core.counting import counted, first_few
 from everspot_core.problems import cut
 from everspot_core.records import JobState, Market
 from everspot_store import Store, StoreError
@@ -107,7 +108,7 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     records, unreadable = store.records.census()
     if unreadable:
         raise StoreError(
-            f"{len(unreadable)} record{'s' if len(unreadable) > 1 else ''} of jobs cannot be read, so that they may run"
+            f"{counted(len(unreadable), 'record')} of jobs cannot be read, so that they may run"
             f" ({_names(unreadable)}): torn, or written by a newer release, with which this has to be done"
         )
     owners = {key: found.value.owner for key, found in records.items() if found.value.state in _BUSY}
@@ -131,18 +132,17 @@ def _refuse(url: str, market: Market | None = None) -> None:
         ) from None
     if busy:
         raise pulumi.RunError(
-            f"{len(busy)} job{'s' if len(busy) > 1 else ''} would be ended: {_names(busy)}. "
+            f"{counted(len(busy), 'job')} would be ended: {_names(busy)}. "
             f"`everspot drain --wait` first, which has them checkpoint; {FORCE}=1 ends them"
         )
 
 
 def _count(jobs: Sequence[str]) -> str:
-    return f"{len(jobs)} jobs run" if len(jobs) > 1 else "1 job runs"
+    return f"{counted(len(jobs), 'job')} {'run' if len(jobs) > 1 else 'runs'}"
 
 
 def _names(jobs: Sequence[str]) -> str:
-    more = f" and {len(jobs) - _NAMED_AT_MOST} more" if len(jobs) > _NAMED_AT_MOST else ""
-    return f"{', '.join(jobs[:_NAMED_AT_MOST])}{more}"
+    return first_few(jobs, _NAMED_AT_MOST)
 
 
 def _has_hooks() -> bool:

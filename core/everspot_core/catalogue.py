@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from everspot_core.counting import counted
 from everspot_core.documents import Frozen
 
 _LETTER_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])$")
@@ -63,7 +64,7 @@ class Price(Frozen):
         if days <= 0:
             return "seen today"
         if days < 60:
-            return f"{days} day{'s' if days > 1 else ''} old"
+            return f"{counted(days, 'day')} old"
         return f"{days * 12 // 365} months old" if days < 730 else f"{days // 365} years old"
 
 

@@ -1,9 +1,17 @@
 """Counts and sizes as people read them, told alike by the command, the agent and the scheduler."""
 
+from collections.abc import Sequence
+
 
 def counted(count: int, noun: str) -> str:
     """A number of things: `1 file`, `12,000 files`. `noun`: in the singular; its plural takes an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def first_few(words: Sequence[str], most: int, *, between: str = ", ", rest: str = " and {} more") -> str:
+    """The first `most` words and how many are left out: `a, b and 3 more`. `rest`: how the left out are told."""
+    left = len(words) - most
+    return between.join(words[:most]) + (rest.format(left) if left > 0 else "")
 
 
 def size(count: float) -> str:

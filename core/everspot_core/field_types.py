@@ -37,9 +37,13 @@ def _with_unit(value: Any, info: ValidationInfo) -> Any:
     return span
 
 
-def printable(text: str) -> str:
+def is_printable(text: str) -> bool:
     """No control characters: no system takes a NUL in a path or a word, and no terminal should be sent an escape."""
-    if not all(char.isprintable() or char in "\t" for char in text):
+    return all(char.isprintable() or char == "\t" for char in text)
+
+
+def _printable(text: str) -> str:
+    if not is_printable(text):
         raise ValueError("has characters that cannot be printed")
     return text
 
@@ -61,4 +65,4 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 """A boolean as YAML or JSON has it: neither a word such as `"no"`, nor 1 and 0."""
 Span = Annotated[Given, AfterValidator(_some)]
 """A duration of which nothing at all makes no sense."""
-Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(printable)]
+Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_printable)]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from everspot_core.field_types import printable
+from everspot_core.field_types import is_printable
 from everspot_core.problems import Problem, cut, shown
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -82,7 +82,7 @@ def tag_faults(value: Any) -> list[Problem]:
             if len(word) > most or (what == "key" and not word.strip()):
                 least = 1 if what == "key" else 0
                 found.append(Problem("", f"a tag's {what} has {least} to {most} characters"))
-            elif not _is_printable(word):
+            elif not is_printable(word):
                 found.append(Problem("", f"a tag's {what} has characters that cannot be printed"))
     return found
 
@@ -122,7 +122,7 @@ def entrypoint_faults(value: Any) -> list[Problem]:
         found.append(Problem("", "must name a script"))
     if any("\0" in word for word in words):
         found.append(Problem("", "a word with a NUL cannot be handed to a program"))
-    elif words and not _is_printable(words[0]):
+    elif words and not is_printable(words[0]):
         found.append(Problem("", "the script's name has characters that cannot be printed"))
     elif words and (PurePosixPath(words[0]).is_absolute() or ".." in PurePosixPath(words[0]).parts):
         found.append(Problem("", f"{cut(repr(words[0]), 80)} does not lie in `code`: name the script relative to it"))
@@ -151,11 +151,3 @@ def _listed(value: Any, found: list[Problem]) -> list[str]:
         if not isinstance(word, str)
     ]
     return [word for word in value if isinstance(word, str)]
-
-
-def _is_printable(text: str) -> bool:
-    try:
-        printable(text)
-    except ValueError:
-        return False
-    return True

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from everspot_core.counting import counted
+
 E = TypeVar("E", bound=StrEnum)
 
 SHOWN_AT_MOST = 20
@@ -39,7 +41,7 @@ class BadInputs(ValueError):
         count = len(self.problems)
         if count > SHOWN_AT_MOST:
             lines += f"\n  … and {count - SHOWN_AT_MOST} more"
-        super().__init__(f"{what} has {count} bad input{'' if count == 1 else 's'}:{lines}")
+        super().__init__(f"{what} has {counted(count, 'bad input')}:{lines}")
 
     @property
     def shown(self) -> tuple[Problem, ...]:

@@ -22,9 +22,9 @@ class CodeShelf:
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, data: Bucket) -> None:
+    def __init__(self, data: Bucket, sweeps: Sweeps) -> None:
         self._data = data
-        self._sweeps = Sweeps(data)
+        self._sweeps = sweeps
 
     def put(self, archive: Path, digest: str, job: str) -> None:
         """Have the packed code of a job that will be created there to stay, under `code/` or as a copy of its own.

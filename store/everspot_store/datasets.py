@@ -70,11 +70,11 @@ class Datasets:
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, data: Bucket, clock: Clock) -> None:
+    def __init__(self, data: Bucket, sweeps: Sweeps, clock: Clock) -> None:
         self._data = data
         self._clock = clock
         self._table = Table(data, "datasets", Dataset)
-        self._sweeps = Sweeps(data)
+        self._sweeps = sweeps
 
     def put(self, name: str, folder: Path, *, told: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
         """Upload a folder as a version of the dataset `name`. Files that are there already are not sent again; the

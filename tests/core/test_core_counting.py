@@ -1,7 +1,7 @@
 """Counts and sizes in words."""
 
 import pytest
-from everspot_core.counting import counted, size
+from everspot_core.counting import counted, first_few, size
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,8 @@ def test_a_size_has_three_digits_and_a_unit(count: float, said: str) -> None:
 )
 def test_one_thing_is_not_told_in_the_plural(count: int, noun: str, said: str) -> None:
     assert counted(count, noun) == said
+
+
+@pytest.mark.parametrize(("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more"), (1, "a and 2 more")])
+def test_what_is_left_out_of_a_list_is_counted(most: int, said: str) -> None:
+    assert first_few(["a", "b", "c"], most) == said

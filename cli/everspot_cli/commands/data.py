@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from everspot_core.counting import counted, size
+from everspot_core.counting import counted, first_few, size
 from everspot_store import DatasetFile, UnsafeArchive
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -80,8 +80,8 @@ def _nothing(session: Session, job: str, path: str) -> CliError:
     """Why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
         others = [output.path for output in session.store.outputs(job).list()]
-        more = f", and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-        hint = f"its outputs are {', '.join(others[:_NAMED])}{more}" if others else "it has none at all"
+        named = first_few(others, _NAMED, rest=", and {} more")
+        hint = f"its outputs are {named}" if others else "it has none at all"
         return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)
     record = record_of(session, job)
     if record is not None and record.state.final:

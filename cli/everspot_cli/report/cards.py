@@ -3,6 +3,8 @@
 from html import escape
 from typing import Any
 
+from everspot_core.counting import counted
+
 from everspot_cli.report.terminal import money, percent, redone
 from everspot_cli.tables import duration
 
@@ -67,7 +69,7 @@ def _outcome(report: dict[str, Any]) -> list[str]:
     done = sum(job["state"] == "SUCCEEDED" for job in jobs)
     missed = sum(job["deadline_met"] is False for job in jobs)
     again = report["steps_redone_after_notice"]
-    late = f"{missed} deadline{'s' if missed > 1 else ''} missed" if missed else ""
+    late = f"{counted(missed, 'deadline')} missed" if missed else ""
     found = [
         _card(f"{done} of {len(jobs)}", "jobs succeeded", late, "bad" if missed else ""),
         _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
@@ -79,7 +81,7 @@ def _outcome(report: dict[str, Any]) -> list[str]:
         ),
     ]
     if waits:
-        over = f"over {len(waits)} notice{'s' if len(waits) > 1 else ''}"
+        over = f"over {counted(len(waits), 'notice')}"
         found.append(_card(f"{max(waits):.1f} s", "notice to durable, longest", over))
     if accuracy is not None:
         found.append(_card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))

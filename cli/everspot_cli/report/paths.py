@@ -6,6 +6,7 @@ from html import escape
 
 from everspot_core.attempts import Attempt, Interruption
 from everspot_core.cost import JobBill
+from everspot_core.counting import counted
 from everspot_core.records import JobRecord
 
 from everspot_cli.report.colours import fill
@@ -108,8 +109,8 @@ def _bar(axis: Axis, start: datetime, end: datetime, middle: float, height: floa
 
 def _words(own: JobBill) -> str:
     attempts, count = len(own.attempts), len(own.interruptions)
-    said = f"{attempts} attempt{'s' if attempts > 1 else ''}"
-    return f"{said}, {count} interruption{'s' if count > 1 else ''}" if count else said
+    said = counted(attempts, "attempt")
+    return f"{said}, {counted(count, 'interruption')}" if count else said
 
 
 def _end(material: Material, own: JobBill) -> datetime:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from everspot_core.catalogue import Price
+from everspot_core.counting import counted
 
 HOURS_PER_MONTH = 730
 """Hours of an average month, as AWS's own calculator counts them."""
@@ -37,7 +38,7 @@ def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:
         else f"{LEAST}'s list price of {price.as_of}; {region}'s is not known here"
     )
     return (
-        f"{len(services) * zones} interface endpoints ({', '.join(services)}; {zones} zone{'s' if zones > 1 else ''} "
+        f"{len(services) * zones} interface endpoints ({', '.join(services)}; {counted(zones, 'zone')} "
         f"each) cost {least}${hourly:.3f} an hour, ${hourly * HOURS_PER_MONTH:.2f} a month, and ${USD_PER_GB} per GB "
         f"({whose}). S3's gateway endpoint is free."
     )

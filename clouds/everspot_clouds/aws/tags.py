@@ -72,9 +72,3 @@ def arn_problem(value: str, service: str, resource: str) -> str | None:
     if found["service"] != service or not found["rest"].startswith(resource) or found["rest"] == resource:
         return f"{shown(value)} is not the ARN of {service} {resource}…"
     return None
-
-
-def arn_region(value: str) -> str:
-    """The region of an ARN that has no problem; empty where the service knows none."""
-    found = _ARN.match(value)
-    return found["region"] if found else ""

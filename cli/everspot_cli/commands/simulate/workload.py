@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, fields_wrong, listed
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 from everspot_cli.yamlfile import read_yaml
@@ -133,8 +133,8 @@ def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
         traces = traces_of(workload, load)
         problems.raise_any(f"workload {path}")
     except BadInputs as error:
-        count = f"{len(error.problems)} fields are" if len(error.problems) > 1 else "a field is"
-        raise CliError(f"{path}: {count} wrong", hint=_HINT, problems=listed(error.problems)) from None
+        told = f"{path}: {fields_wrong(len(error.problems))}"
+        raise CliError(told, hint=_HINT, problems=listed(error.problems)) from None
     return workload, traces
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everspot_core.candidates import Candidate, candidates, misfits
 from everspot_core.catalogue import InstanceType
-from everspot_core.counting import counted
+from everspot_core.counting import counted, first_few
 from everspot_core.job import JobSubmission
 
 from everspot_cli.errors import CliError
@@ -89,15 +89,16 @@ def refuse_impossible(
     if fleet is None or wait_for_capacity or any(not misfits(kind, wanted) for kind in fleet.kinds):
         return
     near = sorted(fleet.kinds, key=lambda kind: (len(misfits(kind, wanted)), -kind.vcpus, kind.name))
-    lacks = "; ".join(f"{kind.name} has {', '.join(misfits(kind, wanted))}" for kind in near[:_SHOWN])
-    more = f"; and {len(near) - _SHOWN} more types" if len(near) > _SHOWN else ""
-    has = "; ".join(_words(kind) for kind in near[:_SHOWN])
+    lacks, has = (
+        first_few([told(kind) for kind in near], _SHOWN, between="; ", rest="; and {} more types")
+        for told in (lambda kind: f"{kind.name} has {', '.join(misfits(kind, wanted))}", _words)
+    )
     whose = "the fleet's types" if fleet.declared else "the instances that have reported"
     raise CliError(
         f"{file}: nothing that the cluster {session.manifest.cluster} has can hold this job",
-        hint=f"{whose}: {has}{more}. Ask for less, add a type that holds it to the fleet, "
+        hint=f"{whose}: {has}. Ask for less, add a type that holds it to the fleet, "
         "or let the job wait until there is one: --wait-for-capacity",
-        problems=[{"field": "resources", "problem": f"{lacks}{more}" or "the fleet has no types"}],
+        problems=[{"field": "resources", "problem": lacks or "the fleet has no types"}],
     )
 
 

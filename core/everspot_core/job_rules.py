@@ -20,7 +20,15 @@ _SECRET = re.compile(
 _MOST_DATASETS = 20
 _MOST_COMMANDS = 50
 _LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
-_LONGEST_TAG = (128, 256)  # what AWS takes as a tag's key and value
+_LONGEST_TAG = (128, 256)  # a tag's key and value; jobs' tags are for reports and filters, and go to no cloud
+
+RESERVED_VARIABLES = ("EVERSPOT_", "AWS_")
+"""Prefixes of environment variables that belong to the instance: Everspot's own, and those in which the client
+libraries of a supported cloud look for credentials and settings. They hold on every cloud, so that a job may move from
+one to another."""
+
+RESERVED = " and ".join(f"{prefix}*" for prefix in RESERVED_VARIABLES)
+"""The same, as people read it."""
 
 
 def program_faults(values: Mapping[str, Any]) -> list[Problem]:
@@ -48,8 +56,8 @@ def env_faults(value: Any) -> list[Problem]:
         said = repr(name[:40])
         if not _ENV_NAME.fullmatch(name):
             found.append(Problem("", f"{said} is no name of a variable: letters, digits and _, and no digit first"))
-        elif name.startswith(("EVERSPOT_", "AWS_")):
-            found.append(Problem("", f"{said}: EVERSPOT_* and AWS_* belong to the instance and cannot be set by a job"))
+        elif name.startswith(RESERVED_VARIABLES):
+            found.append(Problem("", f"{said}: {RESERVED} belong to the instance and cannot be set by a job"))
         if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
             found.append(Problem("", f"{said}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
     return found
@@ -59,7 +67,7 @@ def secret_faults(value: Any) -> list[Problem]:
     """Of the variables whose values are read on the instance."""
     found: list[Problem] = []
     for name, reference in _texts(value, found):
-        if not _ENV_NAME.fullmatch(name) or name.startswith(("EVERSPOT_", "AWS_")):
+        if not _ENV_NAME.fullmatch(name) or name.startswith(RESERVED_VARIABLES):
             found.append(Problem("", f"{name[:40]!r} is no name of a variable that a job may set"))
         if reference is not None and not _SECRET.fullmatch(reference):
             found.append(

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from everspot_clouds.aws import rules
+from everspot_core.job_rules import RESERVED_VARIABLES, env_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "store", "scheduler", "training_image", "cli")
@@ -15,7 +17,7 @@ ALLOWED = (
     ("", r"s3://", "the scheme of a store's URL"),
     ("core/everspot_core/gpus.py", r"", "what a table of data is a table of, and where it was read"),
     ("", r"\bimds\b", "the word of documents and settings for the metadata service, whichever cloud's it is"),
-    ("core/", r"AWS_|what AWS takes as a tag|bucket of S3", "names of variables and tags that jobs may not choose"),
+    ("core/", r"AWS_|bucket of S3", "the prefix of variables that jobs may not set, and buckets in descriptions"),
     ("core/everspot_core/notify.py", r"SNS", "a bound that holds for every way to tell people"),
     ("cli/", r"AWS (configuration|profile|CLI)", "what a person has on his machine, in help texts"),
 )
@@ -62,3 +64,10 @@ def test_every_reason_is_still_needed() -> None:
 )  # fmt: skip
 def test_a_planted_name_is_found(path: str, line: str) -> None:
     assert NAMES.search(line) and not excused(path, line)
+
+
+def test_no_job_sets_what_a_clouds_clients_read() -> None:
+    assert set(rules.VARIABLES) <= set(RESERVED_VARIABLES)
+    assert [problem.reason for problem in env_faults({"AWS_PROFILE": "mine"})] == [
+        "'AWS_PROFILE': EVERSPOT_* and AWS_* belong to the instance and cannot be set by a job"
+    ]

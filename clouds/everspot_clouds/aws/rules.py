@@ -14,6 +14,10 @@ CLUSTER_TAG = "everspot:cluster"
 ROLE_TAG = "everspot:role"
 """Tag of instances: agent or scheduler."""
 
+VARIABLES = ("AWS_",)
+"""Prefixes of the environment variables that AWS's clients read (AWS SDKs and Tools Reference Guide, "Environment
+variables list"). Core reserves them, so that no job sets them."""
+
 FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
 SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
 SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")

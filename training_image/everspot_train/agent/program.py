@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.job_rules import RESERVED_VARIABLES
 
 from everspot_train.agent.failures import ERROR_FILE
 from everspot_train.rundir import OUTPUT_DIR_VARIABLE
@@ -89,7 +90,7 @@ def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: 
         "HOME": str(folder / HOME),
         "TMPDIR": str(folder / TEMPORARY),
     }
-    ours = {name: value for name, value in base.items() if name.startswith(("EVERSPOT_", "AWS_"))}
+    ours = {name: value for name, value in base.items() if name.startswith(RESERVED_VARIABLES)}
     ours[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
     ours[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
     ours[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)

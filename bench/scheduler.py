@@ -79,6 +79,8 @@ def cluster(jobs: int) -> ClusterView:
         rolling=False,
         booting=0,
         faults=(),
+        idle_limit=timedelta(0),
+        cap=None,
     )
 
 

@@ -94,7 +94,8 @@ class CloudInstance:
     """An instance of the cluster as its cloud describes it. Times are market time, as the API states them.
 
     `image`: of the machine, as the cloud names it. `ended_at`: when it ceased to cost money, if the API states it.
-    `interrupted`: whether the cloud took it; None while the API does not say who ended it.
+    `interrupted`: whether the cloud took it; None while the API does not say who ended it. `launch`: the token of the
+    launch intent that brought it; empty for an instance of the standing fleets.
     """
 
     instance_id: str
@@ -107,6 +108,7 @@ class CloudInstance:
     phase: Phase = Phase.ALIVE
     ended_at: datetime | None = None
     interrupted: bool | None = None
+    launch: str = ""
 
 
 class MessageKind(StrEnum):

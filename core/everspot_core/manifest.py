@@ -115,6 +115,24 @@ class FleetOffer(Frozen):
     markets: list[Market] = Field(default_factory=list, description="How instances are paid, as declared now.")
 
 
+class Elastic(Frozen):
+    """What the scheduler may launch beside the standing fleets, and lets go again."""
+
+    types: list[str] = Field(description="Instance types, in the order of their worth to the cluster's author.")
+    markets: list[Market] = Field(description="How instances may be paid.")
+    max_instances: int = Field(ge=0, description="So many at once, at the most; running ones and those on their way.")
+    max_usd_per_hour: float | None = Field(default=None, description="What all of them may cost an hour; None: no cap.")
+    idle_limit: Duration = Field(
+        default="5m", validate_default=True, description="One without work is let go after this, market time."
+    )
+    template: str = Field(description="What they are launched from, as the cloud names it: a launch template's id.")
+    template_version: str = Field(description="Its version.")
+    places: dict[str, str] = Field(description="By zone, the cloud's own name of the place there: a subnet's id.")
+    max_prices: dict[str, float] = Field(
+        default_factory=dict, description="The most that is paid for an hour of a type, USD; no limit where silent."
+    )
+
+
 class Proxy(Frozen):
     """How the machines of an existing network reach what is outside of it."""
 
@@ -158,6 +176,10 @@ class Manifest(Document):
     fleet: FleetOffer | None = Field(
         default=None,
         description="In `cluster.json` only. None: whoever starts instances by hand decides what they are.",
+    )
+    elastic: Elastic | None = Field(
+        default=None,
+        description="In `cluster.json` only: what the scheduler may launch. None: it launches and releases nothing.",
     )
     shares: dict[str, float] = Field(
         default_factory=dict,

@@ -81,6 +81,8 @@ class Viewer:
             rolling=declared.rolling(),
             booting=sum(i.instance_id not in seen.instances for i in alive),
             faults=tuple(known.faults.values()),
+            idle_limit=timedelta(0),
+            cap=None,
         )
 
     def _tick(self) -> timedelta:
@@ -176,6 +178,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
         deadline=facts.warned.get(name),
         launched_for=None,  # all belong to the standing fleets
         launched_at=launch.launched_at if launch is not None else None,
+        idle_since=None,
         pool=PoolKey(launch.instance_type, launch.zone, launch.market) if launch is not None else None,
         residents=(),
     )

@@ -10,6 +10,7 @@ from everspot_core.checkpoint import CheckpointHead
 from everspot_core.clock import Clock
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
+from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request
 
@@ -58,6 +59,7 @@ class Store(ClusterDocuments):
         self.instances = Table(control, "instances", InstanceRecord)
         self.assignments = Table(control, "assignments", Assignment)
         self.launches = Table(control, "ledger/launches", LaunchRecord, memo)
+        self.launching = Table(control, "launching", LaunchIntent)
         self.ends = Table(control, "ledger/ends", EndRecord, memo)
         self.faults = Table(control, "faults", FaultRecord)
         self.past_instances = Table(control, "ledger/instances", InstanceRecord)

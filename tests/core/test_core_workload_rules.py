@@ -13,6 +13,7 @@ from everspot_core.schedule import (
     Finish,
     Hold,
     Launch,
+    PoolKey,
     Refuse,
     Release,
     Stop,
@@ -25,6 +26,7 @@ from workload_helpers import offer, standing, trace, workload
 
 COMMON = {"why": Why.PREFERRED_MARKET, "epoch": 1}
 PLACE = {"instance_type": "four", "zone": "z", "market": Market.ON_DEMAND}
+RANKED = {"ranked": (PoolKey(**PLACE),), "ordered": True}
 
 
 def assign(job="a", instance="i-000001", **more):
@@ -32,7 +34,7 @@ def assign(job="a", instance="i-000001", **more):
 
 
 def launch(count=1, **more):
-    return Launch(**({"job_id": "a", "why": Why.NO_SPOT, "count": count, **PLACE} | more))
+    return Launch(**({"job_id": "a", "why": Why.NO_SPOT, "count": count, **PLACE, **RANKED} | more))
 
 
 WHY = {"why": Why.NEEDED_NO_MORE}

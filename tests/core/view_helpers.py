@@ -60,6 +60,7 @@ def instance_view(**kw) -> InstanceView:
             "deadline": None,
             "launched_for": None,
             "launched_at": None,
+            "idle_since": None,
             "pool": None,
             "residents": (),
             **kw,
@@ -100,6 +101,8 @@ def cluster_view(**kw) -> ClusterView:
             "rolling": False,
             "booting": 0,
             "faults": (),
+            "idle_limit": timedelta(0),
+            "cap": None,
             **kw,
         }
     )

@@ -18,8 +18,16 @@ from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.documents import Document
 from everspot_core.dossier import Dossier
 from everspot_core.job import Budget, CheckpointPolicy, JobSpec, JobSubmission, Priority, Resources, Retries, Wheel
+from everspot_core.launching import (
+    LaunchedInstance,
+    LaunchError,
+    LaunchIntent,
+    LaunchOutcome,
+    LaunchPool,
+    LaunchTrouble,
+)
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import FleetOffer, Limits, Manifest, Proxy, Standing
+from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Proxy, Standing
 from everspot_core.notify import Notifications, Occasion
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_core.records import (
@@ -140,6 +148,18 @@ def _manifest() -> Manifest:
         generation="g1",
         standing=every_field(Standing, on_demand_units=1, spot_units=3, weights={"g5.xlarge": 1.0}),
         fleet=every_field(FleetOffer, types=["g5.xlarge"], zones=["eu-west-1a"], markets=[Market.SPOT]),
+        elastic=every_field(
+            Elastic,
+            types=["g5.xlarge"],
+            markets=[Market.SPOT],
+            max_instances=8,
+            max_usd_per_hour=9.5,
+            idle_limit=timedelta(minutes=5),
+            template="lt-1",
+            template_version="3",
+            places={"eu-west-1a": "subnet-1"},
+            max_prices={"g5.xlarge": 1.5},
+        ),
         shares={"vision": 2.0},
         proxy=every_field(Proxy, url="http://proxy:3128", no_proxy=("10.0.0.0/8",)),
         notifications=every_field(
@@ -174,6 +194,17 @@ def _prices() -> PriceTable:
     )
 
 
+def _intent(pool: dict[str, Any]) -> LaunchIntent:
+    launched = every_field(LaunchedInstance, instance_id="i-1", job_id="resnet-1", **pool)
+    error = every_field(LaunchError, kind=LaunchTrouble.CAPACITY, code="InsufficientCapacity", message="m", **pool)
+    return every_field(
+        LaunchIntent, seq=7, token=SHA[:32], jobs=("resnet-1", "resnet-2"),
+        pools=(every_field(LaunchPool, place="subnet-1", max_price=1.5, **pool),), ordered=True, whole=False,
+        template="lt-1", template_version="3", usd_per_hour=0.8, made_at=AT, scheduler_id="s-1",
+        outcome=every_field(LaunchOutcome, instances=(launched,), errors=(error,), settled_at=AT),
+    )  # fmt: skip
+
+
 def examples() -> dict[str, Document]:
     """By the name of the golden file: the kind's, and behind a hyphen which one it is where one does not do."""
     own = _submission(_spec(entrypoint=["train.py", "--fast"], code="src"))
@@ -199,6 +230,7 @@ def examples() -> dict[str, Document]:
     found["LaunchRecord"] = every_field(
         LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, **pool
     )
+    found["LaunchIntent"] = _intent(pool)
     found["EndRecord"] = every_field(EndRecord, instance_id="i-1", ended_at=AT, interrupted=True, source="event")
     found["PricePoint"] = every_field(PricePoint, at=AT, usd_per_hour=0.4, source="describe", **pool)
     found["FaultRecord"] = every_field(

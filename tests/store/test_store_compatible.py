@@ -27,6 +27,8 @@ FREE = {
     "info",
     "weights",
     "spot_usd_per_hour",
+    "places",
+    "max_prices",
 }
 """Fields whose keys are data: nothing is unknown there."""
 BY_NAME = {"jobs"}
@@ -39,8 +41,9 @@ def with_unknown(value: Any) -> Any:
         return [with_unknown(one) for one in value]
     if not isinstance(value, dict):
         return value
-    inside = {key: one if key in FREE else with_unknown(one) for key, one in value.items() if key not in BY_NAME}
-    named = {key: {name: with_unknown(one) for name, one in value[key].items()} for key in value if key in BY_NAME}
+    by_name = {key for key in BY_NAME & set(value) if isinstance(value[key], dict)}
+    inside = {key: one if key in FREE else with_unknown(one) for key, one in value.items() if key not in by_name}
+    named = {key: {name: with_unknown(one) for name, one in value[key].items()} for key in by_name}
     return inside | named | {"of_tomorrow": {"a": [1]}}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from everspot_core.records import Market, Role
 
-from everspot_clouds.aws.rules import CLUSTER_TAG, ROLE_TAG
+from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import CloudInstance, Phase
 
 INTERRUPTED = "Server.SpotInstanceTermination"
@@ -59,6 +59,7 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
         phase=phase,
         ended_at=stated_time(transition) if phase is not Phase.ALIVE else None,
         interrupted=code == INTERRUPTED if code and phase is not Phase.ALIVE else None,
+        launch=tags.get(LAUNCH_TAG, ""),
     )
 
 

@@ -18,6 +18,9 @@ VARIABLES = ("AWS_",)
 """Prefixes of the environment variables that AWS's clients read (AWS SDKs and Tools Reference Guide, "Environment
 variables list"). Core reserves them, so that no job sets them."""
 
+LAUNCH_TAG = "everspot:launch"
+"""Tag of what a scheduler has launched: the token of the launch intent."""
+
 FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
 SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
 SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")

@@ -30,6 +30,7 @@ from everspot_core.schedule.actions import (
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.plan import plan, plan_standing
 from everspot_core.schedule.view import (
+    Cap,
     ClusterView,
     Drill,
     InstanceView,
@@ -46,6 +47,7 @@ __all__ = [
     "Action",
     "Assign",
     "Behaviour",
+    "Cap",
     "Clear",
     "ClusterView",
     "Complete",

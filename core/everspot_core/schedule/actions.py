@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from everspot_core.ledger import FaultKind
 from everspot_core.records import JobState, Market, Reason
+from everspot_core.schedule.view import PoolKey
 
 Figure = int | float | str
 Figures = dict[str, Figure]
@@ -196,12 +197,18 @@ class Hold(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch(_Act):
-    """Bring instances of a pool for this job. It is put on them once they are ready, and moved if it still runs."""
+    """Bring instances of a pool for this job. It is put on them once they are ready, and moved if it still runs.
+
+    `ranked`: the pools of the market that would do, best first, the one that is named first of all. `ordered`: their
+    order counts; else whichever of them the cloud finds cheapest and deepest is as good.
+    """
 
     job_id: str
     instance_type: str
     zone: str
     market: Market
+    ranked: tuple[PoolKey, ...]
+    ordered: bool
     count: int = 1
 
 

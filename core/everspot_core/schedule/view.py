@@ -148,6 +148,8 @@ class InstanceView:
     - `rebalance`: the cloud recommends to leave it, which may come to nothing.
     - `launched_for`: the job for which a plan had it launched; None for an instance of the standing fleets.
     - `launched_at`: when it began to cost money, if that is known.
+    - `idle_since`: since when it has had nothing to do, be it after its last job or since it reported; None if it has
+      something to do, or if that is not known.
     - `pool`: the pool that it belongs to, for one that has not reported yet; None if that is not known.
     - `residents`: the jobs that run on it, where instances are shared; empty where they are not.
     """
@@ -162,6 +164,7 @@ class InstanceView:
     deadline: datetime | None
     launched_for: str | None
     launched_at: datetime | None
+    idle_since: datetime | None
     pool: "PoolKey | None"
     residents: tuple[str, ...]
 
@@ -258,6 +261,17 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cap:
+    """The most that may be launched at once, running and on its way, standing fleets apart.
+
+    `usd_per_hour` None: what it costs has no cap of its own.
+    """
+
+    instances: int
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """Everything that a plan may know.
 
@@ -278,6 +292,8 @@ class ClusterView:
       generations are to be replaced too.
     - `booting`: how many instances were launched and have not reported yet.
     - `faults`: the instances that were of no use.
+    - `idle_limit`: a launched instance without work is let go after this; zero: at once.
+    - `cap`: the most that may be launched at once; None: no cap.
     """
 
     jobs: tuple[JobView, ...]
@@ -296,3 +312,5 @@ class ClusterView:
     rolling: bool
     booting: int
     faults: tuple[FaultRecord, ...]
+    idle_limit: timedelta
+    cap: Cap | None

@@ -115,6 +115,8 @@ class Cluster:
             rolling=False,
             booting=0,
             faults=(),
+            idle_limit=timedelta(0),
+            cap=None,
         )
 
     def available(self, key: PoolKey) -> int | None:

@@ -90,6 +90,7 @@ class Machine:
             deadline=None,
             launched_for=self.launched_for,
             launched_at=self.launched_at,
+            idle_since=None,
             pool=self.pool,
             residents=tuple(self.residents) if shared else (),
         )

@@ -179,6 +179,8 @@ class _Job:
             rolling=False,
             booting=0,
             faults=(),
+            idle_limit=timedelta(0),
+            cap=None,
         )
 
     def _view_of_job(self, outlook: Outlook) -> JobView:
@@ -258,6 +260,7 @@ class _Job:
             deadline=None,
             launched_for=_JOB,
             launched_at=now,
+            idle_since=None,
             pool=pool,
             residents=(),
         )

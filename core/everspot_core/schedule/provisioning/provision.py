@@ -256,6 +256,8 @@ class _Provisioning:
             instance_type=pool.instance_type.name,
             zone=pool.zone,
             market=pool.market,
+            ranked=(pool.key, *(p.key for p in choice if p.key != pool.key)),
+            ordered=True,
             count=job.nodes,
             why=Why.SMALLER_TYPE if less else to.why,
             figures={"preemptions": PREEMPTIONS} if less else to.figures,

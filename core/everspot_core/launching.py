@@ -1,0 +1,124 @@
+"""Launch intents: what a scheduler is about to launch, written down before it asks the cloud, and what came of it.
+
+An intent holds the whole request, so that asking again, after an answer was lost, asks for exactly the same under the
+same token, whatever is declared by then. How schedulers use it is told in docs/scheduler.md.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Stored, Utc
+from everspot_core.market import Market
+
+
+class LaunchTrouble(StrEnum):
+    """Why a pool gave nothing, or the request nothing at all, by what can be done about it."""
+
+    CAPACITY = "capacity"  # the pool has none now: another pool, and this one again later
+    QUOTA = "quota"  # the account may have no more of the family, until that is raised
+    PRICE = "price"  # it costs more than the most that is paid for it
+    REQUEST = "request"  # asked for wrongly, by a setting or the template: never asked for again like this
+    THROTTLED = "throttled"  # asked too often: later, and slower
+    CREDENTIALS = "credentials"  # a person must act
+    TRANSIENT = "transient"  # the cloud's own trouble: later
+
+
+class LaunchPool(Stored):
+    """A pool that may serve a launch.
+
+    `place`: the cloud's own name of the place in the zone (a subnet). `max_price`: the most that is paid for an hour
+    of an instance, in dollars; None: the cloud's own limit.
+    """
+
+    instance_type: str
+    zone: str
+    market: Market
+    place: str
+    max_price: float | None = None
+
+
+class LaunchedInstance(Stored):
+    """An instance that a launch has brought, and the job that it is for."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    job_id: str
+
+
+class LaunchError(Stored):
+    """One refusal. What is empty was not named: of the zone, the whole region; of the type, every type."""
+
+    instance_type: str = ""
+    zone: str = ""
+    market: Market
+    kind: LaunchTrouble
+    code: str = Field(description="As the cloud has it.")
+    message: str = ""
+
+
+class LaunchOutcome(Stored):
+    """What came of a launch: never changed once it is written."""
+
+    instances: tuple[LaunchedInstance, ...] = ()
+    errors: tuple[LaunchError, ...] = ()
+    settled_at: Utc
+
+
+class LaunchIntent(Document):
+    """A launch: written once before the cloud is asked, and once more with its outcome.
+
+    `seq` counts the launches of a cluster, so that two schedulers that launch for the same need write the same key, and
+    only one of them goes on.
+    """
+
+    seq: int = Field(ge=1)
+    token: str = Field(
+        pattern=r"^[0-9a-f]{32}$",
+        description="Random. The request's idempotency token, and the value of the tag of what it brings.",
+    )
+    jobs: tuple[str, ...] = Field(description="One for each instance wanted; a gang's job once for each node.")
+    pools: tuple[LaunchPool, ...] = Field(description="Best first; all of one market.")
+    ordered: bool = Field(description="The order of the pools counts; else the cloud picks by price and capacity.")
+    whole: bool = Field(description="All of the instances or none, in one zone and of one type.")
+    template: str = Field(description="What the instances are launched from, as the cloud names it.")
+    template_version: str
+    usd_per_hour: float = Field(description="What it may cost at the most while all of it runs.")
+    made_at: Utc
+    scheduler_id: str
+    outcome: LaunchOutcome | None = Field(default=None, description="None: nobody has learnt yet what came of it.")
+
+    @property
+    def count(self) -> int:
+        """How many instances are wanted."""
+        return len(self.jobs)
+
+    @property
+    def name(self) -> str:
+        """Its id in the table."""
+        return f"{self.seq:08d}"
+
+    @property
+    def market(self) -> Market:
+        """Of all of its pools."""
+        return self.pools[0].market
+
+    def settled(self, outcome: LaunchOutcome) -> "LaunchIntent":
+        """The same with its outcome."""
+        return self.model_copy(update={"outcome": outcome})
+
+
+def place_jobs(intent: LaunchIntent, known: Mapping[str, str], found: tuple[str, ...]) -> dict[str, str]:
+    """Which job each of these instances of the launch is for: those in `known` as they are, the others, in order of
+    their names, by the jobs that have none yet."""
+    left = list(intent.jobs)
+    given = {name: job for name, job in known.items() if name in found}
+    for job in given.values():
+        if job in left:
+            left.remove(job)
+    for name in sorted(set(found) - set(given)):
+        given[name] = left.pop(0) if left else intent.jobs[-1]
+    return given

@@ -1,4 +1,4 @@
-"""What every component does the same way, on whatever cloud: its token, its names, the refusal of bad inputs."""
+"""What all components share on every cloud: type tokens, checks of names, and the refusal of bad inputs."""
 
 import re
 
@@ -10,10 +10,10 @@ PACKAGE = "everspot"
 
 # What is made of it has to fit: names of rules and roles (64) and of buckets (63), with suffix and random digits.
 CLUSTER_AT_MOST = 32
-"""Characters of a cluster's name."""
+"""Most characters of a cluster's name."""
 
 RANDOM = 8
-"""Characters that Pulumi puts behind a name."""
+"""Characters that Pulumi appends to a name: a dash and seven random digits."""
 
 _CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]$")
 
@@ -34,8 +34,8 @@ def check_cluster_name(problems: Problems, cluster: str) -> None:
 
 
 def check_name(problems: Problems, name: str, suffix: str, most: int, what: str) -> None:
-    """Add that a component's name makes a resource's name too long. `suffix`: the longest that is put behind it;
-    `most`: characters that the cloud allows; `what`: the resource. Pulumi adds a dash and seven random digits."""
+    """Add a problem if a component's name makes a resource's name too long. `suffix`: the longest suffix that follows
+    the name; `most`: characters that the cloud allows; `what`: the resource."""
     room = most - len(suffix) - RANDOM
     problems.need(
         len(name) <= room,
@@ -45,8 +45,8 @@ def check_name(problems: Problems, name: str, suffix: str, most: int, what: str)
 
 
 class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):
-    """Inputs that a component refuses. Served, it carries each of them to the caller's language; in a program of this
-    language it ends the program with its message, and without a traceback."""
+    """Inputs that a component refuses. A component served to another language reports each of them there; in a Python
+    program this ends the program with its message and without a traceback."""
 
 
 def raise_bad(problems: Problems, what: str) -> None:

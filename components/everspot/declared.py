@@ -1,4 +1,4 @@
-"""Instance types that a spec declares in place, or knows more of than the catalogue."""
+"""Instance types that a spec declares itself, because the catalogue lacks them or lacks facts about them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,23 +9,23 @@ from everspot_core.faults import modelled
 from everspot_core.problems import Problems
 
 Entries = Sequence[Mapping[str, Any]]
-"""What a spec lists as its instance types: each has its `type`, and what else is given of it."""
+"""A spec's list of instance types. Each entry has a `type` and possibly facts about it."""
 
 _FACTS = frozenset(InstanceType.model_fields) - {"name"}
 
 
 def declared_types(entries: Entries) -> list[InstanceType]:
-    """The types that are declared in place, for the manifest. Wrong ones are left out; `check_declared` names them."""
+    """The types declared in place, for the manifest. Wrong ones are left out; `check_declared` reports them."""
     return list(check_declared(Problems(), entries).values())
 
 
 def known_types(entries: Entries) -> Mapping[str, InstanceType]:
-    """What is known of the types: the catalogue, and those declared in place, which win."""
+    """All known types: those of the catalogue and those declared in place, which win."""
     return {**catalogue.builtin().types, **check_declared(Problems(), entries)}
 
 
 def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
-    """The types that are declared in place, by name; what is wrong with the others is added."""
+    """The types declared in place, by name. Adds what is wrong with the others."""
     found: dict[str, InstanceType] = {}
     listed = catalogue.builtin().types
     for index, entry in enumerate(entries):

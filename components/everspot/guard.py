@@ -1,8 +1,8 @@
-"""What stands between running jobs and whatever would end them: `pulumi destroy`, and the replacement of a fleet.
+"""Refuses `pulumi destroy` and the replacement of a fleet while jobs run.
 
-Both ask the cluster's store in a hook of the engine, in the program: so `pulumi destroy` of such a stack needs
-`--run-program`, and says so. A hook is registered also where it guards nothing: the state may still name it from the
-time before, and the engine refuses to delete what has a hook that it does not know.
+A hook of the engine asks the cluster's store. Hooks run in the program, so `pulumi destroy` of such a stack needs
+`--run-program`, and says so. The hook is registered even if the guard is off: the state may name it from an earlier
+`up`, and the engine refuses to delete a resource whose hook it does not know.
 """
 
 import json
@@ -18,7 +18,7 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
 
 FORCE = "EVERSPOT_FORCE_DESTROY"
-"""Set to 1, it lets a destroy or a replacement end what runs."""
+"""Environment variable: set to 1, it lets a destroy or a replacement end running jobs."""
 
 _BUSY = (JobState.ASSIGNED, JobState.RUNNING)
 _NAMED_AT_MOST = 5
@@ -34,8 +34,8 @@ the plug. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for
 def guard(
     parent: pulumi.Resource, name: str, control_url: pulumi.Input[str], after: Sequence[pulumi.Resource], *, on: bool
 ) -> None:
-    """While `on`, a resource that depends on all of a cluster and is deleted before any of it; while jobs run, it
-    refuses."""
+    """If `on`, declare a resource that depends on the whole cluster and is therefore deleted first; its deletion is
+    refused while jobs run."""
     hooks = None
     if _has_hooks():
         hook = pulumi.ResourceHook(f"{name}-no-job-runs", lambda args: refuse_while_jobs_run(args) if on else None)
@@ -48,10 +48,11 @@ def guard(
 def fleet_guard(
     parent: pulumi.Resource, name: str, market: Market, manifest: pulumi.Input[str], *, on: bool
 ) -> pulumi.ResourceOptions:
-    """Options of a fleet by which a preview that replaces or deletes it says what that does to running jobs, and by
-    which it is not done while they run. `manifest`: of the fleet's agents, which names the store.
+    """Options of a fleet. With them a preview that replaces or deletes the fleet says what that does to running jobs,
+    and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store.
 
-    The old fleet goes first, so that a refusal comes before anything is made, and no quota has to hold both.
+    The old fleet is deleted before the new one is made, so that a refusal changes nothing and no quota has to hold
+    both.
     """
     if not _has_hooks():
         return pulumi.ResourceOptions()
@@ -73,7 +74,7 @@ def fleet_guard(
 
 
 def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
-    """The hook of a whole cluster: asks its store, by the URL in the state.
+    """The hook of a whole cluster. It asks the store whose URL is in the state.
 
     Raises:
         pulumi.RunError: if a job is running or assigned, or if the store does not say.
@@ -82,8 +83,8 @@ def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
 
 
 def told(url: str, market: Market, *, refused: bool) -> str:
-    """What the end of a market's fleet does to jobs now. `refused`: whether `pulumi up` does not do it while they
-    run."""
+    """A sentence on what the end of a market's fleet does to jobs now. `refused`: whether `pulumi up` refuses it while
+    they run."""
     try:
         busy = busy_jobs(url, market)
     except StoreError as error:

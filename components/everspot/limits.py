@@ -1,4 +1,4 @@
-"""The durations by which a cluster's machines guard themselves, as settings, and the manifest made of them."""
+"""Intervals and time limits of a cluster as settings, and the manifest that carries them to the instances."""
 
 import hashlib
 import json
@@ -18,9 +18,9 @@ class LimitsArgs(TypedDict):
     """Durations such as 45s, 10m or 1h30m; each has a default that suits real clouds."""
 
     lease_ttl: NotRequired[str]
-    """An owner that is silent for this long is dead. Default: 60s."""
+    """An instance that has not renewed a job's lease for this long has lost the job. Default: 60s."""
     beat_every: NotRequired[str]
-    """Lease renewal and heartbeat; at least 5s. Default: 10s."""
+    """Interval of lease renewals and heartbeats, at least 5s. Default: 10s."""
     poll_every: NotRequired[str]
     """How often an agent looks for its assignment. Default: 2s."""
     tick_every: NotRequired[str]
@@ -28,21 +28,22 @@ class LimitsArgs(TypedDict):
     notice_poll: NotRequired[str]
     """How often an agent asks the metadata service for notices; AWS advises 5s or less. Default: 2s."""
     idle_limit: NotRequired[str]
-    """Instances shut down after this long without a job. Only where the fleets' target is 0: EC2 replaces whatever
-    powers itself off in a standing fleet. Default: never."""
+    """Instances shut down after this long without a job. Allowed only if the fleets' target is 0, because EC2 replaces
+    an instance that powers itself off in a standing fleet. Default: never."""
     orphan_limit: NotRequired[str]
-    """Instances shut down when they could not reach the store for this long. Default: 15m."""
+    """Instances shut down when they have not reached the store for this long. Default: 15m."""
     boot_deadline: NotRequired[str]
-    """Instances whose agent has not reported by then end themselves. Default: 10m."""
+    """Instances whose agent has not reported this long after boot shut down. Default: 10m."""
     archive_after: NotRequired[str]
-    """Jobs and instances that have ended for so long leave the tables that the scheduler lists. Default: 1h."""
+    """Jobs and instances that ended this long ago are archived, so that the scheduler no longer lists them. Default:
+    1h."""
     stop_margin: NotRequired[str]
-    """What still runs is killed this long before the instance is taken. Default: 5s."""
+    """A program that still runs this long before the instance is taken is killed. Default: 5s."""
 
 
 def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
-    """Add what is wrong with the durations, one by one and together. `target`: units that the fleets shall hold;
-    NaN where nobody knows."""
+    """Add what is wrong with the durations, one by one and together. `target`: the fleets' target in units, NaN if
+    unknown."""
     limits = modelled(problems, Limits, args)
     if limits is None:
         return
@@ -57,10 +58,10 @@ def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
 
 
 SHARE = (0.001, 1000.0)
-"""Least and largest weight of a team. Who shall have nothing at all gets no jobs; a weight of 0 would be a trap."""
+"""Least and largest weight of a team. 0 is refused: a team of weight 0 could submit jobs that never run."""
 
 _TEAM_AT_MOST = 256
-"""Characters: teams are values of a tag."""
+"""Most characters of a team's name, which is the value of a tag."""
 
 
 def check_shares(problems: Problems, shares: Mapping[str, float]) -> None:
@@ -91,8 +92,8 @@ def build_manifest(
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and queue_url where it is to be told. `standing`, `fleet`, `notifications`, `shares`: for
-    `cluster.json` only. `proxy`: if any.
+    data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `notifications` and `shares` are
+    for `cluster.json` only.
     """
     common = Manifest(
         cluster=cluster,
@@ -117,9 +118,9 @@ def build_manifest(
 
 
 def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
-    """Digest of all that an agent is launched with: what the manifests of a cluster have in common, and its machine.
+    """Digest of everything that an agent is launched with: the common part of the cluster's manifests, and its machine.
 
-    The same for every reader of one declaration, and for every size of the fleets.
+    It does not depend on the role or on the sizes of the fleets.
     """
     made_of = json.dumps(machine, sort_keys=True, default=str).encode()
     return hashlib.sha256(common.to_json() + made_of).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""What a cluster's spec says to each of its parts, and what a part hands on: by name, and nothing copied by hand."""
+"""Passes the inputs of a cluster's spec to its parts, and collects a component's outputs, both by name."""
 
 import inspect
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ Args = TypeVar("Args")
 
 
 def inputs(kind: type[Args], spec: Mapping[str, Any], **own: Any) -> Args:
-    """A part's inputs: what it calls by the name that the spec calls it by, and what is its `own`."""
+    """A part's inputs: those inputs of the spec that have the same name, and its `own` ones, which win."""
     return cast(Args, {**{key: value for key, value in spec.items() if key in kind.__annotations__}, **own})
 
 
 def outputs(component: pulumi.ComponentResource) -> dict[str, Any]:
-    """Everything that a component's class declares as an output, by the name that it has outside Python."""
+    """All outputs that a component's class declares, by their camelCase names."""
     return {camel(name): getattr(component, name) for name in inspect.get_annotations(type(component))}

@@ -31,20 +31,20 @@ class AwsAccountSetupArgs(TypedDict):
     tags: dict[str, str]
     """Tags of the roles that are made; Project, Team and Environment are mandatory."""
     fleet_role: NotRequired[bool]
-    """False: AWSServiceRoleForEC2Fleet is somebody else's matter. Default: true; one that exists is taken over."""
+    """Whether this stack makes the role AWSServiceRoleForEC2Fleet, or takes it over if it exists. Default: true."""
     spot_role: NotRequired[bool]
-    """False: AWSServiceRoleForEC2Spot is somebody else's matter. Default: true; one that exists is taken over."""
+    """Whether this stack makes the role AWSServiceRoleForEC2Spot, or takes it over if it exists. Default: true."""
     volume_key_arns: NotRequired[list[str]]
-    """Customer-managed KMS keys by which volumes are encrypted: the account's default for EBS, or the image's. EC2
-    Fleet, Spot and Auto Scaling get a grant on each. Default: none."""
+    """ARNs of the customer-managed KMS keys that encrypt volumes: the account's default key for EBS, or the image's
+    key. EC2 Fleet, Spot and Auto Scaling get a grant on each. Default: none."""
 
 
 class AwsAccountSetup(pulumi.ComponentResource):
     """The service-linked roles that EC2 Fleet and EC2 Spot need, once per account, and their grants on volumes' keys.
 
-    EC2 refuses a fleet of type maintain without the first, and Spot instances without the second. They belong in a
-    stack of their own, apart from the clusters. Roles that exist are taken over, with their tags, and `pulumi destroy`
-    leaves all of them: others may use them.
+    EC2 refuses a fleet of type maintain without the first role, and Spot instances without the second. Put this
+    component into a stack of its own, apart from the clusters. It takes over roles that exist and keeps their tags.
+    `pulumi destroy` deletes none of the roles, because others may use them.
     """
 
     fleet_role_name: pulumi.Output[str]
@@ -86,7 +86,8 @@ class AwsAccountSetup(pulumi.ComponentResource):
         )
 
     def _existing(self, role_name: str) -> str | None:
-        """The ARN of a role, or None if there is none, or if nobody may look: then making it tells."""
+        """The ARN of a role. None if it does not exist, or if it may not be read: then an attempt to make it shows
+        whether it exists."""
         try:
             return iam.get_role(name=role_name, opts=pulumi.InvokeOptions(parent=self)).arn
         except Exception:

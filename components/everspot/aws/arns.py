@@ -1,4 +1,4 @@
-"""ARNs among the inputs: whether each names such a resource as it has to."""
+"""Checks of the ARNs among the inputs: each has to name a resource of the right kind."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,14 +11,14 @@ SECRETS = {"secretsmanager": "secret:", "ssm": "parameter/"}
 
 
 def check_arn(problems: Problems, args: Mapping[str, Any], key: str, service: str, resource: str) -> None:
-    """Add that an input, where it is given as a text, is not the ARN of such a resource."""
+    """Add a problem if an input is given as plain text and is not the ARN of such a resource."""
     given = args.get(key)
     if given is not None:
         _check_arn(problems, camel(key), given, service, resource)
 
 
 def check_arns(problems: Problems, name: str, given: Sequence[Any], service: str, resource: str) -> None:
-    """The same of every input of a list."""
+    """Like `check_arn`, for every ARN of a list."""
     for index, arn in enumerate(given):
         _check_arn(problems, f"{name}[{index}]", arn, service, resource)
 

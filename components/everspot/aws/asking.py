@@ -1,6 +1,7 @@
-"""What AWS is asked at preview: an answer, or one sentence that says what could not be learnt and what to do about it.
+"""Questions to AWS at preview. Each gives the answer, or one sentence that says what failed and what to do about it.
 
-The SDK's own output forms are not used: where they fail they end the program with a traceback, whoever recovers them.
+The output forms of the SDK's functions (`get_vpc_output` and the like) are not used, because their failures always end
+the program with a traceback and cannot be caught.
 """
 
 from collections.abc import Callable
@@ -29,9 +30,9 @@ def ask(
     *,
     failed: str | Callable[[Exception], Any],
 ) -> pulumi.Output[Any]:
-    """A function of the provider, by its token such as `ec2/getVpc:getVpc`, with inputs and answer in camelCase.
+    """Call a function of the provider by its token, such as `ec2/getVpc:getVpc`. Inputs and answer are in camelCase.
 
-    `failed`: a sentence with which the program ends, or what takes the place of the answer.
+    `failed`: the sentence with which the program ends on an error, or a function that gives a substitute answer.
     """
     options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
 
@@ -48,7 +49,7 @@ def ask(
 
 
 def check_signed_in() -> None:
-    """Ask AWS who asks, before anything else is asked or declared.
+    """Check that the credentials work, before anything else is asked or declared.
 
     Raises:
         pulumi.RunError: with one sentence, if AWS does not answer that.
@@ -60,9 +61,10 @@ def check_signed_in() -> None:
 
 
 def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | None:
-    """The region and its available zones, asked at once; None where AWS does not say, or nobody is there to ask.
+    """The region and its available zones, asked without waiting for outputs. None if AWS does not answer or no engine
+    runs.
 
-    `parent`: whose provider is asked; the default one without it.
+    `parent`: the resource whose provider is asked. Default: the default provider.
     """
     options = pulumi.InvokeOptions(parent=parent)
     try:
@@ -77,7 +79,7 @@ def _signed_out(error: Exception) -> bool:
 
 
 def region_of(parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The region that a component's provider speaks to."""
+    """The region of a component's provider."""
     return ask(parent, "index/getRegion:getRegion", {}, failed=CREDENTIALS).apply(lambda found: str(found["region"]))
 
 

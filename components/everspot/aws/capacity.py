@@ -30,13 +30,16 @@ class AwsInstanceTypeArgs(TypedDict):
     weight: NotRequired[float]
     """How many units of the target one instance counts for. Default: derived, see `weight_by`."""
     priority: NotRequired[float]
-    """Lower is preferred, under strategies that look at priorities. Default: the order of the list."""
+    """Priority for allocation strategies that use priorities; a lower number is preferred. Default: the order of the
+    list."""
     max_price: NotRequired[float]
-    """Most that an hour of an instance on Spot may cost, in USD, whatever its weight. Default: the fleet's."""
+    """Highest price of a Spot instance of this type in USD per hour, whatever its weight. Default: the fleet's
+    `max_price`."""
     throughput: NotRequired[float]
     """Training speed relative to the other types, for weights by throughput."""
     zones: NotRequired[list[str]]
-    """Zones in which the type is used, by name, where EC2 does not offer it in all. Default: all of the fleet's."""
+    """Names of the zones in which the type is used, if EC2 does not offer it in all of the fleet's zones. Default: all
+    zones of the fleet."""
     vcpus: NotRequired[int]
     """vCPUs, for a type declared in place."""
     memory_gib: NotRequired[float]
@@ -56,39 +59,41 @@ class AwsInstanceTypeArgs(TypedDict):
 
 
 class AwsCapacityRebalanceArgs(TypedDict):
-    """Replacing instances that EC2 expects to interrupt. The fleet may grow to twice its target meanwhile."""
+    """How the fleet replaces instances that EC2 expects to interrupt. The fleet may grow to twice its target
+    meanwhile."""
 
     termination_delay: int
     """Seconds between the launch of the replacement and the end of the old instance, 120 to 7200."""
 
 
 class AwsCapacityArgs(TypedDict):
-    """What a fleet holds, of what, and how EC2 chooses."""
+    """Size of a fleet, its instance types, and how EC2 chooses between them."""
 
     target: int
     """Capacity of the fleet, on-demand and Spot together, in units; see `weight_by`. Changes in place."""
     instance_types: list[AwsInstanceTypeArgs]
-    """Types that will do, the more the better: AWS advises ten or more over all zones. Changes in place."""
+    """Instance types that EC2 may choose from. More types mean fewer interruptions: AWS advises ten or more over all
+    zones. Changes in place."""
     on_demand_base: NotRequired[int]
     """Units that are always on-demand. Changes in place. Default: 0."""
     on_demand_percentage: NotRequired[float]
-    """On-demand share of what lies above the base, in percent, rounded up to whole units. Changes in place.
+    """On-demand share of the capacity above `on_demand_base`, in percent, rounded up to whole units. Changes in place.
     Default: 0."""
     weight_by: NotRequired[WeightBy]
-    """What a unit is where no weights are given: an instance, or in proportion to vCPUs, GPUs or throughput, the
-    smallest type counting one. Default: instance."""
+    """How weights are derived for types without one: each instance counts one unit, or in proportion to vCPUs, GPUs or
+    throughput, where the smallest type counts one unit. Default: instance."""
     spot_allocation: NotRequired[AwsSpotAllocation]
     """How EC2 picks Spot pools. A change replaces the Spot fleet. Default: price-capacity-optimized."""
     on_demand_allocation: NotRequired[AwsOnDemandAllocation]
     """How EC2 picks on-demand types. A change replaces the on-demand fleet. Default: lowest-price."""
     lowest_price_pools: NotRequired[int]
-    """Number of pools to spread over, with spot_allocation lowest-price only."""
+    """Number of pools to spread over. Allowed only with spot_allocation lowest-price."""
     max_price: NotRequired[float]
-    """Most that an hour of an instance on Spot may cost, in USD, whatever its weight: EC2 is told the price of a unit.
-    Default: its on-demand price."""
+    """Highest price of a Spot instance in USD per hour, whatever its weight. EC2 gets it as a price per unit. Default:
+    the type's on-demand price."""
     capacity_rebalance: NotRequired[AwsCapacityRebalanceArgs]
-    """Launch a replacement when EC2 recommends it. A change replaces the Spot fleet. Default: off; agents checkpoint on
-    the recommendation in any case."""
+    """Whether and how EC2 launches a replacement when it recommends a rebalance. A change replaces the Spot fleet.
+    Default: off. Agents checkpoint on the recommendation in any case."""
 
 
 def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
@@ -113,8 +118,8 @@ def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
 def check_offers(
     problems: Problems, args: AwsCapacityArgs, *, region: str, zones: Sequence[str] = (), offered: Offered | None = None
 ) -> None:
-    """Add what the region does not sell, or sells at a price that nobody knows. `zones`: of each subnet, where they
-    are known; `offered`: what EC2 answered, None where it was not asked."""
+    """Add every type that the region does not offer, or whose price there is unknown. `zones`: of each subnet, where
+    they are known; `offered`: what EC2 answered, None where it was not asked."""
     types = capacity_of(args).types
     known = catalogue.builtin().with_types(declared_types(args["instance_types"]))
     price_problems(problems, types, region, known)
@@ -136,7 +141,7 @@ def check_gpus(problems: Problems, args: AwsCapacityArgs, arches: Sequence[str] 
 
 
 def standing_of(args: AwsCapacityArgs) -> Standing:
-    """What the two fleets are declared to hold, for `cluster.json`: beyond it the scheduler lets go."""
+    """The declared sizes of the two fleets, for `cluster.json`. The scheduler lets go of instances beyond them."""
     capacity = capacity_of(args)
     return Standing(
         on_demand_units=capacity.on_demand_target,
@@ -146,7 +151,8 @@ def standing_of(args: AwsCapacityArgs) -> Standing:
 
 
 def offer_of(args: AwsCapacityArgs, zones: list[str]) -> FleetOffer:
-    """What the fleets may be made of, for `cluster.json`: a job that fits nothing of it is refused at submission."""
+    """The types and zones that the fleets may use, for `cluster.json`. A job that fits none of them is refused at
+    submission."""
     capacity = capacity_of(args)
     units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     return FleetOffer(

@@ -51,9 +51,9 @@ class AwsTrainingClusterArgs(TypedDict):
     """Inputs of `AwsTrainingCluster`."""
 
     tags: dict[str, str]
-    """Tags of everything; Project, Team and Environment are mandatory."""
+    """Tags of all resources. Project, Team and Environment are mandatory."""
     capacity: AwsCapacityArgs
-    """What the standing fleet holds, of what, and how EC2 chooses."""
+    """Size of the standing fleet, its instance types, and how EC2 chooses between them."""
     image_id: NotRequired[pulumi.Input[str]]
     """Id of the baked machine image, ami-…. Either this or `image_parameter`."""
     image_parameter: NotRequired[str]
@@ -65,7 +65,8 @@ class AwsTrainingClusterArgs(TypedDict):
     volume_throughput: NotRequired[int]
     """MiB/s of the root volumes, 125 to 2000, at most a quarter of the IOPS. Default: 125."""
     gpu_arches: NotRequired[list[str]]
-    """For an image with its own torch: what `torch.cuda.get_arch_list()` answers on it. Default: Everspot's image's."""
+    """Answer of `torch.cuda.get_arch_list()` on an image with its own torch. Default: the list of Everspot's own
+    image."""
     zones: NotRequired[list[str]]
     """Availability zones of a new network, by name. Add new ones at the end."""
     vpc_cidr: NotRequired[str]
@@ -77,44 +78,46 @@ class AwsTrainingClusterArgs(TypedDict):
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
     egress: NotRequired[AwsEgressArgs]
-    """Ways out of the existing VPC. Default: HTTPS to its own addresses and to S3."""
+    """What instances in an existing VPC may connect to. Default: HTTPS to the VPC's own addresses and to S3."""
     services: NotRequired[list[str]]
-    """Further AWS services that jobs call, such as secretsmanager, by their endpoints' names."""
+    """Further AWS services that jobs call, by the names of their endpoints, such as secretsmanager."""
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new network. Default: none are kept."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
-    """Further buckets that jobs may read, by ARN: the agents' role and S3's endpoint allow them."""
+    """ARNs of further buckets that jobs may read. The agents' role and the network's S3 endpoint allow them."""
     secret_arns: NotRequired[list[str]]
-    """Secrets of Secrets Manager and parameters of SSM that jobs may read, by ARN, which may end in `*`. A new network
-    gets the endpoint of the service."""
+    """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*`. A new network
+    gets the endpoints of these services."""
     notifications: NotRequired[AwsNotificationsArgs]
-    """Whom the scheduler tells of jobs that failed or are late. Default: nobody."""
+    """Where the scheduler sends notifications about jobs that failed or are late. Default: nowhere."""
     shares: NotRequired[dict[str, float]]
-    """The weight of each team, 0.001 to 1000, where jobs wait for their turn: a team of weight 2 may use twice as much
-    as one of weight 1. The keys are values of the jobs' tag Team. Default: 1 for every team."""
+    """Weight of each team in the queue, 0.001 to 1000. A team of weight 2 gets twice the share of a team of weight 1.
+    The keys are values of the jobs' tag Team. Default: 1 for every team."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
     """Whether the buckets outlive `pulumi destroy`. Default: true."""
     jobs_expire_days: NotRequired[int]
-    """Days after which whatever a job has written to the data bucket is removed, 30 to 3650. Default: it is kept."""
+    """Days after which everything that a job has written to the data bucket is removed, 30 to 3650. Default: it is
+    kept."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the buckets and the fleet. Default: false."""
     guard_jobs: NotRequired[bool]
-    """Whether `pulumi destroy`, which then needs --run-program, and the replacement of a fleet are refused while jobs
-    run. Default: true."""
+    """Whether `pulumi destroy` and the replacement of a fleet are refused while jobs run. `pulumi destroy` then needs
+    --run-program. Default: true."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
-    """A policy that limits all roles, where the account demands one."""
+    """ARN of the permissions boundary of all roles, if the account demands one."""
     session_manager: NotRequired[bool]
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
     limits: NotRequired[LimitsArgs]
-    """Durations by which the machines guard themselves."""
+    """Intervals and time limits of agents and scheduler."""
 
 
 class AwsTrainingCluster(pulumi.ComponentResource):
-    """Network, store, identities, standing fleets, interruption events and scheduler of the cluster of this name."""
+    """A whole training cluster: network, store, roles, standing fleets, interruption events and scheduler. The
+    component's name is the cluster's name."""
 
     cluster: pulumi.Output[str]
     """Name of the cluster."""
@@ -192,7 +195,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:
-        """What the machines of a role have from the cluster's other parts."""
+        """The inputs that the machines of a role take from the cluster's other parts."""
         return {
             "cluster": self._name,
             "machine": self._machine(identity, role),
@@ -207,7 +210,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         return inputs(AwsMachineArgs, {**spec, "image_id": self.image_id, **own})
 
     def _manifest(self, role: Role, identity: AwsIdentity, *, published: bool = False) -> pulumi.Output[str]:
-        """The manifest of a role as JSON. `published`: as `cluster.json`, which alone tells the sizes of the fleets."""
+        """The manifest of a role as JSON. `published`: for `cluster.json`, which alone holds the sizes of the
+        fleets."""
         facts = {"region": self.region, "control_url": self.control_url, "data_url": self.data_url}
         if published or role is Role.SCHEDULER:
             facts["queue_url"] = self.queue_url
@@ -254,7 +258,7 @@ def asked_zones(problems: Problems, args: AwsTrainingClusterArgs, seen: tuple[st
 
 
 def cluster_problems(problems: Problems, name: str, args: AwsTrainingClusterArgs) -> None:
-    """Add everything that is wrong with a spec, as far as it can be seen without asking AWS."""
+    """Add everything that is wrong with a spec and that can be found without asking AWS."""
     tagging.check_common(problems, name, args["tags"])
     check_store(problems, store_args(name, args))
     arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")

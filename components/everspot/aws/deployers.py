@@ -1,7 +1,8 @@
-"""What whoever runs `pulumi preview`, `up`, `refresh` and `destroy` has to be allowed, as data.
+"""Permissions that `pulumi preview`, `up`, `refresh` and `destroy` need, as data.
 
-`docs/security.md` prints these tables, and the tests of the engine hold every call that it makes to them. What no call
-shows, because AWS checks it behind another call or only some settings need it, says where that stands.
+`docs/security.md` prints these tables. The tests with the real engine check every call against them. Some permissions
+show in no call, because AWS checks them behind another call or only some settings need them; each of these names its
+source.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ PREVIEW = _actions(
     ssm="GetParameter",
     sts="GetCallerIdentity",
 )
-"""What a preview calls: of the cluster, of an existing network, and of the account stack. It reads."""
+"""Calls of a preview of a cluster, of an existing network and of the account stack. All of them only read."""
 
 DEPLOY = _actions(
     autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DescribeAutoScalingGroups
@@ -47,13 +48,14 @@ DEPLOY = _actions(
         PutLifecycleConfiguration PutObject TagResource""",
     sqs="CreateQueue DeleteQueue GetQueueAttributes ListQueueTags SetQueueAttributes TagQueue",
 )
-"""What `up`, `refresh` and `destroy` of a cluster call besides."""
+"""Further calls of `up`, `refresh` and `destroy` of a cluster."""
 
 ACCOUNT = _actions(
     iam="CreateServiceLinkedRole TagRole",
     kms="CreateGrant ListGrants RevokeGrant",
 )
-"""What `up` and `destroy` of the account stack call besides; the grants with `volumeKeyArns` only. The roles stay."""
+"""Further calls of `up` and `destroy` of the account stack; those for grants only with `volumeKeyArns`. The roles are
+never deleted."""
 
 UNSEEN: Mapping[str, str] = {
     "iam:PassRole": "to `ec2.amazonaws.com`, for the roles of agents and scheduler: IAM API Reference, "
@@ -80,7 +82,7 @@ UNSEEN: Mapping[str, str] = {
     "a later release changes a role's trust or an endpoint, and where a bucket still has versions: IAM and EC2 "
     "API References; Amazon S3 User Guide, Required permissions for Amazon S3 API operations",
 }
-"""What a cluster needs on AWS though no call, or none of the tests', shows it, with where AWS says so."""
+"""Permissions that no call in the tests shows, each with AWS's documentation of it."""
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""How the scheduler hears of interruptions: EventBridge to a queue of its own."""
+"""How the scheduler learns of interruptions: EventBridge rules send to a queue of the cluster's own."""
 
 import json
 from typing import NotRequired, TypedDict
@@ -13,13 +13,13 @@ from everspot.aws import policies, tagging
 from everspot.parts import outputs
 
 VISIBILITY_SECONDS = 30
-"""A message that a scheduler took and did not delete comes back after this."""
+"""Seconds after which a message that a scheduler received and did not delete is delivered again."""
 
 RETENTION_SECONDS = 24 * 3600
-"""How long a message waits for a scheduler. What happened before is read from EC2 itself."""
+"""Seconds for which a message waits for a scheduler. What happened before that is read from EC2 itself."""
 
 ATTEMPTS = 5
-"""A message taken this often without being deleted goes to the dead-letter queue."""
+"""A message that was received this many times without being deleted goes to the dead-letter queue."""
 
 
 class AwsInterruptionEventsArgs(TypedDict):
@@ -34,9 +34,10 @@ class AwsInterruptionEventsArgs(TypedDict):
 
 
 class AwsInterruptionEvents(pulumi.ComponentResource):
-    """Spot warnings, rebalance recommendations, state changes and fleet errors, brought to one encrypted queue.
+    """Rules that send Spot warnings, rebalance recommendations, state changes and fleet errors to one encrypted queue.
 
-    Only these rules may send to the queue, and only over TLS. What cannot be handled ends in a dead-letter queue.
+    Only these rules may send to the queue, and only over TLS. Messages that cannot be handled go to a dead-letter
+    queue.
     """
 
     queue_url: pulumi.Output[str]

@@ -1,4 +1,4 @@
-"""An existing VPC: what is asked of it at preview, and what is refused because no instance could work in it."""
+"""An existing VPC: it is read at preview, and refused where no instance could work in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ from everspot.aws import asking
 from everspot.aws.asking import Answer
 
 _ABSENT = ("no matching", "couldn't find", "empty result")
-"""How the provider says that there is none of what was asked for."""
+"""Words by which the provider says that a resource does not exist."""
 
 
 @dataclass(frozen=True)
 class Existing:
-    """An existing VPC. `subnets` pass through the checks, so that nothing is created where nothing can work."""
+    """An existing VPC. `subnets` are known only after the checks have passed, so that nothing is created in a VPC that
+    fails them."""
 
     vpc_id: pulumi.Output[str]
     blocks: pulumi.Output[list[str]]
@@ -35,7 +36,7 @@ def look(
     egress: Mapping[str, Any],
     parent: pulumi.Resource,
 ) -> Existing:
-    """What the API says of a VPC and its subnets. `services`: those that some role calls, besides S3."""
+    """Read a VPC and its subnets from the API. `services`: the services besides S3 that agents or scheduler call."""
     vpc = asking.ask(
         parent,
         "ec2/getVpc:getVpc",
@@ -140,7 +141,8 @@ def _check_ways(problems: Problems, seen: dict[str, Any], services: Sequence[str
 
 
 def _destinations(table: Answer) -> tuple[str, ...]:
-    """Where routes lead that do not stay within the VPC; the ways to gateway endpoints are known by the endpoints."""
+    """Destinations of the routes that leave the VPC. Routes to gateway endpoints are left out: the endpoints tell
+    them."""
     ways = [r for r in table["routes"] if r.get("gatewayId") != "local" and not _gateway_endpoint(r)]
     return tuple(there for r in ways if (there := r.get("cidrBlock") or r.get("destinationPrefixListId")))
 

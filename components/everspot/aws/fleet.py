@@ -1,9 +1,9 @@
 """The standing fleets: on-demand and Spot capacity that EC2 keeps at its target, each in a fleet of its own.
 
-Of one mixed fleet the provider can change the total and nothing else: a change of the on-demand or of the Spot part
-would replace it, and end everything that runs in it (terraform-provider-aws, `internal/service/ec2/ec2_fleet.go`:
+Of a mixed fleet the provider can change only the total. A change of its on-demand or Spot part would replace the fleet
+and end everything that runs in it (terraform-provider-aws, `internal/service/ec2/ec2_fleet.go`:
 `on_demand_target_capacity` and `spot_target_capacity` force a new one, and an update sends `TotalTargetCapacity`
-alone). A fleet of one market has no parts: its total is its size, and that changes in place. 0 is a size too (EC2 API,
+alone). A fleet of one market has no parts: its total is its size, which changes in place. The size may be 0 (EC2 API,
 TargetCapacitySpecificationRequest: "If the request type is maintain, you can specify a target capacity of 0 and add
 capacity later"), so that both fleets always exist and no change of size makes or ends one.
 """
@@ -40,11 +40,11 @@ class AwsTrainingFleetArgs(TypedDict):
     """Inputs of `AwsTrainingFleet`."""
 
     cluster: str
-    """Name of the cluster: by this tag the scheduler finds the instances."""
+    """Name of the cluster. The scheduler finds the instances by a tag with this name."""
     tags: dict[str, str]
     """Tags of fleet, launch template, instances and volumes; Project, Team and Environment are mandatory."""
     capacity: AwsCapacityArgs
-    """What the fleet holds, of what, and how EC2 chooses."""
+    """Size of the fleet, its instance types, and how EC2 chooses between them."""
     machine: AwsMachineArgs
     """What the instances are made of."""
     subnet_ids: list[pulumi.Input[str]]
@@ -52,24 +52,24 @@ class AwsTrainingFleetArgs(TypedDict):
     zones: NotRequired[list[pulumi.Input[str]]]
     """Zone of each subnet, by name. Default: looked up."""
     gpu_arches: NotRequired[list[str]]
-    """For an image with a torch of its own: what `torch.cuda.get_arch_list()` answers on it, such as sm_80. Types with
-    other GPUs are refused. Default: those of the torch that Everspot's image has."""
+    """Answer of `torch.cuda.get_arch_list()` on an image with its own torch, such as sm_80. Types with other GPUs are
+    refused. Default: the list of Everspot's own image."""
     manifest: pulumi.Input[str]
-    """The agents' manifest, JSON, at most 16 KB: it becomes the user data."""
+    """The agents' manifest as JSON, at most 16 KB. It becomes the user data."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the fleet. Default: false."""
     guard_jobs: NotRequired[bool]
-    """Whether a fleet is neither replaced nor deleted while jobs run on it; `pulumi destroy` then needs --run-program.
-    Default: true."""
+    """Whether the replacement and deletion of a fleet are refused while jobs run on it. `pulumi destroy` then needs
+    --run-program. Default: true."""
 
 
 class AwsTrainingFleet(pulumi.ComponentResource):
     """One launch template and two EC2 Fleets of type maintain, on-demand and Spot, over instance types and subnets.
 
-    EC2 heals them without the scheduler, and only Pulumi changes them: target, on-demand base and share change their
-    sizes in place. A new launch template reaches instances as they are replaced; nothing that is running is ended by a
-    change, also not by a lower target. Allocation strategies and capacity rebalancing are the exception: a change of
-    these replaces the fleet that they belong to, and the preview says what that does to running jobs.
+    EC2 replaces lost instances without the scheduler, and only Pulumi changes the fleets. A change of target, on-demand
+    base or share changes their sizes in place. A new launch template reaches instances as they are replaced. No change
+    ends a running instance, not even a lower target. There is one exception: a change of an allocation strategy or of
+    capacity rebalancing replaces the fleet, and the preview says what that does to running jobs.
     """
 
     on_demand_fleet_id: pulumi.Output[str]
@@ -113,7 +113,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def _fleet(self, name: str, market: Market, template: ec2.LaunchTemplate, formerly: str | None = None) -> ec2.Fleet:
-        """The fleet of one market. `formerly`: a name under which an earlier version knew it."""
+        """The fleet of one market. `formerly`: its name in an earlier version."""
         args, capacity = self._args, self._capacity
         spot = market is Market.SPOT
         return ec2.Fleet(
@@ -153,10 +153,10 @@ class AwsTrainingFleet(pulumi.ComponentResource):
 
 
 def ignored_changes(market: Market, allocation: AwsSpotAllocation) -> list[str]:
-    """What upstream would take for a change at every second `up`, and replace the fleet for.
+    """Properties that the provider would take for changed at every second `up`, and would replace the fleet for.
 
-    A fleet's only part is all of its target; EC2 answers it though it was left unsaid. instancePoolsToUseCount is
-    defaulted to 1 by upstream, and EC2 answers it for lowest-price only.
+    EC2 returns the target of a fleet's only market, although it was not set. The provider sets instancePoolsToUseCount
+    to 1 by default, and EC2 returns it only for lowest-price.
     """
     if market is Market.ON_DEMAND:
         return ["targetCapacitySpecification.onDemandTargetCapacity"]

@@ -1,4 +1,5 @@
-"""Who the instances are: one role for agents, one for the scheduler, each with what it needs and no more."""
+"""The roles of the instances: one for agents and one for the scheduler, each with only the permissions that it
+needs."""
 
 import json
 from collections.abc import Callable
@@ -29,21 +30,21 @@ class AwsIdentityArgs(TypedDict):
     queue_arn: pulumi.Input[str]
     """ARN of the queue of interruption events."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
-    """The customer-managed key of the buckets, if they have one."""
+    """ARN of the customer-managed KMS key of the buckets, if they have one."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
-    """Further buckets that agents may read. Default: none."""
+    """ARNs of further buckets that agents may read. Default: none."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
-    """A policy that limits both roles, where the account demands one."""
+    """ARN of the permissions boundary of both roles, if the account demands one."""
     secret_arns: NotRequired[list[str]]
-    """Secrets and parameters that jobs may read, by ARN, which may end in `*`. Default: none."""
+    """ARNs of the secrets and parameters that jobs may read; an ARN may end in `*`. Default: none."""
     notifications: NotRequired[AwsNotificationsArgs]
-    """Whom the scheduler tells of jobs: its role may send there. Default: nobody."""
+    """Where the scheduler sends notifications about jobs: its role may send there. Default: nowhere."""
     session_manager: NotRequired[bool]
     """Whether people may open a shell on instances through Systems Manager. Default: false."""
 
 
 class AwsIdentity(pulumi.ComponentResource):
-    """Roles and instance profiles of agents and of the scheduler. They are the only credentials of a cluster."""
+    """The roles and instance profiles of agents and scheduler. A cluster has no other credentials."""
 
     agent_role_arn: pulumi.Output[str]
     """ARN of the agents' role."""

@@ -1,4 +1,5 @@
-"""The launch template that agents and the scheduler share: the same image, told apart by manifest, role and type."""
+"""The launch template of agents and scheduler. Both use the same image, and differ in manifest, role and instance
+type."""
 
 import base64
 from collections.abc import Mapping
@@ -16,19 +17,19 @@ from everspot.aws import asking, tagging
 
 
 class AwsMachineArgs(TypedDict):
-    """What an instance is made of, apart from its type: the image, its disk and its place in the network."""
+    """Image, disk, security groups and instance profile of an instance."""
 
     image_id: NotRequired[pulumi.Input[str]]
     """Id of the machine image, ami-…. Either this or `image_parameter`."""
     image_parameter: NotRequired[str]
-    """Name of the Systems Manager parameter that holds the image's id. It is read at every preview, so that a new
-    image shows in the pull request."""
+    """Name of the Systems Manager parameter that holds the image's id. It is read at every preview, so that the preview
+    of a pull request shows a new image."""
     security_group_ids: list[pulumi.Input[str]]
     """Security groups of the instances."""
     instance_profile_arn: pulumi.Input[str]
     """ARN of the instance profile."""
     volume_gib: NotRequired[int]
-    """Size of the encrypted root volume, a gp3, in GiB: image, code and datasets have to fit, and checkpoints where the
+    """Size of the encrypted gp3 root volume in GiB. Image, code and datasets have to fit, and checkpoints too if the
     type has no NVMe disks of its own. Default: the image's own size; a smaller one is refused."""
     volume_iops: NotRequired[int]
     """IOPS of the root volume, 3000 to 80000, at most 500 per GiB. Default: 3000."""
@@ -38,23 +39,23 @@ class AwsMachineArgs(TypedDict):
 
 
 SHUTDOWN_BEHAVIOR = "terminate"
-"""An instance that powers itself off is given back."""
+"""An instance that powers itself off is terminated."""
 
 METADATA_OPTIONS: ec2.LaunchTemplateMetadataOptionsArgsDict = {
     "http_endpoint": "enabled",
     "http_tokens": "required",
     "http_put_response_hop_limit": 1,
 }
-"""The metadata service answers tokens only, and no farther than the instance itself."""
+"""The metadata service requires session tokens (IMDSv2), and its answers do not leave the instance (hop limit 1)."""
 
 
 def launched_with(machine: AwsMachineArgs) -> dict[str, Any]:
-    """What a launch template gives an instance apart from the manifest and from tags: what makes a generation."""
+    """What a launch template gives an instance apart from manifest and tags. A change of it makes a new generation."""
     return {"machine": dict(machine), "metadata": dict(METADATA_OPTIONS), "shutdown": SHUTDOWN_BEHAVIOR}
 
 
 def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
-    """Add what is wrong with image and disk. `machine`: `AwsMachineArgs`, or what names these the same."""
+    """Add what is wrong with image and disk. `machine`: `AwsMachineArgs`, or a mapping with the same keys."""
     image_id, image_parameter = machine.get("image_id"), machine.get("image_parameter")
     if (image_id is None) == (image_parameter is None):
         problems.add("imageId", "exactly one of imageId and imageParameter has to be given")

@@ -1,4 +1,4 @@
-"""Where the instances live: private subnets without a way to or from the internet."""
+"""The instances' network: private subnets without any connection to or from the internet."""
 
 import json
 import re
@@ -18,11 +18,11 @@ from everspot.aws.rules import AwsEgressArgs
 from everspot.parts import outputs
 
 SERVICES = ("ec2", "sqs")
-"""What the scheduler calls, by interface endpoints; agents need S3 only, whose gateway is free. AWS calls KMS itself
-for S3 and for volumes: no instance does."""
+"""Services that the scheduler calls through interface endpoints. Agents need only S3, whose gateway endpoint is free.
+No instance calls KMS: AWS itself does, for S3 and for volumes."""
 
 SHELL_SERVICES = ("ssm", "ssmmessages")
-"""What Session Manager needs besides, where it is on."""
+"""Further services that Session Manager needs, if it is on."""
 
 DEFAULT_CIDR = "10.64.0.0/16"
 """Addresses of a new VPC when none are given."""
@@ -38,34 +38,34 @@ class AwsNetworkArgs(TypedDict):
     tags: dict[str, str]
     """Tags of everything created; Project, Team and Environment are mandatory."""
     zones: NotRequired[list[str]]
-    """Availability zones of a new VPC, by name, one private subnet in each. Add new ones at the end: the place in the
-    list decides a subnet's addresses."""
+    """Names of the availability zones of a new VPC, with one private subnet each. Add new ones at the end: a zone's
+    place in the list decides its subnet's addresses."""
     vpc_cidr: NotRequired[str]
     """IPv4 block of a new VPC, /16 to /24; each zone gets an eighth. Default: 10.64.0.0/16."""
     peer_cidrs: NotRequired[list[str]]
     """Blocks that the VPC must not overlap: offices, peered VPCs, other environments."""
     vpc_id: NotRequired[pulumi.Input[str]]
-    """An existing VPC, which has the endpoints named in `AwsNetwork` or another way to these services."""
+    """Id of an existing VPC. It needs endpoints for S3, EC2 and SQS, or another way to reach these services."""
     subnet_ids: NotRequired[list[pulumi.Input[str]]]
     """Subnets of the existing VPC, each in a zone of its own."""
     egress: NotRequired[AwsEgressArgs]
-    """Ways out of an existing VPC. Default: HTTPS to the VPC's own addresses and to S3."""
+    """What instances in an existing VPC may connect to. Default: HTTPS to the VPC's own addresses and to S3."""
     services: NotRequired[list[str]]
-    """Further AWS services that instances call, such as secretsmanager: a new VPC gets an interface endpoint for each,
-    which costs money per zone; an existing one is asked for it."""
+    """Further AWS services that instances call, such as secretsmanager. A new VPC gets an interface endpoint for each,
+    which costs money per zone. An existing VPC is checked for it."""
     session_manager: NotRequired[bool]
-    """Whether Session Manager has to be reached. Default: false."""
+    """Whether instances have to reach Session Manager. Default: false."""
     bucket_arns: NotRequired[list[pulumi.Input[str]]]
-    """Buckets that can be reached through S3's endpoint of a new VPC, and no others. Default: all."""
+    """ARNs of the only buckets that can be reached through the S3 endpoint of a new VPC. Default: all buckets."""
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new VPC. Default: none are kept."""
 
 
 class AwsNetwork(pulumi.ComponentResource):
-    """A VPC of private subnets with the endpoints that instances need, or an existing VPC taken by its ids.
+    """A new VPC of private subnets with the endpoints that instances need, or an existing VPC given by its ids.
 
-    A new one has no internet gateway, no NAT and no public address. Instances may open connections to port 443 of the
-    endpoints and of S3 (of an existing VPC: and of what `egress` says), and accept none.
+    A new VPC has no internet gateway, no NAT and no public address. Instances accept no connections. They may open
+    connections to port 443 of the endpoints and of S3, and in an existing VPC to what `egress` allows.
     """
 
     vpc_id: pulumi.Output[str]
@@ -273,7 +273,7 @@ def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
 
 
 def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
-    """Services that instances reach by interface endpoints, each once."""
+    """Services that instances reach through interface endpoints, each once."""
     shell = SHELL_SERVICES if args.get("session_manager", False) else ()
     return tuple(dict.fromkeys((*SERVICES, *shell, *args.get("services", []))))
 

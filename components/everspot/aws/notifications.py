@@ -1,4 +1,4 @@
-"""Whom the scheduler tells what became of jobs, as settings."""
+"""Settings of the scheduler's notifications about jobs."""
 
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
@@ -10,15 +10,16 @@ from everspot.aws import arns
 
 
 class AwsNotificationsArgs(TypedDict):
-    """Where the scheduler sends a word when a job has failed or missed its deadline, and on what else."""
+    """Where the scheduler sends notifications about jobs, and on which occasions."""
 
     topic_arn: NotRequired[str]
-    """An SNS topic. One that is encrypted by a customer key needs the scheduler's role in that key's policy."""
+    """ARN of an SNS topic. If a customer-managed key encrypts it, that key's policy has to allow the scheduler's
+    role."""
     webhook_secret_arn: NotRequired[str]
-    """A secret of Secrets Manager whose value is the https address of a webhook, which gets JSON with a `text`. A new
-    network has no way out to it: an existing one needs `egress`."""
+    """ARN of a Secrets Manager secret whose value is the https address of a webhook. The webhook gets JSON with a field
+    `text`. Only an existing VPC whose `egress` leads there can reach it; a new network cannot."""
     on: NotRequired[list[str]]
-    """What to tell of: failed, late, succeeded, cancelled. Default: failed and late."""
+    """Occasions of a notification: failed, late, succeeded, cancelled. Default: failed and late."""
 
 
 def check_notifications(problems: Problems, args: AwsNotificationsArgs) -> None:
@@ -38,7 +39,7 @@ def notifications_of(args: AwsNotificationsArgs | None) -> Notifications | None:
 
 
 def services_of(args: AwsNotificationsArgs | None) -> Sequence[str]:
-    """The services that the scheduler calls for them, by their endpoints' names."""
+    """The services that the scheduler calls for notifications, by the names of their endpoints."""
     given = args or {}
     named = (("sns", "topic_arn"), ("secretsmanager", "webhook_secret_arn"))
     return [service for service, key in named if key in given]

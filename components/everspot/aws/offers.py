@@ -1,4 +1,5 @@
-"""What EC2 offers where, asked at preview: a type that is not sold in a zone, or has no price, is refused by name."""
+"""Asks EC2 at preview which types it offers in which zones. A type that a zone lacks, or that has no price, is refused
+by name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,7 @@ def sold_in(
     subnet_ids: Sequence[pulumi.Input[str]],
     zones: Sequence[pulumi.Input[str]] | None,
 ) -> pulumi.Output[list[str]]:
-    """The zone of each subnet, once it is certain that the region sells every type there.
+    """The zone of each subnet, known once EC2 has confirmed that it offers every type there.
 
     Raises, when the answer is there:
         pulumi.InputPropertiesError: with every type that is not sold in a zone, or without a price.

@@ -1,4 +1,4 @@
-"""What a cluster's spec says to those of its parts that call something otherwise, or have it from each other."""
+"""Inputs of those parts of a cluster that name an input differently from the spec, or take it from another part."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def network_args(
     name: str, args: "AwsTrainingClusterArgs", bucket_arns: list[pulumi.Input[str]] | None = None
 ) -> AwsNetworkArgs:
-    """The network's inputs. `bucket_arns`: the cluster's buckets; those that the spec adds come on top."""
+    """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec are added to them."""
     network = inputs(AwsNetworkArgs, args, cluster=name)
     asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
     asked += services_of(args.get("notifications"))
@@ -37,6 +37,6 @@ def store_args(name: str, args: "AwsTrainingClusterArgs") -> AwsStoreArgs:
 
 
 def proxy_of(egress: AwsEgressArgs, region: str) -> Proxy | None:
-    """The proxy that machines are told of, if there is one."""
+    """The proxy that machines use, if there is one."""
     url = egress.get("proxy")
     return None if url is None else Proxy(url=url, no_proxy=no_proxy(region, egress.get("no_proxy")))

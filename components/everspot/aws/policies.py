@@ -1,4 +1,4 @@
-"""The documents that say who may do what, as pure functions: the components wrap them, tests evaluate them.
+"""IAM and resource policies as pure functions. The components attach them, and tests evaluate them.
 
 Each statement carries a `Sid` that says what it is for; the comment beside it says which call needs it, and by which
 source where the need is not obvious from the call's name. The key prefixes are those of the store's layout.
@@ -22,14 +22,14 @@ SCHEDULER_WRITES = (
 """Prefixes of the control bucket that schedulers write."""
 
 SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/")
-"""Prefixes of the control bucket from which schedulers take documents away."""
+"""Prefixes of the control bucket from which schedulers delete documents."""
 
 NOTIFIER_KEEPS = ("told/",)
-"""Prefixes of the control bucket where a scheduler that notifies people remembers of what."""
+"""Prefixes of the control bucket where a scheduler notes which notifications it has sent."""
 
 
 def trust_ec2() -> Document:
-    """Who may take an instance's role: EC2, for the instance."""
+    """The trust policy of an instance's role: only EC2 may assume it."""
     return _document(
         [
             {
@@ -93,8 +93,8 @@ def scheduler_policy(
     webhook_secret_arn: str | None = None,
     session_manager: bool = False,
 ) -> Document:
-    """What the scheduler may do. It has no word in the data bucket. `topic_arn`, `webhook_secret_arn`: where it tells
-    people of jobs."""
+    """What the scheduler may do. It has no permission on the data bucket. `topic_arn`, `webhook_secret_arn`: where it
+    sends notifications."""
     statements = [
         _read_control(control_arn),
         _list("ListControl", control_arn),
@@ -127,12 +127,13 @@ def scheduler_policy(
 
 
 def tls_only_bucket(bucket_arn: str) -> Document:
-    """A bucket that answers over TLS only."""
+    """The policy of a bucket that answers only over TLS."""
     return _document([_deny_plain_http("s3:*", [bucket_arn, f"{bucket_arn}/*"])])
 
 
 def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
-    """What may pass through S3's gateway endpoint: requests to these buckets and their objects, whoever signs them.
+    """The policy of S3's gateway endpoint. It lets requests to these buckets and their objects pass, whoever signs
+    them.
 
     Everything else, other accounts' buckets first of all, cannot be reached from the network (Amazon VPC User Guide,
     "Gateway endpoints for Amazon S3").
@@ -144,7 +145,7 @@ def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
 
 
 def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
-    """A queue that these EventBridge rules, and nobody else, may send to; over TLS only."""
+    """The policy of a queue to which only these EventBridge rules may send, and only over TLS."""
     return _document(
         [
             {
@@ -161,8 +162,8 @@ def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
 
 
 def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
-    """Volumes of Spot instances get their tags from the scheduler: no launch template tags them in a fleet of type
-    maintain. With the cluster's own tag only, and no volume of another cluster."""
+    """The scheduler tags the volumes of Spot instances, because no launch template does so in a fleet of type maintain.
+    It may set only the cluster's own tag, and may not tag another cluster's volumes."""
     _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
     statement = _allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
     statement["Condition"] = {
@@ -197,7 +198,7 @@ def _read_control(control_arn: str) -> Statement:
 
 
 def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
-    """Listing, and being told 404 instead of 403 for a key that is missing.
+    """Permission to list, without which S3 answers 403 instead of 404 for a missing key.
 
     S3 answers 404 for a missing object only to who may list the bucket (Amazon S3 API Reference, "GetObject"). A
     GetObject carries no `s3:prefix`, hence IfExists: a plain StringLike would turn every 404 into a 403.

@@ -1,4 +1,4 @@
-"""What instances may open connections to: the rules of their security group, one for each destination."""
+"""The outbound rules of the instances' security group, one for each destination."""
 
 from typing import NotRequired, TypedDict
 
@@ -7,31 +7,31 @@ from everspot_clouds.aws.egress import proxy_port
 from pulumi_aws import ec2, vpc
 
 HTTPS = 443
-"""The one port on which AWS is spoken to."""
+"""The only port on which AWS is called."""
 
 
 class AwsEgressArgs(TypedDict):
-    """Ways out of an existing VPC, for agents and scheduler alike, all on port 443 but for the proxy. The VPC's own
-    addresses, secondary blocks included, and S3 are always allowed."""
+    """Destinations outside of an existing VPC that agents and scheduler may connect to, on port 443 except for the
+    proxy. The VPC's own addresses, secondary blocks included, and S3 are always allowed."""
 
     cidrs: NotRequired[list[str]]
-    """IPv4 blocks that instances may speak to: central endpoints, or 0.0.0.0/0 where a NAT gateway or a firewall is the
+    """IPv4 blocks that instances may connect to: central endpoints, or 0.0.0.0/0 if a NAT gateway or a firewall is the
     way out."""
     prefix_list_ids: NotRequired[list[pulumi.Input[str]]]
-    """Managed prefix lists that instances may speak to, pl-…."""
+    """Managed prefix lists that instances may connect to, pl-…."""
     security_group_ids: NotRequired[list[pulumi.Input[str]]]
-    """Security groups, of endpoints in peered VPCs for example, that instances may speak to, sg-…."""
+    """Security groups that instances may connect to, sg-…, for example of endpoints in peered VPCs."""
     proxy: NotRequired[str]
-    """A proxy, http://host:port, by which everything but `no_proxy` is reached; agents, scheduler and jobs have it as
-    HTTPS_PROXY and HTTP_PROXY. Without user and password."""
+    """A proxy for everything but `no_proxy`: http://host:port, without user and password. Agents, scheduler and jobs
+    get it as HTTPS_PROXY and HTTP_PROXY."""
     proxy_cidrs: NotRequired[list[str]]
-    """Where the proxy is: blocks to which its port is opened. Default: the VPC's own."""
+    """IPv4 blocks of the proxy, to which its port is opened. Default: the VPC's own blocks."""
     no_proxy: NotRequired[list[str]]
-    """Hosts that are reached without the proxy, besides the metadata service. Default: S3 of the region, by the gateway
-    endpoint that the VPC then needs."""
+    """Hosts that are reached without the proxy, besides the metadata service. Default: S3 of the region, for which the
+    VPC then needs a gateway endpoint."""
     unchecked: NotRequired[bool]
-    """Whether to leave out the check of routes and endpoints at preview: where names are resolved by means that no
-    call of EC2 answers. Default: false."""
+    """Whether to skip the check of routes and endpoints at preview, for networks whose name resolution the EC2 API does
+    not show. Default: false."""
 
 
 def allow_out(
@@ -45,7 +45,8 @@ def allow_out(
     cidr_ipv4: pulumi.Input[str] | None = None,
     port: int = HTTPS,
 ) -> None:
-    """Let a group's members open connections to one destination, on one port. `to`: its name in the description."""
+    """Let a group's members open connections to one destination on one port. `to`: the destination's name for the
+    description."""
     vpc.SecurityGroupEgressRule(
         name,
         security_group_id=group.id,
@@ -69,7 +70,7 @@ def allow_egress(
     s3: pulumi.Input[str],
     egress: AwsEgressArgs,
 ) -> None:
-    """The ways out of an existing VPC. `blocks`, `s3`: prefix lists of the VPC's own addresses and of S3."""
+    """Add the outbound rules of an existing VPC. `blocks`, `s3`: prefix lists of the VPC's own addresses and of S3."""
     allow_out(parent, f"{name}-out-vpc", group, to="the VPC", prefix_list_id=blocks)
     allow_out(parent, f"{name}-out-s3", group, to="S3", prefix_list_id=s3)
     for index, block in enumerate(egress.get("cidrs", [])):

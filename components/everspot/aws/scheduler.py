@@ -1,4 +1,4 @@
-"""The scheduler's own machine: one small on-demand instance that comes back when it dies."""
+"""The scheduler's machine: one small on-demand instance that is replaced when it fails."""
 
 from collections.abc import Collection
 from typing import NotRequired, TypedDict
@@ -29,8 +29,8 @@ REFRESH: autoscaling.GroupInstanceRefreshArgsDict = {
         "skip_matching": True,
     },
 }
-"""How a new version of the launch template reaches the group, which changes of image, limits and types make: upstream
-starts a refresh whenever the version in `launch_template` changes, and waits for none."""
+"""How a new version of the launch template reaches the group. Changes of image, limits and types make a new version;
+the provider then starts an instance refresh and does not wait for it."""
 
 
 class AwsSchedulerServiceArgs(TypedDict):
@@ -41,11 +41,11 @@ class AwsSchedulerServiceArgs(TypedDict):
     tags: dict[str, str]
     """Tags of group, launch template, instance and volume; Project, Team and Environment are mandatory."""
     machine: AwsMachineArgs
-    """What the instance is made of: the same image as the agents'."""
+    """Image, disk, security groups and instance profile. The image is the agents' image."""
     subnet_ids: list[pulumi.Input[str]]
-    """Subnets in which it may come up."""
+    """Subnets in which the instance may be launched."""
     manifest: pulumi.Input[str]
-    """The scheduler's manifest, JSON, at most 16 KB: it becomes the user data."""
+    """The scheduler's manifest as JSON, at most 16 KB. It becomes the user data."""
     instance_type: NotRequired[str]
     """Instance type; it has to fit the image's architecture. Default: t3.small."""
 
@@ -53,7 +53,8 @@ class AwsSchedulerServiceArgs(TypedDict):
 class AwsSchedulerService(pulumi.ComponentResource):
     """A self-healing group of one on-demand instance of the baked image, in the role of the scheduler.
 
-    The scheduler keeps nothing on its machine: when it dies, running jobs run on, and the next one continues.
+    The scheduler keeps no state on its machine. When it fails, running jobs run on, and the next scheduler continues
+    from the store.
     """
 
     group_name: pulumi.Output[str]
@@ -100,7 +101,8 @@ class AwsSchedulerService(pulumi.ComponentResource):
 
 
 def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:
-    """Add that an instance type is unknown, or of another architecture than the one image. `arches`: the fleets'."""
+    """Add a problem if an instance type is unknown or does not fit the image's architecture. `arches`: the
+    architectures of the fleets' types."""
     known = catalogue.builtin().types
     if instance_type not in known:
         problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")

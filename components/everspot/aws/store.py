@@ -1,4 +1,4 @@
-"""The cluster's memory: two buckets, of which no instance is ever the owner."""
+"""The cluster's two buckets. Everything that has to outlive an instance is in them."""
 
 import json
 import re
@@ -15,13 +15,13 @@ from everspot.parts import outputs
 Rule = s3.BucketLifecycleConfigurationRuleArgsDict
 
 NONCURRENT_DAYS = 7
-"""Days after which what is left of a time with versions is removed from the data bucket."""
+"""Days after which old object versions, left from a time with versioning, are removed from the data bucket."""
 
 AGENT_LOG_DAYS = 30
 """Days for which the agents' own logs are kept."""
 
 ABORT_UPLOAD_DAYS = 2
-"""Days after which the parts of an upload that nobody finished are removed."""
+"""Days after which the parts of an unfinished upload are removed."""
 
 
 _BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*$")  # Amazon S3 User Guide, "General purpose bucket naming rules"
@@ -35,22 +35,23 @@ class AwsStoreArgs(TypedDict):
     tags: dict[str, str]
     """Tags of both buckets; Project, Team and Environment are mandatory."""
     retain: NotRequired[bool]
-    """Whether the buckets outlive `pulumi destroy`, with all that protects them. False deletes them with their
+    """Whether the buckets outlive `pulumi destroy`, with their policies and settings. False deletes them with their
     contents. Default: true."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the buckets. Default: false."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for the objects. Default: keys managed by S3."""
     jobs_expire_days: NotRequired[int]
-    """Days after which whatever a job has written to the data bucket (checkpoints, logs, metrics, outputs) is removed,
-    30 to 3650. A job that waits for longer starts anew. Default: it is kept until `everspot gc` removes it."""
+    """Days after which everything that a job has written to the data bucket (checkpoints, logs, metrics, outputs) is
+    removed, 30 to 3650. A job that waits longer than that starts from the beginning. Default: it is kept until
+    `everspot gc` removes it."""
 
 
 class AwsStore(pulumi.ComponentResource):
     """A control bucket (records, leases, events) and a data bucket (checkpoints, datasets, code, logs).
 
-    Both are encrypted, private and answer over TLS only. Neither keeps old versions: what lies in the data
-    bucket is written once, and every document in the control bucket is either that or replaced conditionally.
+    Both are encrypted, private and answer only over TLS. Neither keeps old versions: objects in the data bucket are
+    written once, and documents in the control bucket are written once or replaced by conditional writes.
     """
 
     control_url: pulumi.Output[str]
@@ -152,7 +153,7 @@ class AwsStore(pulumi.ComponentResource):
 
 
 def check_store(problems: Problems, args: AwsStoreArgs) -> None:
-    """Add what is wrong with the buckets' key and with how long they keep what."""
+    """Add what is wrong with the buckets' key and with their retention times."""
     arns.check_arn(problems, args, "kms_key_arn", "kms", "key/")
     if "jobs_expire_days" in args:
         problems.number(args["jobs_expire_days"], "jobsExpireDays", 30, 3650, whole=True)

@@ -1,4 +1,4 @@
-"""Tags: whose a resource is, and what pays for it."""
+"""The tags of resources: owner and cost allocation, cluster and role."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ from everspot_core.problems import Problems
 from everspot.common import PACKAGE, check_cluster_name
 
 MANDATORY_TAGS = ("Project", "Team", "Environment")
-"""Tags that everything carries, so that every dollar of a bill has an owner."""
+"""Tags that every resource has to carry, so that every cost has an owner."""
 
 OWN_TAGS = 3
-"""Tags of instances that Everspot sets itself: cluster, role and Name. So 47 are the user's."""
+"""Number of tags that Everspot itself sets on instances: cluster, role and Name. It leaves 47 to the user."""
 
 
 def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:
@@ -22,8 +22,8 @@ def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> N
 
 
 def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with tags: mandatory ones that are missing or empty, names that Everspot sets itself, and what
-    any service in use would refuse."""
+    """Add what is wrong with tags: mandatory tags that are missing or empty, keys that Everspot sets itself, and
+    anything that one of the services would refuse."""
     missing = [name for name in MANDATORY_TAGS if not tags.get(name)]
     problems.need(not missing, "tags", f"mandatory and missing: {', '.join(missing)}")
     tag_problems(problems.at("tags"), tags, own=OWN_TAGS, reserved=("aws:", f"{PACKAGE}:"))
@@ -35,5 +35,5 @@ def cluster_tags(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str
 
 
 def instance_tags(cluster: str, tags: Mapping[str, str], role: str) -> dict[str, str]:
-    """The tags of an instance and of its volumes: by these the scheduler and the command find it."""
+    """The tags of an instance and of its volumes. Scheduler and CLI find the instance by them."""
     return cluster_tags(cluster, tags, **{ROLE_TAG: role, "Name": f"{cluster}-{role}"})

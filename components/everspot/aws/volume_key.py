@@ -1,4 +1,4 @@
-"""The key of the instances' volumes: the account's default one for EBS, looked at in previews."""
+"""The key that encrypts the instances' volumes, the account's default key for EBS. Previews check it."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pulumi
 from everspot.aws import asking
 
 OF_AWS = "alias/aws/ebs"
-"""What EC2 answers where nobody has chosen a key (AWS CLI Command Reference, `get-ebs-default-kms-key-id`). Afterwards
-it answers a key's ARN, also of the one that AWS manages."""
+"""The answer of EC2 if no key was chosen (AWS CLI Command Reference, `get-ebs-default-kms-key-id`). Afterwards it
+answers a key's ARN, also of the one that AWS manages."""
 
 
 def warn_of_customer_key(parent: pulumi.Resource) -> None:
-    """At preview, say that the account's default key is a customer's: EC2 Fleet, Spot and Auto Scaling start no
-    instance whose volume they may not open (Amazon EC2 User Guide, "Spot Instance requests", on the key's grant)."""
+    """At preview, warn if the account's default key is a customer-managed key: EC2 Fleet, Spot and Auto Scaling need a
+    grant on it to start an instance (Amazon EC2 User Guide, "Spot Instance requests", on the key's grant)."""
     if not pulumi.runtime.is_dry_run():
         return
 

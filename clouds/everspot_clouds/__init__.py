@@ -1,1 +1,1 @@
-"""Translates: what a cloud is to us, once. A folder per cloud, the same file names in each."""
+"""Adapters to the clouds. There is one folder per cloud, with the same file names in each."""

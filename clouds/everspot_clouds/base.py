@@ -1,7 +1,7 @@
-"""What is asked of a cloud, and the plain values in which every cloud answers. It decides nothing.
+"""The protocols that every cloud implements, and the plain values in which it answers. Nothing is decided here.
 
-Of the standard library alone, as the metadata readers are: an instance that boots has to know what it is, and whether
-it is about to be taken, before anything heavier is loaded.
+This module and the metadata readers use only the standard library, so that a booting instance learns its identity, and
+whether it is about to be interrupted, before it loads anything heavier.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class MetadataError(Exception):
-    """The metadata service answered, but not with what an instance of Everspot needs."""
+    """The metadata service answered without something that an instance needs, or with something unreadable."""
 
 
 class MetadataUnavailable(MetadataError):
-    """The metadata service did not answer, or with an error of its own, for as often as was tried."""
+    """The metadata service did not answer, or answered with errors, at every attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,12 @@ class Identity:
 
 
 class Metadata(Protocol):
-    """One cloud's metadata service, seen from an instance. Every method raises `MetadataUnavailable` while it is not
-    to be had, and `MetadataError` if it answers what cannot be understood."""
+    """One cloud's metadata service, seen from an instance. Every method raises `MetadataUnavailable` while the service
+    does not answer, and `MetadataError` if its answer cannot be understood."""
 
     @property
     def where(self) -> str:
-        """Where the manifest lies, in the cloud's own words."""
+        """Where the manifest is, in the cloud's own words."""
         ...
 
     def manifest(self) -> str:
@@ -62,16 +62,16 @@ class Metadata(Protocol):
         ...
 
     def interruption(self) -> datetime | None:
-        """When this instance will be taken away, market time; None while nothing is said."""
+        """When this instance will be taken away, market time; None while no interruption is announced."""
         ...
 
     def rebalance(self) -> datetime | None:
-        """When it was recommended to be ready for that, market time; None while it is not."""
+        """When the cloud recommended a rebalance, market time; None while it has not."""
         ...
 
 
 class Trouble(StrEnum):
-    """Failures by what can be done about them."""
+    """Kinds of failure, by what can be done about them."""
 
     THROTTLED = "throttled"  # ask less often
     CAPACITY = "capacity"  # the pool has none: try another
@@ -82,7 +82,7 @@ class Trouble(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where an instance stands in its life. ENDING still runs, and nothing can keep it."""
+    """The stage of an instance's life. An instance that is ENDING still runs, and its end cannot be stopped."""
 
     ALIVE = "alive"
     ENDING = "ending"
@@ -93,7 +93,7 @@ class Phase(StrEnum):
 class CloudInstance:
     """An instance of the cluster as its cloud describes it. Times are market time, as the API states them.
 
-    `image`: of the machine, as the cloud names it. `ended_at`: when it ceased to cost money, if the API states it.
+    `image`: the cloud's name of its image. `ended_at`: when it stopped costing money, if the API states it.
     `interrupted`: whether the cloud took it; None while the API does not say who ended it. `launch`: the token of the
     launch intent that brought it; empty for an instance of the standing fleets.
     """
@@ -112,7 +112,7 @@ class CloudInstance:
 
 
 class MessageKind(StrEnum):
-    """What a message of the cloud means to a scheduler."""
+    """Kinds of messages from the cloud to a scheduler."""
 
     WARNING = "warning"  # the instance will be taken, `deadline`
     REBALANCE = "rebalance"
@@ -125,7 +125,7 @@ class MessageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message of the cloud, parsed. `handle` is what deletes it; a redelivery brings a new one."""
+    """A parsed message of the cloud. `handle` is used to delete it; each delivery has a new one."""
 
     kind: MessageKind
     handle: str
@@ -136,7 +136,8 @@ class Message:
 
 
 class Cloud(Protocol):
-    """A cloud seen by one cluster's scheduler. Errors are the cloud's own; `trouble` sorts them."""
+    """A cloud, seen from one cluster's scheduler. Its methods raise the cloud's own errors, which `trouble`
+    classifies."""
 
     def instances(self) -> list[CloudInstance]:
         """Every instance of the cluster that the cloud still describes, the scheduler's own included."""
@@ -147,15 +148,15 @@ class Cloud(Protocol):
         ...
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Delete these messages: what they mean has been written down, and they must not be delivered again."""
+        """Delete these messages, whose meaning is recorded, so that they are not delivered again."""
         ...
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
-        """What spot cost in these pools (type, zone): the price in force at `since`, and every change after it."""
+        """Spot prices of these pools (type, zone): the price in force at `since`, and every change after it."""
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        """Send a notification where the settings say. Called by a thread of its own."""
+        """Send a notification to where the settings say. It is called in a thread of its own."""
         ...
 
     def trouble(self, error: Exception) -> Trouble:
@@ -163,12 +164,12 @@ class Cloud(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop listening and let go of connections. Idempotent."""
+        """Stop listening and close connections. Idempotent."""
         ...
 
 
 class Verdict(StrEnum):
-    """How a check ended. SKIP: it could not be asked here."""
+    """How a check ended. SKIP: it could not be made here."""
 
     OK = "ok"
     WARN = "warn"
@@ -178,7 +179,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `group`: whose matter it is: store, credentials, cluster, capacity, quota, clock or user."""
+    """One check. `group`: what it is about: store, credentials, cluster, capacity, quota, clock or user."""
 
     group: str
     name: str
@@ -193,8 +194,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """A program of the cloud's own that takes over from here. `needs`: programs that have to be installed, and what
-    people call them; `install`: how; `denied`: what may be wrong when it fails."""
+    """A program of the cloud that replaces this process. `needs`: programs that have to be installed, and what people
+    call them; `install`: how to install them; `denied`: what may be wrong when it fails."""
 
     command: tuple[str, ...]
     needs: tuple[tuple[str, str], ...]
@@ -215,7 +216,7 @@ class Door(Protocol):
 
 
 class CloudError(Exception):
-    """What a person is to be told of a cloud's refusal. `fix`: what to do about it."""
+    """A cloud's refusal in words for people. `fix`: what to do about it."""
 
     def __init__(self, message: str, trouble: Trouble, fix: str = "") -> None:
         super().__init__(message)
@@ -223,14 +224,15 @@ class CloudError(Exception):
 
 
 class NotOffered(CloudError):
-    """A cloud that has no such thing."""
+    """The cloud does not offer this."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, Trouble.REQUEST)
 
 
 class Provider(Protocol):
-    """All that there is of one cloud. Its module imports nothing that is not everywhere; its methods do."""
+    """The adapter to one cloud. Its module imports only what is installed everywhere; its methods import the cloud's
+    clients."""
 
     def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> Metadata:
         """The metadata service of the instance that asks. `getenv`: its environment."""
@@ -241,30 +243,31 @@ class Provider(Protocol):
         ...
 
     def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
-        """The cloud for a reader of the ledger, who changes and takes nothing; None where the cloud knows no more of
-        its instances than they say themselves."""
+        """The cloud for a reader of the ledger, which changes nothing and takes no messages. None if the cloud knows
+        nothing about instances beyond their own reports."""
         ...
 
     def errors(self) -> tuple[type[Exception], ...]:
-        """What calls to this cloud may raise, besides `OSError`. Raises `ImportError` if its client is not there."""
+        """Errors that calls to this cloud may raise, besides `OSError`. Raises `ImportError` if its client is not
+        installed."""
         ...
 
     @property
     def billing(self) -> BillingRules:
-        """By what rules it bills."""
+        """The cloud's billing rules."""
         ...
 
     @property
     def by_hand(self) -> bool:
-        """Whether instances are started by hand, so that what lives is all that there is."""
+        """Whether people start the instances by hand. The running ones are then all the capacity that there is."""
         ...
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
-        """What `everspot doctor` asks of the cloud, credentials first. `manifest` None: it cannot be read."""
+        """The checks of `everspot doctor` that ask the cloud, credentials first. `manifest` None: it cannot be read."""
         ...
 
     def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
-        """What types cost in a region now, by the cloud's own price lists. `page` is called after each page.
+        """Prices of types in a region now, by the cloud's own price lists. `page` is called after each page.
 
         Raises:
             CloudError: if it cannot be had.
@@ -272,8 +275,8 @@ class Provider(Protocol):
         ...
 
     def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
-        """Whose credentials a person's tools take for a store, as `Store.open` wants them; None where the store knows
-        better by itself. A `profile` is used for all else that this process asks of the cloud, too.
+        """Credentials of a person's tools for a store, in the form that `Store.open` takes; None if the store finds
+        them by itself. A `profile` is also used for all other calls of this process to the cloud.
 
         Raises:
             CloudError: if there are none.
@@ -281,8 +284,8 @@ class Provider(Protocol):
         ...
 
     def secrets(self, region: str) -> Callable[[str], str]:
-        """What reads a job's secret by its reference, on an instance and with its role. It raises `CloudError` if the
-        secret cannot be had, with a message that tells no value."""
+        """A function that reads a job's secret by its reference, with the instance's role. It raises `CloudError` if
+        the secret cannot be read; the message contains no value."""
         ...
 
     def door(self, manifest: Manifest) -> Door:

@@ -1,4 +1,5 @@
-"""Clusters without a cloud: agents started by hand on a shared folder. Nobody knows more of them than they say."""
+"""Clusters without a cloud: people start agents by hand on a shared folder. Only the agents' own reports tell of
+them."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -43,18 +44,18 @@ class FolderCloud:
         return [_describe(found.value) for found in self._store.instances.scan().values()]
 
     def messages(self) -> list[Message]:
-        """See `Cloud`: there is nobody to send any."""
+        """See `Cloud`: there are never any."""
         return []
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """See `Cloud`."""
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
-        """See `Cloud`: nothing is for sale."""
+        """See `Cloud`: there are no prices."""
         return []
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        """See `Cloud`: a folder's people read the log."""
+        """See `Cloud`: nothing is sent."""
         _log.warning("%s", subject)
 
     def trouble(self, error: Exception) -> Trouble:
@@ -81,7 +82,7 @@ def _describe(record: InstanceRecord) -> CloudInstance:
 
 
 class FolderMetadata:
-    """No cloud: the manifest is a file and the identity was given on the command line.
+    """Metadata without a cloud: the manifest is a file, and the command line gives the identity.
 
     Notices come through the store only.
     """
@@ -131,7 +132,7 @@ class FolderProvider:
         return FolderCloud(store)
 
     def reading(self, manifest: Manifest, clock: Clock) -> None:
-        """See `Provider`: what there is to know, the store knows."""
+        """See `Provider`: the store already has everything."""
 
     def errors(self) -> tuple[type[Exception], ...]:
         """See `Provider`."""
@@ -139,7 +140,7 @@ class FolderProvider:
 
     @property
     def billing(self) -> BillingRules:
-        """See `Provider`: what the same work would cost where it usually runs."""
+        """See `Provider`: the rules of the usual cloud, so that bills tell what the same work would cost there."""
         from everspot_clouds.aws.rules import BILLING
 
         return BILLING
@@ -150,7 +151,7 @@ class FolderProvider:
         return True
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
-        """See `Provider`: the store's own checks say it all."""
+        """See `Provider`: there are none beside the checks of the store."""
         return []
 
     def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
@@ -158,11 +159,11 @@ class FolderProvider:
         raise NotOffered("a folder has no price lists; this cluster is on folder")
 
     def credentials(self, url: str, profile: str | None) -> None:
-        """See `Provider`: whoever may read the folder may."""
+        """See `Provider`: the folder's file permissions decide."""
 
     def secrets(self, region: str) -> Callable[[str], str]:
-        """See `Provider`: a reference names the service that holds the secret, and whoever started the agent may have
-        credentials of it."""
+        """See `Provider`: a reference names the service that holds the secret, for which the person who started the
+        agent may have credentials."""
         from everspot_clouds.aws.secrets import AwsSecrets
 
         return AwsSecrets(region)

@@ -1,4 +1,4 @@
-"""Which clouds there are. Each is imported when it is used: what it needs is not there everywhere."""
+"""The known clouds. Each is imported when it is used, because its clients are not installed everywhere."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -9,7 +9,7 @@ from everspot_clouds.base import Provider
 
 @dataclass(frozen=True)
 class Entry:
-    """One cloud. `module`: has its `PROVIDER`; `schemes`: of the URLs of stores that lie there."""
+    """One cloud. `module`: the module with its `PROVIDER`; `schemes`: URL schemes of its stores."""
 
     module: str
     schemes: tuple[str, ...]
@@ -19,18 +19,18 @@ CLOUDS = {
     "aws": Entry("everspot_clouds.aws.provider", ("s3",)),
     "folder": Entry("everspot_clouds.folder", ("file", "memory")),
 }
-"""By the manifest's word for it."""
+"""The clouds by their names in the manifest."""
 
 USUAL = "aws"
-"""Whose metadata service an instance asks where nobody says whose."""
+"""The cloud whose metadata service an instance asks if no cloud is named."""
 
 
 class UnknownCloud(ValueError):
-    """A cloud that nobody has taught this version."""
+    """A cloud that this version does not know."""
 
 
 def provider(cloud: str) -> Provider:
-    """What there is of a cloud.
+    """The adapter to a cloud.
 
     Raises:
         UnknownCloud: if there is none of this name.
@@ -41,6 +41,6 @@ def provider(cloud: str) -> Provider:
 
 
 def cloud_of(url: str) -> str | None:
-    """The name of the cloud in which a store lies, by its URL; None if there is none for such a one."""
+    """The name of the cloud that a store's URL belongs to; None if no cloud has its scheme."""
     scheme = url.partition(":")[0]
     return next((name for name, entry in CLOUDS.items() if scheme in entry.schemes), None)

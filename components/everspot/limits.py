@@ -35,8 +35,7 @@ class LimitsArgs(TypedDict):
     boot_deadline: NotRequired[str]
     """Instances whose agent has not reported this long after boot shut down. Default: 10m."""
     archive_after: NotRequired[str]
-    """Jobs and instances that ended this long ago are archived, so that the scheduler no longer lists them. Default:
-    1h."""
+    """Jobs and instances that ended this long ago are archived: the scheduler no longer lists them. Default: 1h."""
     stop_margin: NotRequired[str]
     """A program that still runs this long before the instance is taken is killed. Default: 5s."""
 

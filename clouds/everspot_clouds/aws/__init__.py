@@ -1,1 +1,1 @@
-"""Amazon Web Services. Nothing is imported here: the metadata reader comes without boto3."""
+"""Adapter to Amazon Web Services. This file imports nothing, so that the metadata reader works without boto3."""

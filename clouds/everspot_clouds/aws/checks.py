@@ -1,4 +1,5 @@
-"""Checks that AWS answers: credentials, service-linked roles, clock, and why a fleet is short of instances."""
+"""Checks of `everspot doctor` that ask AWS: credentials, service-linked roles, clock, and why a fleet lacks
+instances."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -21,11 +22,13 @@ SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
 _HISTORY = timedelta(hours=1)
 _QUOTA_FIX = "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
 _MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
-"""Whose matter an error is; that of whoever asked, where nothing is said."""
+"""The group of checks that an error belongs to. An error that is not listed belongs to the group of the check that met
+it."""
 
 
 def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
-    """Credentials first; the rest only if they work. Without boto3 nothing is asked. `manifest` None: not readable."""
+    """Check credentials first, and the rest only if they work. Without boto3 nothing is asked. `manifest` None: it
+    cannot be read."""
     try:
         import boto3
         from botocore.config import Config
@@ -133,7 +136,7 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
-    """One check for each quota that the fleets count towards; none for a cluster that declares no sizes."""
+    """One check for each quota that the fleets' instances count towards. None if the cluster declares no sizes."""
     standing = manifest.standing
     if standing is None:
         return []

@@ -1,4 +1,4 @@
-"""AWS as the scheduler sees it: EC2 for instances and prices, SQS for what EventBridge tells."""
+"""AWS for the scheduler: EC2 gives instances and prices, SQS gives EventBridge's messages."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -35,8 +35,8 @@ class AwsCloud:
     def open(
         cls, manifest: Manifest, clock: Clock, *, long_poll: timedelta = LONG_POLL, reads: bool = False
     ) -> "AwsCloud":
-        """Clients for the manifest's region; listens to its queue if it names one. `reads`: for a reader of the ledger,
-        who changes nothing in EC2."""
+        """Make the clients for the manifest's region, and listen to its queue if it names one. `reads`: for a reader of
+        the ledger, which changes nothing in EC2."""
         session = boto3.Session(region_name=manifest.region or None)
         ec2 = session.client("ec2", config=_config(_READ))
         listener = None

@@ -1,4 +1,4 @@
-"""Whose credentials a person's tools take for S3: the environment's, else what botocore finds, else it says so."""
+"""Credentials of a person's tools for S3: those of the environment, else those that botocore finds, else an error."""
 
 import os
 from collections.abc import Callable
@@ -12,10 +12,10 @@ _WAYS = "log in (`aws sso login`, `aws configure`), set AWS_PROFILE, or set AWS_
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
-    """A provider of credentials for `Store.open`; None where the store knows better by itself.
+    """A provider of credentials for `Store.open`. None if the store finds them by itself.
 
-    Keys in the environment go before everything, as they do everywhere in AWS. Without, botocore looks in its own
-    order: profiles, single sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.
+    Keys in the environment win, as in all AWS tools. Without them botocore searches in its own order: profiles, single
+    sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.
 
     Raises:
         CloudError: if there are none, or the profile cannot be used.

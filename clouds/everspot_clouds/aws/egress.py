@@ -1,4 +1,4 @@
-"""Ways out of an existing VPC: what instances may speak to, and which subnets' routes do not lead there."""
+"""Checks of an existing VPC: what instances may connect to, and which subnets lack a route there."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "127.0.0.0/8", "::1")
 """Hosts that are never reached through a proxy: the metadata service, and the machine itself."""
 
 DEFAULT_ROUTE = "0.0.0.0/0"
-"""Where a NAT gateway, a transit gateway or a firewall is the way to everywhere else."""
+"""The destination of a route to a NAT gateway, a transit gateway or a firewall."""
 
 _PROXY = re.compile(r"^(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>\d{1,5}))?/?$")
 _PREFIX_LIST = re.compile(r"^pl-[0-9a-f]+$")
@@ -23,8 +23,8 @@ _GROUP = re.compile(r"^sg-[0-9a-f]+$")
 
 @dataclass(frozen=True)
 class Subnet:
-    """A subnet as its routes see the world. `table`: id of its route table; `destinations`: blocks, and ids of prefix
-    lists, to which a route leads that stays not within the VPC."""
+    """A subnet and its routes. `table`: id of its route table; `destinations`: blocks and ids of prefix lists to which
+    its routes out of the VPC lead."""
 
     id: str
     table: str
@@ -34,8 +34,8 @@ class Subnet:
 @dataclass(frozen=True)
 class Ways:
     """What a VPC offers, and what the settings allow. `gateway_tables`: route tables with S3's gateway endpoint, None
-    where there is no such endpoint; `interfaces`: services with an interface endpoint; `allowed`: blocks and prefix
-    lists that instances may speak to; `proxied`: whether the rest goes through a proxy."""
+    if there is no such endpoint; `interfaces`: services with an interface endpoint; `allowed`: blocks and prefix lists
+    that instances may connect to; `proxied`: whether everything else goes through a proxy."""
 
     gateway_tables: tuple[str, ...] | None
     interfaces: tuple[str, ...]
@@ -44,7 +44,8 @@ class Ways:
 
 
 def proxy_port(url: str) -> int | None:
-    """The port of a proxy's URL, or None if it is no such URL. Credentials are refused: a manifest holds no secret."""
+    """The port of a proxy's URL, or None if it is not such a URL. Credentials in it are refused, because the manifest
+    holds no secrets."""
     found = _PROXY.match(url)
     if found is None:
         return None
@@ -53,7 +54,7 @@ def proxy_port(url: str) -> int | None:
 
 
 def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
-    """Add what is wrong with the settings of the ways out."""
+    """Add what is wrong with the settings under `egress`."""
     for key, name in (("cidrs", "cidrs"), ("proxy_cidrs", "proxyCidrs")):
         for index, text in enumerate(egress.get(key, [])):
             parse_block(text, f"{name}[{index}]", problems)
@@ -81,8 +82,8 @@ def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
 
 
 def no_proxy(region: str, given: Sequence[str] | None) -> tuple[str, ...]:
-    """Hosts that are reached without the proxy: those given, else S3 of the region, for which a gateway endpoint is
-    expected; and always the metadata service."""
+    """Hosts that are reached without the proxy: those given, else S3 of the region, which is expected to have a gateway
+    endpoint. The metadata service is always among them."""
     s3 = (f"s3.{region}.amazonaws.com", f".s3.{region}.amazonaws.com")
     return (*ALWAYS_DIRECT, *(s3 if given is None else given))
 
@@ -90,8 +91,8 @@ def no_proxy(region: str, given: Sequence[str] | None) -> tuple[str, ...]:
 def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, services: Sequence[str]) -> None:
     """Add each subnet from which S3, or a service that some role needs, cannot be reached.
 
-    A route counts where the settings let instances speak to what it leads to. Names and network ACLs are not looked
-    at: no call answers those.
+    A route counts if the settings let instances connect to its destination. Name resolution and network ACLs are not
+    checked.
     """
     if ways.proxied:
         return

@@ -1,4 +1,4 @@
-"""What interface endpoints cost: a dated table, since they are billed for every hour and zone whether used or not."""
+"""A dated table of what interface endpoints cost. They are billed for every hour and zone, used or not."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -15,10 +15,10 @@ PRICES: dict[str, Price] = {
     region: Price(usd_per_hour=0.01, as_of=date(2025, 10, 1), source=_SOURCE)
     for region in ("us-east-1", "us-east-2", "us-west-2")
 }
-"""List price of one interface endpoint in one zone, by region. Elsewhere it is the same or more."""
+"""List price of one interface endpoint in one zone, by region. In other regions it is the same or higher."""
 
 LEAST = "us-east-1"
-"""The region whose price is stated where a region's own is not known."""
+"""The region whose price is told for regions whose own price is not in the table."""
 
 USD_PER_GB = 0.01
 """Price of the first petabyte a month that goes through a region's interface endpoints."""

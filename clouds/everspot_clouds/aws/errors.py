@@ -106,7 +106,7 @@ _NO_CREDENTIALS = (
     InfiniteLoopConfigError,
     InvalidConfigError,
 )
-"""botocore's own errors about who asks: what its settings and its log-in on this machine lack."""
+"""botocore's own errors about credentials: its settings or its log-in on this machine are missing or wrong."""
 
 FIX = {
     Trouble.THROTTLED: "AWS is asked too often: try again in a minute",
@@ -116,23 +116,24 @@ FIX = {
     Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
     Trouble.TRANSIENT: "try again in a minute",
 }
-"""What a person does about it."""
+"""What a person can do about each kind of failure."""
 
 
 def code_of(error: Exception) -> str:
-    """The service's error code; empty if it is no answer of a service."""
+    """The service's error code; empty if the error did not come from a service."""
     if not isinstance(error, ClientError):
         return ""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def trouble_of(code: str) -> Trouble | None:
-    """What can be done about an error of this code, in any of its spellings; None if no table has it."""
+    """The kind of failure of an error code, in any of its spellings; None if no table has it."""
     return _BY_CODE.get(_plain(code))
 
 
 def trouble(error: Exception) -> Trouble:
-    """What can be done about an error. What no table names is a mistake of the request if AWS calls it one (4xx)."""
+    """The kind of failure of an error. A code that no table has is a mistake in the request if its HTTP status is
+    4xx."""
     if isinstance(error, _NO_CREDENTIALS):
         return Trouble.CREDENTIALS
     known = trouble_of(code_of(error))
@@ -155,7 +156,7 @@ def told(error: Exception) -> CloudError:
 
 
 def said(error: ClientError) -> str:
-    """Code and message, as the service has them."""
+    """The error's code and message in the service's words."""
     return f"{code_of(error)}: {error.response.get('Error', {}).get('Message', '')}"
 
 

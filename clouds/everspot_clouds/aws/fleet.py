@@ -1,4 +1,5 @@
-"""The neutral shape of a fleet in EC2's words: strategies, quotas, and the grid of instance types by subnets."""
+"""Translates a fleet's neutral shape into EC2's terms: strategies, quotas, and overrides of instance types by
+subnets."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -23,11 +24,11 @@ class AwsSpotAllocation(StrEnum):
     """How EC2 picks Spot pools."""
 
     PRICE_CAPACITY_OPTIMIZED = "price-capacity-optimized"
-    """The deepest pools first, then the cheapest among them. What AWS recommends, and the default here."""
+    """The cheapest among the pools with the most spare capacity. AWS recommends it, and it is the default."""
     CAPACITY_OPTIMIZED = "capacity-optimized"
-    """The deepest pools, whatever they cost."""
+    """The pools with the most spare capacity, whatever they cost."""
     CAPACITY_OPTIMIZED_PRIORITIZED = "capacity-optimized-prioritized"
-    """The deepest pools, honouring the priorities of the types as far as possible."""
+    """The pools with the most spare capacity, with the priorities of the types respected as far as possible."""
     DIVERSIFIED = "diversified"
     """Spread over all pools."""
     LOWEST_PRICE = "lowest-price"
@@ -40,7 +41,7 @@ class AwsOnDemandAllocation(StrEnum):
     LOWEST_PRICE = "lowest-price"
     """The cheapest type by its public price."""
     PRIORITIZED = "prioritized"
-    """By the priorities of the types."""
+    """The type with the best priority first."""
 
 
 class Override(Frozen):
@@ -59,11 +60,11 @@ STRATEGIES = {
     Prefer.BALANCE: (AwsSpotAllocation.PRICE_CAPACITY_OPTIMIZED, AwsOnDemandAllocation.LOWEST_PRICE),
     Prefer.ORDER: (AwsSpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED, AwsOnDemandAllocation.PRIORITIZED),
 }
-"""What is preferred, in EC2's words for Spot and for on-demand."""
+"""EC2's allocation strategies, for Spot and for on-demand, by what the fleet prefers."""
 
 
 class Ec2Capacity(CapacitySpec):
-    """A fleet's shape whose strategies EC2 is told by name. None: what `prefer` means."""
+    """A fleet's shape with EC2's own strategies. A strategy of None follows from `prefer`."""
 
     spot_allocation: AwsSpotAllocation | None = None
     on_demand_allocation: AwsOnDemandAllocation | None = None
@@ -90,10 +91,10 @@ class Ec2Capacity(CapacitySpec):
 def override_grid(
     capacity: Ec2Capacity, known: Mapping[str, InstanceType], subnets: int, zones: Sequence[str] = ()
 ) -> list[Override]:
-    """Every type in every subnet in whose zone it is used, types in the author's order. `zones`: one for each subnet.
+    """Every type in every subnet whose zone it is used in, in the author's order of types. `zones`: the zone of each
+    subnet.
 
-    Where a strategy looks at priorities and none are given, the order of the list is the priority (EC2 prefers the
-    lowest number).
+    If a strategy uses priorities and none are given, the order of the list gives them (EC2 prefers the lowest number).
     """
     weights = derived_weights(capacity, known)
     given = any(choice.priority is not None for choice in capacity.types)
@@ -112,7 +113,7 @@ def override_grid(
 
 
 def max_unit_price(max_price: float, weight: float) -> str:
-    """What EC2 takes as MaxPrice for a limit in USD per hour of an instance: USD per unit hour, as a text.
+    """EC2's MaxPrice, a text in USD per unit hour, for a limit in USD per instance hour.
 
     By the API reference's FleetLaunchTemplateOverrides it is "per unit hour"; an instance of weight 4 that may cost
     $2 an hour may cost $0.50 a unit.

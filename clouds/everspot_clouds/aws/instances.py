@@ -23,8 +23,8 @@ _STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|
 
 
 def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
-    """Every instance that carries the cluster's tag, ended ones included for as long as EC2 remembers them, as
-    DescribeInstances tells it.
+    """Every instance with the cluster's tag, in the form of DescribeInstances. Ended instances are included while EC2
+    still describes them.
 
     Raises:
         botocore's errors.

@@ -1,9 +1,9 @@
-"""EventBridge's messages, read from SQS by a thread of their own.
+"""Messages of EventBridge, which a thread receives from SQS.
 
-The queue is best-effort: messages come late, twice, out of order or not at all, and a rule may bring those of other
-clusters. Parsing is a table keyed by the patterns by which the rules select. What it does not know is no business of
-ours and is deleted; what cannot be read is logged and deleted, so that it cannot poison the queue. Everything else
-stays in the queue until the scheduler has written down what it means.
+Delivery is best-effort: messages come late, twice, out of order or not at all, and may be about other clusters. A table
+holds a parser for each event pattern of the rules. Messages of other patterns are deleted. Messages that cannot be read
+are logged and deleted, so that they do not block the queue. Every other message stays in the queue until the scheduler
+has recorded what it means.
 """
 
 import json
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnreadableMessage(ValueError):
-    """A message that is not an event, or lacks what its kind must have."""
+    """A message that is not an event, or lacks a field that its kind must have."""
 
 
 def _warning(event: dict[str, Any], at: datetime) -> dict[str, Any]:
@@ -65,7 +65,7 @@ PARSERS: dict[rules.EventPattern, Callable[[dict[str, Any], datetime], dict[str,
 
 
 def parse(body: str, handle: str) -> Message:
-    """A message's body as what it means.
+    """The event in a message's body.
 
     Raises:
         UnreadableMessage: if it is not a JSON object with the fields that its kind must have.
@@ -86,7 +86,7 @@ def parse(body: str, handle: str) -> Message:
 
 
 class Listener:
-    """Polls the queue in a thread and keeps what it receives for the scheduler's loop. `close` ends it."""
+    """Polls the queue in a thread and keeps the messages for the scheduler's loop. `close` ends it."""
 
     def __init__(self, sqs: Any, queue_url: str, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> None:
         self._sqs, self._url, self._clock = sqs, queue_url, clock
@@ -102,7 +102,7 @@ class Listener:
         return self
 
     def drain(self) -> list[Message]:
-        """What was received since the last call, without waiting."""
+        """The messages received since the last call, without waiting."""
         received = []
         while not self._received.empty():
             received.append(self._received.get())
@@ -126,7 +126,7 @@ class Listener:
             self._thread.join(patience.total_seconds())
 
     def receive(self) -> None:
-        """One poll: hand on what means something, delete what does not.
+        """Poll once: keep messages of known patterns, delete all others.
 
         Raises:
             botocore's errors.

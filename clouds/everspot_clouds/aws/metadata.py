@@ -1,6 +1,6 @@
 """The EC2 instance metadata service, version 2: a session token, then GETs that carry it.
 
-Of the standard library alone: see `everspot_clouds.base`.
+It uses only the standard library: see `everspot_clouds.base`.
 """
 
 import http.client
@@ -32,9 +32,9 @@ _TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105  the name of a header
 class ImdsClient:
     """Reads paths of the service. Thread-safe.
 
-    A path that does not exist is an answer (None). Time-outs, refused connections, 5xx and 429 are tried again with
-    doubling waits, a bounded number of times; so is 401, once with a fresh token. Proxies are never used: the address
-    is link-local.
+    A path that does not exist gives None. Time-outs, refused connections, 5xx and 429 are retried a bounded number of
+    times with doubling waits; 401 is retried once with a new token. Proxies are never used, because the address is
+    link-local.
     """
 
     def __init__(self, endpoint: str, clock: Clock, *, timeout: timedelta = TIMEOUT) -> None:
@@ -122,7 +122,7 @@ class ImdsMetadata:
         )
 
     def interruption(self) -> datetime | None:
-        """`spot/instance-action`, which is absent until about two minutes before the end."""
+        """The time in `spot/instance-action`, which is absent until about two minutes before the interruption."""
         return self._moment("spot/instance-action", "time")
 
     def rebalance(self) -> datetime | None:
@@ -149,7 +149,7 @@ class ImdsMetadata:
 
 
 class _Flaky(Exception):
-    """An answer that another attempt may better."""
+    """A failure that may pass: the request is tried again."""
 
 
 def endpoint_from(getenv: Callable[[str], str | None]) -> str:

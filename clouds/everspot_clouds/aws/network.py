@@ -1,4 +1,4 @@
-"""Addresses of a cluster's network: how a VPC is split over zones, and what is wrong with given addresses."""
+"""Addresses of a cluster's network: how a VPC is split over zones, and checks of the given addresses."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network
@@ -9,7 +9,7 @@ from everspot_core.problems import Problems, near, shown
 from everspot_clouds.aws.tags import ZONE
 
 ZONES_AT_MOST = 8
-"""Blocks that a VPC is divided into. Fixed, so that adding a zone never moves the addresses of another one."""
+"""Number of blocks that a VPC is divided into. It is fixed, so that a new zone never moves another zone's addresses."""
 
 _BLOCK_BITS = 3  # 2 ** 3 blocks
 _SMALLEST_VPC, _LARGEST_VPC = 24, 16  # an interface endpoint, and up to a few hundred instances, in every block
@@ -25,7 +25,7 @@ def parse_block(text: str, name: str, problems: Problems) -> IPv4Network | None:
 
 
 def split(vpc: IPv4Network, zones: int) -> list[IPv4Network]:
-    """One block of the VPC for each of the first `zones` zones, each an eighth of the VPC.
+    """The address blocks of `zones` zones. Each is an eighth of the VPC.
 
     The n-th zone has the same block however many zones there are.
 
@@ -75,7 +75,7 @@ def network_problems(
 
 
 def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, there: Sequence[str]) -> None:
-    """Add every zone that the account does not have in the cluster's region. `there`: those that it has."""
+    """Add every zone that the account does not have in the cluster's region. `there`: the zones that it has."""
     for index, zone in enumerate(zones):
         if zone in there:
             continue

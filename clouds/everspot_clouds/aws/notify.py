@@ -13,13 +13,14 @@ _LONGEST_URL = 2048
 
 
 class Sender:
-    """Clients are made when first needed. A webhook's address is asked for each time: it may have been changed."""
+    """Sends notifications. Clients are made when first needed. A webhook's address is read anew each time, because it
+    may have changed."""
 
     def __init__(self, session: Any, config: Any) -> None:
         self._session, self._config = session, config
 
     def send(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        """Send to the topic and to the webhook, as far as the settings name them.
+        """Send to the topic and to the webhook that the settings name.
 
         Raises:
             botocore's errors; OSError if the webhook does not answer, or not with success; ValueError if the secret

@@ -1,4 +1,4 @@
-"""What a fleet asks for, held against what a region sells: prices, zones, and GPUs that the image's torch runs on."""
+"""Checks of a fleet's instance types: known prices, offered zones, and GPUs that the image's torch runs on."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -8,11 +8,11 @@ from everspot_core.gpus import unfit
 from everspot_core.problems import Problems
 
 Offered = Collection[tuple[str, str]]
-"""Pairs of instance type and zone that exist."""
+"""Pairs of instance type and zone that EC2 offers."""
 
 
 def price_problems(problems: Problems, types: Sequence[TypeChoice], region: str, catalogue: Catalogue) -> None:
-    """Add every type that has no on-demand price in the region: budgets and the bill would count it as nothing."""
+    """Add every type whose on-demand price in the region is unknown: budgets and the bill would count it as $0."""
     for index, choice in enumerate(types):
         if choice.name in catalogue.types and catalogue.on_demand(choice.name, region) is None:
             problems.add(
@@ -25,7 +25,7 @@ def price_problems(problems: Problems, types: Sequence[TypeChoice], region: str,
 def zone_problems(
     problems: Problems, types: Sequence[TypeChoice], zones: Sequence[str], offered: Offered | None
 ) -> None:
-    """Add every zone that lacks a type which is to be used there. `offered` None: nobody could be asked."""
+    """Add every zone that does not offer a type that the fleet uses there. `offered` None: EC2 could not be asked."""
     for index, choice in enumerate(types):
         here = problems.at(f"instanceTypes[{index}]")
         strange = [zone for zone in choice.zones if zone not in zones]
@@ -48,7 +48,7 @@ def zone_problems(
 def gpu_problems(
     problems: Problems, types: Sequence[TypeChoice], known: Mapping[str, InstanceType], arches: Sequence[str]
 ) -> None:
-    """Add every type whose GPUs a build of torch with these architectures does not run on."""
+    """Add every type with GPUs on which a build of torch for these architectures does not run."""
     for index, choice in enumerate(types):
         reason = unfit(known[choice.name], arches) if choice.name in known else None
         if reason is not None:

@@ -59,7 +59,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
 def aws_prices(
     client: Callable[[str, str], Any], region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]
 ) -> PriceTable:
-    """What `types` cost in `region` now; those of which neither price is stated are left out.
+    """What `types` cost in `region` now. Types with neither an on-demand nor a Spot price are left out.
 
     Args:
         client: makes a boto3 client of a service for a region.
@@ -107,7 +107,7 @@ def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[
 
 
 def _hourly(product: dict[str, Any]) -> float | None:
-    """Dollars for an hour. A price of 0 is a product that is never sold by itself, and no price."""
+    """Dollars for an hour. A price of 0 marks a product that is not sold by itself, and is no price."""
     try:
         terms = product["terms"].get("OnDemand", {})
         dimensions = [d for term in terms.values() for d in term["priceDimensions"].values() if d["unit"] == "Hrs"]
@@ -119,7 +119,7 @@ def _hourly(product: dict[str, Any]) -> float | None:
 
 
 def _spot(ec2: Any, types: list[str], at: datetime, page: Callable[[], None]) -> dict[tuple[str, str], float]:
-    """By type and zone the price in force at a moment."""
+    """The price in force at a moment, by type and zone."""
     newest: dict[tuple[str, str], tuple[datetime, float]] = {}
     for answer in ec2.get_paginator("describe_spot_price_history").paginate(
         Filters=[{"Name": "instance-type", "Values": types}], ProductDescriptions=[PRODUCT], StartTime=at

@@ -1,4 +1,4 @@
-"""What spot costs, as EC2 states it."""
+"""Spot prices from EC2."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ PRODUCT = "Linux/UNIX"
 def spot_prices(ec2: Any, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
     """The price in force at `since` and each change after it, for these pools (type, zone), oldest first.
 
-    One question per zone, so that a type that a zone lacks is not asked for there.
+    Each zone is asked on its own, so that no zone is asked for a type that it lacks.
 
     Raises:
         botocore's errors.

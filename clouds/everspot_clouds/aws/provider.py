@@ -1,4 +1,4 @@
-"""All that there is of AWS, each part imported when it is asked for."""
+"""The parts of the AWS adapter. Each is imported when it is first used."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An account's vCPU quotas: which of them a fleet counts towards, and whether they suffice for its target.
+"""An account's vCPU quotas: which of them apply to a fleet, and whether they suffice for its target.
 
 Codes and names: Service Quotas, service code `ec2`
-(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). They count vCPUs of what runs, per
-region, family group and market; Spot has quotas of its own, and a new account has next to nothing of any GPU.
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). They count the vCPUs of running
+instances, per region, family group and market. Spot has quotas of its own. A new account has almost no quota for GPUs.
 """
 
 import math
@@ -16,7 +16,7 @@ from everspot_core.market import Market
 _STANDARD = frozenset("acdhimrtz")
 _LETTERS = re.compile(r"[a-z]+")
 _OWN = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
-"""Families that begin with the letter of another."""
+"""Families that begin with the letter of another family group."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ QUOTAS = tuple(
 
 @dataclass(frozen=True)
 class Reach:
-    """How far one quota reaches. `types`: those of the fleet that count towards it; `vcpus`: its value, None where it
-    was not told; `least`: vCPUs that the whole target takes by the thriftiest of them; `units`: of the target that fit,
-    None for all."""
+    """How much of a target one quota allows. `types`: the fleet's types that count towards it; `vcpus`: its value, None
+    if unknown; `least`: vCPUs of the whole target with the type that needs the fewest; `units`: units of the target
+    that fit, None for all."""
 
     quota: Quota
     types: tuple[str, ...]
@@ -86,7 +86,7 @@ def reaches(
     market: Market,
     values: Mapping[str, float],
 ) -> list[Reach]:
-    """How far each quota that matters reaches towards a target of `units`. `values`: vCPUs by quota code."""
+    """How much of a target of `units` each quota of the fleet allows. `values`: vCPUs by quota code."""
     groups: dict[Quota, list[str]] = {}
     for name in weights:
         quota = quota_of(name, market)

@@ -1,4 +1,4 @@
-"""The root volume of an instance: a gp3 whose size, IOPS and throughput have to go together.
+"""The gp3 root volume of an instance: checks that size, IOPS and throughput fit together.
 
 By the Amazon EBS User Guide (General Purpose SSD volumes) a gp3 volume has 3,000 to 80,000 IOPS and 125 to 2,000 MiB/s,
 at most 500 IOPS per GiB of size and at most 0.25 MiB/s per provisioned IOPS.
@@ -15,7 +15,7 @@ MIBPS_PER_IOPS = 0.25
 
 
 class Volume(Frozen):
-    """What was asked for; None is EC2's default: the image's own size, 3,000 IOPS, 125 MiB/s."""
+    """The wanted volume. None means EC2's default: the image's own size, 3,000 IOPS, 125 MiB/s."""
 
     gib: int | None = None
     iops: int | None = None
@@ -23,7 +23,7 @@ class Volume(Frozen):
 
 
 def volume_problems(problems: Problems, volume: Volume) -> None:
-    """Add what is wrong without knowing the image."""
+    """Add what is wrong with a volume, whatever the image."""
     bounds = (("volumeGib", volume.gib, SIZES), ("volumeIops", volume.iops, IOPS),
               ("volumeThroughput", volume.throughput, THROUGHPUTS))  # fmt: skip
     sound = [value is None or problems.number(value, name, *span, whole=True) for name, value, span in bounds]
@@ -42,7 +42,7 @@ def volume_problems(problems: Problems, volume: Volume) -> None:
 
 
 def resolved_gib(problems: Problems, volume: Volume, image_gib: int | None) -> int | None:
-    """The size to launch with: the given one, else the image's own. A problem if the image does not fit.
+    """The size to launch with in GiB: the given one, else the image's own. Adds a problem if the image does not fit.
 
     `image_gib` None: the image does not say how large its root volume is.
     """

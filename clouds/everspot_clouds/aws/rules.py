@@ -1,4 +1,4 @@
-"""What AWS has laid down, and what we call things there, as values.
+"""Facts about AWS, and the names of our tags and events there, as values.
 
 Each figure has its source. Nothing here needs boto3, so that a Pulumi program may take it.
 """
@@ -24,10 +24,11 @@ LAUNCH_TAG = "everspot:launch"
 FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
 SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
 SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")
-"""Service-linked roles, each once in an account: who uses it, and its name."""
+"""Service-linked roles, which exist once in an account: the service that uses each, and its name."""
 
 NOTICE = timedelta(seconds=120)
-"""Between EC2's warning and the interruption, market time (EC2 User Guide, "Spot Instance interruption notices")."""
+"""Time between EC2's warning and the interruption, market time (EC2 User Guide, "Spot Instance interruption
+notices")."""
 
 BILLING = BillingRules(
     # EC2 User Guide, "EC2 On-Demand Instance pricing": by the second, with a minimum of 60 seconds.
@@ -43,18 +44,18 @@ BILLING = BillingRules(
         "taxes, discounts, credits, savings plans and reservations",
     ),
 )
-"""What EC2 bills of an instance, and what else AWS bills."""
+"""How EC2 bills an instance, and what AWS bills besides."""
 
 
 @dataclass(frozen=True)
 class EventPattern:
-    """An event of EventBridge, as a rule selects it."""
+    """The pattern by which a rule selects an event of EventBridge."""
 
     source: str
     detail_type: str
 
     def as_dict(self) -> dict[str, object]:
-        """As EventBridge has it."""
+        """The pattern in EventBridge's form."""
         return {"source": [self.source], "detail-type": [self.detail_type]}
 
 
@@ -66,5 +67,5 @@ STATE = EventPattern("aws.ec2", "EC2 Instance State-change Notification")
 FLEET_ERROR = EventPattern("aws.ec2fleet", "EC2 Fleet Error")
 
 EVENTS = {"interruption": INTERRUPTION, "rebalance": REBALANCE, "state": STATE, "fleet-error": FLEET_ERROR}
-"""What the scheduler hears, by the name of the rule that brings it. Rules hear of the whole account and region; the
-scheduler ignores unknown instances."""
+"""The events that the scheduler receives, by the name of their rule. Rules match events of the whole account and
+region; the scheduler ignores instances that it does not know."""

@@ -1,4 +1,4 @@
-"""Secrets of jobs, as Secrets Manager and Parameter Store hold them. Values are returned and kept nowhere."""
+"""Reads the secrets of jobs from Secrets Manager and Parameter Store. Values are returned and kept nowhere."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ _DENIED = "name it in the cluster's setting `secrets`"
 
 
 class AwsSecrets:
-    """Reads them with the instance's role. A `region` of none: the standard environment's."""
+    """Reads secrets with the instance's role. `region` empty: the region of the standard environment."""
 
     def __init__(self, region: str) -> None:
         self._session = boto3.session.Session(region_name=region or None)

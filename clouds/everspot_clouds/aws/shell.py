@@ -1,4 +1,4 @@
-"""Into an instance by Session Manager: what the AWS CLI is asked for, which knows the plugin's ways."""
+"""The way into an instance through Session Manager: command lines of the AWS CLI, which starts the plugin."""
 
 import json
 from collections.abc import Mapping

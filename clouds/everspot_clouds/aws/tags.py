@@ -1,4 +1,4 @@
-"""Tags and names that every AWS service in use accepts, so that a bad one is refused before anything exists.
+"""Checks of tags and ARNs against what every AWS service in use accepts, before any resource is made.
 
 Sources: the service models of botocore. IAM's `tagKeyType` and `tagValueType` are the strictest: letters, digits,
 separators and `_.:/=+-@`, 128 and 256 characters; EC2 and S3 document the same set ("Tag your Amazon EC2 resources",
@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from everspot_core.problems import Problems, shown
 
 TAGS_AT_MOST = 50
-"""Tags of one resource, on every service in use."""
+"""Most tags of one resource, on every service in use."""
 
 KEY_AT_MOST = 128
-"""Characters of a tag's key."""
+"""Most characters of a tag's key."""
 
 VALUE_AT_MOST = 256
-"""Characters of a tag's value."""
+"""Most characters of a tag's value."""
 
 _SIGNS = "_.:/=+-@"
 _ALLOWED = f"letters, digits, spaces and {_SIGNS}"
@@ -33,9 +33,10 @@ _ARN = re.compile(
 
 
 def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, reserved: tuple[str, ...]) -> None:
-    """Add what is wrong with the tags of `problems`' own input, each by its key.
+    """Add what is wrong with tags, each problem under the tag's key.
 
-    `own`: tags that are added to these on the busiest resource; `reserved`: prefixes that are not the user's.
+    `own`: number of tags that are added to these on the resource with the most; `reserved`: prefixes that users may not
+    set.
     """
     most = TAGS_AT_MOST - own
     problems.need(len(tags) <= most, "", f"at most {most} tags of one's own, {len(tags)} are given: AWS allows 50")
@@ -65,7 +66,8 @@ def _characters(problems: Problems, name: str, what: str, text: str) -> None:
 
 
 def arn_problem(value: str, service: str, resource: str) -> str | None:
-    """What is wrong with an ARN that shall name a `resource` (its beginning, such as `key/`) of a service, or None."""
+    """What is wrong with an ARN of a service's resource, or None. `resource`: how the resource part begins, such as
+    `key/`."""
     found = _ARN.match(value)
     if found is None:
         return f"{shown(value)} is not an ARN (arn:aws:{service}:…:{resource}…)"

@@ -1,9 +1,9 @@
-"""Tags on the volumes of Spot instances, which nothing else can set.
+"""Tags the volumes of Spot instances, because EC2 and its launch templates do not.
 
 A launch template tags the volumes of what it launches, but not those of the Spot instances of a fleet of type maintain
 (EC2 User Guide, "Tag a new or existing EC2 Fleet request and the instances and volumes it launches": "For request or
-maintain fleet types, you can only tag volumes that are attached to On-Demand Instances"). So they get the tags of the
-instance that they belong to, as soon as it is seen.
+maintain fleet types, you can only tag volumes that are attached to On-Demand Instances"). The scheduler therefore gives
+them the tags of their instance when it first sees the instance.
 """
 
 import logging
@@ -22,7 +22,7 @@ _Tags = tuple[tuple[str, str], ...]
 
 
 class VolumeTags:
-    """Tags each volume once; after a restart all of them once more, which changes nothing."""
+    """Tags each volume once. After a restart it tags all of them again, which changes nothing."""
 
     def __init__(self, ec2: Any) -> None:
         self._ec2 = ec2
@@ -30,8 +30,8 @@ class VolumeTags:
         self._refused: str | None = None
 
     def look(self, instances: Iterable[dict[str, Any]]) -> None:
-        """Tag what is new among instances as DescribeInstances tells them. What fails is tried at the next look: a
-        volume without tags is no reason to keep a job waiting."""
+        """Tag the volumes of new instances, given in the form of DescribeInstances. A failure is retried at the next
+        call, because no job should wait for tags."""
         living: set[str] = set()
         wanted: dict[_Tags, list[str]] = defaultdict(list)
         for raw in instances:

@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everspot_clouds.base import CloudInstance, Message, Trouble
+from everspot_clouds.base import CloudInstance, Message, PlacementScore, Trouble
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
@@ -104,6 +104,12 @@ class SlowCloud:
         pass
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        time.sleep(LATENCY)
+        return []
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
         time.sleep(LATENCY)
         return []
 

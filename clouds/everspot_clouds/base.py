@@ -6,7 +6,7 @@ whether it is about to be interrupted, before it loads anything heavier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -135,6 +135,19 @@ class Message:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementScore:
+    """How likely a cloud found it, at `at` (market time), that `count` spot instances of any of these types could be
+    had at once: from 1, hardly, to 10, very. `zone` is a zone's name; empty for a region as a whole."""
+
+    types: tuple[str, ...]
+    region: str
+    zone: str
+    count: int
+    score: int
+    at: datetime
+
+
 class Cloud(Protocol):
     """A cloud, seen from one cluster's scheduler. Its methods raise the cloud's own errors, which `trouble`
     classifies."""
@@ -153,6 +166,14 @@ class Cloud(Protocol):
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         """Spot prices of these pools (type, zone): the price in force at `since`, and every change after it."""
+        ...
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        """How likely it is that `count` spot instances of any of these types can be had in each zone of the cluster's
+        region; with `regions`, in each of those. May be asked often: what is not to be asked again yet is remembered.
+        Empty where the cloud gives no scores, or not for so few types."""
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 them."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from everspot_clouds.base import (
     MetadataError,
     NotOffered,
     Phase,
+    PlacementScore,
     Provider,
     Trouble,
 )
@@ -52,6 +53,12 @@ class FolderCloud:
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         """See `Cloud`: there are no prices."""
+        return []
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        """See `Cloud`: nobody keeps a score."""
         return []
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:

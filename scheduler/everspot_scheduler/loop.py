@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase, Trouble
 from everspot_core.manifest import Manifest
-from everspot_core.records import JobState
+from everspot_core.records import JobState, Market
 from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, plan_standing
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
@@ -26,6 +26,7 @@ from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
 from everspot_scheduler.pools import Pools
 from everspot_scheduler.retire import Retirement
+from everspot_scheduler.scores import ASK_EVERY, Scores
 from everspot_scheduler.together import side_by_side
 from everspot_scheduler.usage import Usage
 from everspot_scheduler.view import Known, Viewer
@@ -56,12 +57,14 @@ class Scheduler:
         self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
-        self._pools, self._usage = Pools(), Usage(store)
+        self._scores, self._usage = Scores(store.clock), Usage(store)
+        self._pools = Pools(self._scores)
         self._waits = Waits(store, scheduler_id)
         seconds = timedelta(seconds=1)
         tick = manifest.limits.tick_every
         self._describe = Pace(max(5 * seconds, 2 * tick))
         self._prices = Pace(max(15 * seconds, 6 * tick))
+        self._scoring = Pace(max(ASK_EVERY, 6 * tick))
         self._budgets = Pace(max(10 * seconds, 2 * tick))
         self._beat = Pace(BEAT)
         self._spent: dict[str, Spent] = {}
@@ -119,6 +122,7 @@ class Scheduler:
         self._ledger.note_instances(self._facts)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._ask(self._prices, lambda: self._ledger.note_prices(self._cloud), "reading spot prices")
+        self._score(seen)
         self._acknowledge(seen, known)
         self._notifier.look(seen)
         self._retirement.retire(seen, self._facts, self._ledger)
@@ -142,6 +146,15 @@ class Scheduler:
     def _describe_instances(self) -> None:
         now = self._store.clock.monotonic()
         self._facts.describe(self._cloud.instances(), now)
+
+    def _score(self, seen: Observation) -> None:
+        """Ask how likely spot is to be had, as long as it may be launched for a job that waits or runs."""
+        elastic, waiting = self._declaration.manifest.elastic, len(self._waits)
+        if elastic is None or Market.SPOT not in elastic.markets or not (waiting or seen.owned()):
+            return
+        known, count = self._ledger.catalogue.types, min(waiting, elastic.max_instances)
+        types = [known[name] for name in elastic.types if name in known]
+        self._ask(self._scoring, lambda: self._scores.ask(self._cloud, types, count), "asking for placement scores")
 
     def _decide(self, seen: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""

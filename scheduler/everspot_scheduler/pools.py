@@ -15,6 +15,7 @@ from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.scores import Scores
 
 REMEMBERED = timedelta(days=1)
 """A pool without instances of ours is forgotten so long after the last thing that was seen of it (market time)."""
@@ -32,9 +33,10 @@ class _Pool:
 
 
 class Pools:
-    """The pools of one cluster, by its ledger and by the cloud's messages."""
+    """The pools of one cluster, by its ledger and by the cloud's messages and scores."""
 
-    def __init__(self) -> None:
+    def __init__(self, scores: Scores) -> None:
+        self._scores = scores
         self._pools: dict[PoolKey, _Pool] = {}
         self._launched: set[str] = set()
         self._ended: set[str] = set()
@@ -88,7 +90,7 @@ class Pools:
                 available=None,
                 reserved=False,
                 behaviour=pool.behaviour,
-                placement_score=None,
+                placement_score=self._scores.of(key),
                 refused_at=(),  # the fleets ask, and their errors name no pool
                 noticed_at=pool.noticed_at,
             )

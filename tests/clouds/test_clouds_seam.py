@@ -24,7 +24,7 @@ BRINGS = {
         "scheduling", "secrets",
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
-    "Cloud": {"acknowledge", "close", "instances", "messages", "notify", "spot_prices", "trouble"},
+    "Cloud": {"acknowledge", "close", "instances", "messages", "notify", "placement_scores", "spot_prices", "trouble"},
     "Door": {"enter", "forward"},
 }  # fmt: skip
 

@@ -1,11 +1,11 @@
 """A cluster in a test: its store, agents that do just what the contract asks of them, and a cloud that tests script."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, Trouble
+from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Limits, Manifest
@@ -24,6 +24,8 @@ class FakeCloud:
         self.inbox: list[Message] = []
         self.acknowledged: list[Message] = []
         self.prices: list[PricePoint] = []
+        self.scores: list[PlacementScore] = []
+        self.scored: list[tuple[tuple[str, ...], int]] = []  # what scores were asked for
         self.asked = 0
         self.error: Exception | None = None
         self.kind = Trouble.TRANSIENT
@@ -48,6 +50,12 @@ class FakeCloud:
         mine = [p for p in self.prices if (p.instance_type, p.zone) in wanted]
         before = [p for p in mine if p.at <= since]
         return before[-1:] + [p for p in mine if p.at > since]
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        self.scored.append((tuple(types), count))
+        return [s for s in self.scores if set(s.types) == set(types)]
 
     def notify(self, settings: object, subject: str, text: str, data: dict[str, object]) -> None:
         if self.deaf:

@@ -1,6 +1,6 @@
 """AWS for the scheduler: EC2 gives instances and prices, SQS gives EventBridge's messages."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,8 +14,9 @@ from everspot_core.notify import Notifications
 from everspot_clouds.aws import errors, instances, prices
 from everspot_clouds.aws.messages import LONG_POLL, Listener
 from everspot_clouds.aws.notify import Sender
+from everspot_clouds.aws.placement import Placement
 from everspot_clouds.aws.volumes import VolumeTags
-from everspot_clouds.base import CloudInstance, Message, Trouble
+from everspot_clouds.base import CloudInstance, Message, PlacementScore, Trouble
 
 _TRIES = 3
 _CONNECT = timedelta(seconds=5)
@@ -26,9 +27,17 @@ class AwsCloud:
     """The `Cloud` of a cluster on AWS. Credentials, region and endpoints come from the standard environment."""
 
     def __init__(
-        self, ec2: Any, cluster: str, listener: Listener | None, sender: Sender | None = None, *, reads: bool = False
+        self,
+        ec2: Any,
+        cluster: str,
+        listener: Listener | None,
+        sender: Sender | None,
+        placement: Placement,
+        *,
+        reads: bool = False,
     ) -> None:
         self._ec2, self._cluster, self._listener, self._sender = ec2, cluster, listener, sender
+        self._placement = placement
         self._volumes = None if reads else VolumeTags(ec2)
 
     @classmethod
@@ -43,7 +52,8 @@ class AwsCloud:
         if manifest.queue_url:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, clock, long_poll=long_poll).start()
-        return cls(ec2, manifest.cluster, listener, Sender(session, _config(_READ)), reads=reads)
+        sender = Sender(session, _config(_READ))
+        return cls(ec2, manifest.cluster, listener, sender, Placement(ec2, clock), reads=reads)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
@@ -64,6 +74,12 @@ class AwsCloud:
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         """See `Cloud`."""
         return prices.spot_prices(self._ec2, pools, since)
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        """See `Cloud`."""
+        return self._placement.scores(types, count, regions)
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`."""

@@ -104,8 +104,12 @@ def scheduler_policy(
         _allow("ForgetDrillsAndWhatIsOver", ["s3:DeleteObject"], _under(control_arn, SCHEDULER_DELETES)),
         _allow(
             # Describe calls of EC2 take no resource (Service Authorization Reference, "Actions defined by Amazon EC2").
-            "SeeInstancesAndPrices",
-            ["ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory"],
+            # Scores name zones by ids, whose names DescribeAvailabilityZones tells.
+            "SeeInstancesPricesAndScores",
+            [
+                *("ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory"),
+                *("ec2:GetSpotPlacementScores", "ec2:DescribeAvailabilityZones"),
+            ],
             ["*"],
         ),
         _tag_volumes(cluster, queue_arn),

@@ -1,10 +1,10 @@
 """The pretend cloud as a scheduler sees it: one instance, which is taken when somebody says so."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, Trouble
+from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
 from everspot_core.notify import Notifications
@@ -49,6 +49,11 @@ class PretendCloud:
             PricePoint(instance_type=kind, zone=zone, market=Market.SPOT, at=BEGAN, usd_per_hour=3.6, source="pretence")
             for kind, zone in pools
         ]
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        return []
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         pass

@@ -1,0 +1,110 @@
+"""How likely EC2 finds it that spot capacity is to be had: GetSpotPlacementScores, within its limits.
+
+All by the Amazon EC2 User Guide, "Spot placement score" and "How Spot placement score works": fewer than three types
+always score low, so they are not asked about; a score speaks of the moment, so it is kept for a short time only; the
+same configuration (types, capacity, zones or regions) may be asked about again and again, but EC2 may refuse new ones
+for a day (`MaxConfigLimitExceeded`), so few are asked about. It costs nothing.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import ClientError
+from everspot_core.clock import Clock
+from everspot_core.placement import asked_count
+
+from everspot_clouds.aws.errors import code_of
+from everspot_clouds.base import PlacementScore
+
+TYPES_AT_LEAST = 3
+"""With fewer the score "will always be low" (EC2 API Reference, GetSpotPlacementScores, InstanceType)."""
+KEPT = timedelta(minutes=10)
+"""Market time for which an answer is used again."""
+DAY = timedelta(hours=24)
+NEW_A_DAY = 24
+"""So many configurations are asked about in a day (market time). AWS names no figure; accounts that ask about many are
+refused more. Types of one cluster make few groups, and counts are rounded to powers of 2."""
+REFUSED = "MaxConfigLimitExceeded"
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What EC2 counts as a configuration. `regions` empty: the zones of the client's own region."""
+
+    types: tuple[str, ...]
+    count: int
+    regions: tuple[str, ...]
+
+
+class Placement:
+    """Placement scores for one region's client. What was answered lately is not asked again."""
+
+    def __init__(self, ec2: Any, clock: Clock) -> None:
+        self._ec2, self._clock = ec2, clock
+        self._answers: dict[_Question, list[PlacementScore]] = {}
+        self._asked: dict[_Question, datetime] = {}
+        self._full_until: datetime | None = None
+        self._zone_names: dict[str, str] = {}
+
+    def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
+        """The scores of each zone for `count` spot instances of any of these types, all in one zone; with `regions`,
+        one score for each of them, its zones taken together. Empty where nothing may or can be asked.
+
+        Raises:
+            botocore's errors.
+        """
+        question = _Question(tuple(sorted(set(types))), asked_count(count), tuple(sorted(set(regions))))
+        if len(question.types) < TYPES_AT_LEAST:
+            return []
+        now, asked = self._clock.now(), self._asked.get(question)
+        if asked is not None and now - asked < KEPT:
+            return self._answers[question]
+        if self._is_one_too_many(question, now):
+            return []
+        try:
+            found = self._ask(question, now)
+        except ClientError as error:
+            if code_of(error) != REFUSED:
+                raise
+            self._full_until = now + DAY
+            return []
+        self._asked[question], self._answers[question] = now, found
+        return found
+
+    def _is_one_too_many(self, question: _Question, now: datetime) -> bool:
+        """Whether EC2 would count it as new, and it is one more than may be asked about in a day."""
+        lately = {other for other, at in self._asked.items() if now - at < DAY}
+        if question in lately:
+            return False
+        return len(lately) >= NEW_A_DAY or (self._full_until is not None and now < self._full_until)
+
+    def _ask(self, question: _Question, now: datetime) -> list[PlacementScore]:
+        own = self._ec2.meta.region_name
+        pages = self._ec2.get_paginator("get_spot_placement_scores").paginate(
+            InstanceTypes=list(question.types),
+            TargetCapacity=question.count,
+            TargetCapacityUnitType="units",
+            SingleAvailabilityZone=not question.regions,
+            RegionNames=list(question.regions) or [own],
+        )
+        return [
+            PlacementScore(
+                types=question.types,
+                region=raw.get("Region") or own,
+                zone=self._zone(raw.get("AvailabilityZoneId") or ""),
+                count=question.count,
+                score=int(raw["Score"]),
+                at=now,
+            )
+            for page in pages
+            for raw in page["SpotPlacementScores"]
+        ]
+
+    def _zone(self, zone_id: str) -> str:
+        """A zone's name in this account. Scores name zones by their ids, which are the same in every account."""
+        if zone_id and not self._zone_names:
+            zones = self._ec2.describe_availability_zones()["AvailabilityZones"]
+            self._zone_names = {zone["ZoneId"]: zone["ZoneName"] for zone in zones}
+        return self._zone_names.get(zone_id, zone_id)

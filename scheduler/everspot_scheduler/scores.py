@@ -1,0 +1,38 @@
+"""What the cloud thinks of the cluster's spot pools: its placement scores, asked for while spot may be launched."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from everspot_clouds.base import Cloud
+from everspot_core.catalogue import InstanceType
+from everspot_core.clock import Clock
+from everspot_core.placement import groups
+from everspot_core.records import Market
+from everspot_core.schedule import PoolKey
+
+ASK_EVERY = timedelta(minutes=1)
+"""Real time between two rounds at the least. A cloud that is not to be asked so often answers what it remembers."""
+BELIEVED = timedelta(minutes=30)
+"""Market time for which a score says something of a pool."""
+
+
+class Scores:
+    """The newest scores by pool."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[int, datetime]] = {}
+
+    def ask(self, cloud: Cloud, types: Iterable[InstanceType], count: int) -> None:
+        """Ask for the scores of these types, `count` instances of each group at once. Raises the cloud's errors."""
+        for group in groups(types):
+            for score in cloud.placement_scores(group, count):
+                for name in group:
+                    self._known[name, score.zone] = score.score, score.at
+
+    def of(self, pool: PoolKey) -> int | None:
+        """The score of a pool, 1 to 10; None if there is none, if it is old, or if the pool is not spot."""
+        score, at = self._known.get((pool.instance_type, pool.zone), (None, None))
+        if pool.market is not Market.SPOT or at is None or self._clock.now() - at > BELIEVED:
+            return None
+        return score

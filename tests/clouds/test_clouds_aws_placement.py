@@ -1,0 +1,124 @@
+"""Placement scores: what is asked of EC2, in whose words, and how often at most."""
+
+from datetime import UTC, datetime, timedelta
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+from everspot_clouds.aws.placement import DAY, KEPT, NEW_A_DAY, REFUSED, Placement
+from everspot_core.catalogue import builtin
+from everspot_core.placement import COUNT_AT_MOST, asked_count, groups
+from everspot_store import ManualClock
+
+T0 = datetime(2026, 3, 1, tzinfo=UTC)
+TYPES = ("c6i.large", "m6i.large", "m7i.large")
+ZONES = {"use1-az1": "us-east-1c", "use1-az2": "us-east-1a"}
+
+
+class Asked:
+    """Placement scores of a client whose answers the test writes down beforehand, question by question."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(T0)
+        ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+        self.stub, self.placement = Stubber(ec2), Placement(ec2, self.clock)
+        self.stub.activate()
+
+    def question(
+        self, types: tuple[str, ...] = TYPES, count: int = 1, regions: tuple[str, ...] = ()
+    ) -> dict[str, object]:
+        return {
+            "InstanceTypes": sorted(types),
+            "TargetCapacity": count,
+            "TargetCapacityUnitType": "units",
+            "SingleAvailabilityZone": not regions,
+            "RegionNames": list(regions) or ["us-east-1"],
+        }
+
+    def answers(self, scores: dict[str, int], **question: object) -> None:
+        found = [{"Region": "us-east-1", "AvailabilityZoneId": zone, "Score": n} for zone, n in scores.items()]
+        self.stub.add_response("get_spot_placement_scores", {"SpotPlacementScores": found}, self.question(**question))
+
+    def names_zones(self) -> None:
+        zones = [{"ZoneId": zone_id, "ZoneName": name} for zone_id, name in ZONES.items()]
+        self.stub.add_response("describe_availability_zones", {"AvailabilityZones": zones}, {})
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+def test_scores_are_of_zones_by_their_names_and_are_asked_again_when_they_are_old(asked: Asked) -> None:
+    asked.answers({"use1-az1": 9, "use1-az2": 3})
+    asked.names_zones()
+    first = asked.placement.scores(TYPES, 1)
+    assert [(s.zone, s.score, s.count, s.types, s.at) for s in first] == [
+        ("us-east-1c", 9, 1, TYPES, T0), ("us-east-1a", 3, 1, TYPES, T0),
+    ]  # fmt: skip
+    asked.clock.advance(KEPT - timedelta(seconds=1))
+    assert asked.placement.scores(reversed(TYPES), 1) == first  # the order of the types makes no other question
+    asked.clock.advance(timedelta(seconds=1))
+    asked.answers({"use1-az1": 1})
+    assert [(s.zone, s.score) for s in asked.placement.scores(TYPES, 1)] == [("us-east-1c", 1)]
+    asked.stub.assert_no_pending_responses()
+
+
+def test_regions_are_scored_as_a_whole(asked: Asked) -> None:
+    regions = ("eu-west-1", "us-east-1")
+    found = [{"Region": "eu-west-1", "Score": 7}, {"Region": "us-east-1", "Score": 2}]
+    asked.stub.add_response(
+        "get_spot_placement_scores", {"SpotPlacementScores": found}, asked.question(count=8, regions=regions)
+    )
+    scores = asked.placement.scores(TYPES, 5, ["us-east-1", "eu-west-1"])
+    assert [(s.region, s.zone, s.score, s.count) for s in scores] == [("eu-west-1", "", 7, 8), ("us-east-1", "", 2, 8)]
+
+
+def test_fewer_than_three_types_are_not_asked_about(asked: Asked) -> None:
+    assert asked.placement.scores((*TYPES[:2], TYPES[0]), 1) == []  # the stub would refuse any call
+
+
+def test_so_many_new_configurations_a_day_and_no_more(asked: Asked) -> None:
+    names = [(*TYPES, f"x{number}.large") for number in range(NEW_A_DAY + 1)]
+    for types in names[:-1]:
+        asked.answers({}, types=types)
+        assert asked.placement.scores(types, 1) == []
+    assert asked.placement.scores(names[-1], 1) == []  # the stub would refuse the call
+    asked.clock.advance(DAY - timedelta(seconds=1))
+    asked.answers({}, types=names[0])  # what was asked about today may be asked about again
+    asked.placement.scores(names[0], 1)
+    asked.clock.advance(timedelta(seconds=1))
+    asked.answers({}, types=names[-1])
+    asked.placement.scores(names[-1], 1)
+    asked.stub.assert_no_pending_responses()
+
+
+def test_when_ec2_refuses_new_configurations_the_old_ones_go_on(asked: Asked) -> None:
+    more = (*TYPES, "x.large")
+    asked.answers({}, types=TYPES)
+    asked.placement.scores(TYPES, 1)
+    asked.stub.add_client_error("get_spot_placement_scores", REFUSED, http_status_code=400)
+    assert asked.placement.scores(more, 1) == []
+    assert asked.placement.scores(more, 1) == []  # is not asked again
+    asked.clock.advance(KEPT)
+    asked.answers({"use1-az1": 4}, types=TYPES)
+    asked.names_zones()
+    assert [s.score for s in asked.placement.scores(TYPES, 1)] == [4]
+    asked.clock.advance(DAY)
+    asked.answers({"use1-az1": 5}, types=more)
+    assert [s.score for s in asked.placement.scores(more, 1)] == [5]
+
+
+def test_any_other_refusal_is_an_error(asked: Asked) -> None:
+    asked.stub.add_client_error("get_spot_placement_scores", "UnauthorizedOperation", http_status_code=403)
+    with pytest.raises(ClientError):
+        asked.placement.scores(TYPES, 1)
+
+
+def test_types_that_may_stand_in_for_each_other_are_asked_about_together() -> None:
+    names = ("m6i.large", "c6i.large", "g5.xlarge", "g4dn.xlarge", "g5.2xlarge", "g5.12xlarge", "c6i.large")
+    assert groups(builtin().get(name) for name in names) == [
+        ("c6i.large", "m6i.large"), ("g4dn.xlarge", "g5.2xlarge", "g5.xlarge"), ("g5.12xlarge",),
+    ]  # fmt: skip
+    assert [asked_count(n) for n in (0, 1, 2, 3, 8, 9, 1000)] == [1, 1, 2, 4, 8, 16, COUNT_AT_MOST]

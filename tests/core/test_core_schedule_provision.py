@@ -17,8 +17,8 @@ from everspot_core.schedule import (
     Stay,
     Why,
 )
+from everspot_core.schedule.jobs import AGED
 from everspot_core.schedule.market.policy import DISBELIEF
-from everspot_core.schedule.placement.queue import AGED
 from provision_helpers import (
     HOUR,
     LATEST,

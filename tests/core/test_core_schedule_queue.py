@@ -17,8 +17,8 @@ from everspot_core.records import (
     Role,
 )
 from everspot_core.schedule import Assign, InstanceView, JobView, plan
-from everspot_core.schedule.jobs import waiting_since
-from everspot_core.schedule.placement.queue import AGED, STARVED, URGENT, Queue, Rates, queue_order
+from everspot_core.schedule.jobs import AGED, waiting_since
+from everspot_core.schedule.placement.queue import STARVED, URGENT, Queue, Rates, queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from view_helpers import cluster_view, instance_view, job_view, outlook_view

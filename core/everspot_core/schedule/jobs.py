@@ -8,6 +8,8 @@ from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.view import JobView, Outlook
 
 HOUR = timedelta(hours=1)
+AGED = timedelta(days=1)
+"""Who has waited for so long comes before those who take their turn by fair share."""
 CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
 """Launch, boot, download of the checkpoint and set-up, where nothing has been measured."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
@@ -14,7 +15,17 @@ from everspot_core.schedule.market.failover import smaller
 from everspot_core.schedule.market.policy import Held, Need, Spot
 from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, rank
 from everspot_core.schedule.market.rightsize import TOO_LATE, PricedType, rightsize
-from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolKey, PoolView
+from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolView
+
+INDIFFERENCE = 0.1
+"""Where no pool costs so much more than another one for the same work, the cloud's own view of its capacity decides."""
+
+
+class Acceptable(NamedTuple):
+    """Pools of a market that would do, best first. `ordered`: the order makes a difference in what the work costs."""
+
+    pools: tuple[PoolView, ...]
+    ordered: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,13 +53,46 @@ class Offers:
         giving = (p for p in self.spot_pools if p.gives(self.job.nodes))
         accept = () if self.smaller is None else (self.smaller,)
         ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
-        dear = min((_work_usd(self.job, p) for p in self.on_demand_pools), default=inf)
-        return tuple(sorted(ranked, key=lambda r: _work_usd(self.job, r.pool) >= dear))
+        return tuple(sorted(ranked, key=lambda r: self._dear(r.pool)))
 
     @cached_property
-    def on_demand(self) -> tuple[PoolView, ...]:
+    def on_demand(self) -> tuple["_Sized", ...]:
         """On-demand that would give what the job needs now, best first."""
         return _sized(self.job, self.giving, self.now)
+
+    def acceptable(self, market: Market) -> Acceptable:
+        """All pools of the market that would do for one launch.
+
+        Spot that costs as much as on-demand, and on-demand that is late, are among them only where all are like that.
+        """
+        if market is Market.SPOT:
+            cheap = [r for r in self.spot if not self._dear(r.pool)] or list(self.spot)
+            costs = [r.usd_per_useful_hour for r in cheap]
+            return Acceptable(tuple(r.pool for r in cheap), _differ(costs))
+        in_time = [s for s in self.on_demand if not s.late] or list(self.on_demand)
+        other = any((s.late, s.refused, s.pool.reserved) != (0.0, 0.0, False) for s in in_time)
+        return Acceptable(
+            tuple(s.pool for s in in_time), len(in_time) > 1 and (other or _differ([s.usd for s in in_time]))
+        )
+
+    @cached_property
+    def _on_demand_usd(self) -> float:
+        """Dollars for an hour of work at speed 1 on the cheapest on-demand, be there any now or not."""
+        return min((_work_usd(self.job, p) for p in self.on_demand_pools), default=inf)
+
+    def _dear(self, pool: PoolView) -> bool:
+        return _work_usd(self.job, pool) >= self._on_demand_usd
+
+
+class _Sized(NamedTuple):
+    """An on-demand pool. `late`: hours that the job takes there at most, if that is too long, else 0; `refused`: how
+    fresh its last refusal is; `usd`: what the job costs there, or an hour of its work where its length is unknown.
+    """
+
+    pool: PoolView
+    late: float
+    refused: float
+    usd: float
 
 
 def offers_for(job: JobView, pools: Sequence[PoolView], now: datetime) -> Offers:
@@ -142,29 +186,30 @@ def _resort(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[flo
     return min(ways, key=lambda w: (w[1] + left / w[0], -w[0]), default=(1.0, 0.0))
 
 
-def _sized(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[PoolView, ...]:
+def _sized(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[_Sized, ...]:
     """Those first that are in time, then those that did not refuse of late, then reserved ones, which are paid for
     anyway; of equals what the whole job costs decides. Of those that are late, the earliest first.
     """
     work, deadline = outlook_of(job), job.submission.deadline_at
     if work is None or len(pools) < 2:
-        return tuple(sorted(pools, key=lambda p: (_refused(p, now), not p.reserved, _work_usd(job, p), p.key)))
-    by_pool = {p.key: _priced(job, p) for p in pools}
-    sized = rightsize(
-        set(by_pool.values()),
-        need=job.submission.spec.resources,
-        work=work,
-        time=deadline - now if deadline is not None else None,
-        nodes=job.nodes,
-    )
-    found = {s.priced: s for s in sized}
+        found = [_Sized(p, 0.0, _refused(p, now), _work_usd(job, p)) for p in pools]
+    else:
+        by_pool = {p.key: _priced(job, p) for p in pools}
+        time = deadline - now if deadline is not None else None
+        sized = rightsize(
+            set(by_pool.values()), need=job.submission.spec.resources, work=work, time=time, nodes=job.nodes
+        )
+        sizes = {s.priced: s for s in sized}
+        found = [
+            _Sized(p, size.hours_upper if TOO_LATE in size.excluded else 0.0, _refused(p, now), size.usd)
+            for p in pools
+            for size in [sizes[by_pool[p.key]]]
+        ]
+    return tuple(sorted(found, key=lambda s: (s.late, s.refused, not s.pool.reserved, s.usd, s.pool.key)))
 
-    def order(pool: PoolView) -> tuple[float, float, bool, float, PoolKey]:
-        size = found[by_pool[pool.key]]
-        late = size.hours_upper if TOO_LATE in size.excluded else 0.0
-        return late, _refused(pool, now), not pool.reserved, size.usd, pool.key
 
-    return tuple(sorted(pools, key=order))
+def _differ(costs: Sequence[float]) -> bool:
+    return bool(costs) and max(costs) > min(costs) * (1 + INDIFFERENCE)
 
 
 def _priced(job: JobView, pool: PoolView) -> PricedType:

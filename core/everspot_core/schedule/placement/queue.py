@@ -16,11 +16,10 @@ from heapq import heapify, heappop, heappush
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.records import InstanceRecord, Market
-from everspot_core.schedule.jobs import critical, outlook_of, waiting_since
+from everspot_core.schedule.jobs import AGED, critical, outlook_of, waiting_since
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 
 STARVED = timedelta(days=7)
-AGED = timedelta(days=1)
 URGENT = timedelta(hours=1)
 FORESIGHT = 1.0
 """Hours that a team is charged in advance for an instance that it holds or is handed."""

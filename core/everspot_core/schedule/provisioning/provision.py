@@ -6,26 +6,19 @@ order in which jobs choose. What a pool gives to one job is not counted for the 
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from everspot_core.records import Market, Reason
-from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Launch, Refuse, Stay, Stop, Why
-from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, critical, outlook_of, waiting_since
-from everspot_core.schedule.market.failover import PREEMPTIONS, failed_over
-from everspot_core.schedule.market.offers import (
-    Offers,
-    held_of,
-    need_of,
-    offers_for,
-    spot_of,
-)
-from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe
-from everspot_core.schedule.placement.queue import AGED, queue_order
+from everspot_core.schedule.actions import Action, Assign, Hold, Refuse, Stay, Stop, Why
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
+from everspot_core.schedule.market.offers import Offers
+from everspot_core.schedule.market.policy import MarketChoice
+from everspot_core.schedule.market.steering import NO_TIME, Steering, market_of, runs_well
+from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launches import Launches
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
-
-_NO_TIME = timedelta(0)
+from everspot_core.schedule.provisioning.launching import Launching
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 def provision(
@@ -65,7 +58,8 @@ class _Provisioning:
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
         self.launches = Launches(view, now, busy)
-        self._pools = list(view.pools)
+        self._launching = Launching(view, now, self.launches)
+        self._steering = Steering(view, now)
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
@@ -81,7 +75,7 @@ class _Provisioning:
         """For a job that has not begun and whose deadline nothing could have kept, be there a free instance or not."""
         if job.epoch > 0 or job.submission.deadline_at is None:
             return None
-        return refusal(job, offers_for(job, self._pools, self.now), self.now)
+        return refusal(job, self._launching.offers(job), self.now)
 
     def not_before(self, job: JobView) -> datetime | None:
         """Until when it waits after an error."""
@@ -95,7 +89,7 @@ class _Provisioning:
         if (
             until is not None
             and until - self.now > changeover
-            and self._is_safe(job, offers_for(job, self._pools, self.now))
+            and self._steering.is_safe(job, self._launching.offers(job))
         ):
             self.launches.settle(job.job_id)
 
@@ -106,9 +100,9 @@ class _Provisioning:
             return []
         coming = self.launches.coming(job, owner)
         self.launches.settle(job.job_id)
-        if owner is not None and owner.launched_for is None and _market(owner) is Market.ON_DEMAND:
-            return [_stay(job, owner, _well(Market.ON_DEMAND))]
-        offers = offers_for(job, self._pools, self.now)
+        if owner is not None and owner.launched_for is None and market_of(owner) is Market.ON_DEMAND:
+            return [_stay(job, owner, runs_well(Market.ON_DEMAND))]
+        offers = self._launching.offers(job)
         if not offers.spot_pools and not offers.on_demand_pools:
             self.launches.keep(coming)
             return [hold] if hold is not None else []
@@ -121,18 +115,18 @@ class _Provisioning:
 
     def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """A job that holds nothing; something may be on its way to it."""
-        to = self._steer(job, coming[0] if coming else None, offers, moving=False)
-        if coming and to.market is _market(coming[0]):
+        to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
+        if coming and to.market is market_of(coming[0]):
             self.launches.keep(coming)
             return [Hold(job_id=job.job_id, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})]
         if to.market is None:
             return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
-        launch = self._launch(job, to, offers)
+        launch = self._launching.launch(job, to, offers)
         if launch is not None:
             return [launch]
-        risk = self._risk(job, offers)
+        risk = self._steering.risk(job, offers)
         if to.market is Market.ON_DEMAND and not coming:  # run dry: what there is is better than nothing
-            launch = self._launch(job, replace(risk, market=Market.SPOT), offers)
+            launch = self._launching.launch(job, replace(risk, market=Market.SPOT), offers)
             if launch is not None:
                 return [launch]
         self.launches.keep(coming)
@@ -143,12 +137,12 @@ class _Provisioning:
         if coming and self._still_wanted(job, owner, coming):
             self.launches.keep(coming)
             return self._move(job, owner, coming)
-        to = self._steer(job, owner, offers, moving=True)
-        if to.market is not None and to.market is not _market(owner):
-            launch = self._launch(job, to, offers)
+        to = self._steering.steer(job, owner, offers, moving=True)
+        if to.market is not None and to.market is not market_of(owner):
+            launch = self._launching.launch(job, to, offers)
             if launch is not None:
                 return [launch]
-            to = self._risk(job, offers)
+            to = self._steering.risk(job, offers)
         return [_stay(job, owner, to)]
 
     def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
@@ -157,20 +151,20 @@ class _Provisioning:
         To spot only while that is safe. To on-demand as long as there is not a whole changeover more to spare than it
         takes to stay, so that a small change of the outlook does not turn it round again.
         """
-        if _market(coming[0]) is _market(owner):
+        if market_of(coming[0]) is market_of(owner):
             return False
-        offers = offers_for(job, self._pools, self.now)
-        if _market(coming[0]) is Market.SPOT:
-            return self._is_safe(job, offers)
+        offers = self._launching.offers(job)
+        if market_of(coming[0]) is Market.SPOT:
+            return self._steering.is_safe(job, offers)
         work = outlook_of(job)
-        early = work.changeover_upper if work is not None else _NO_TIME
-        return self._steer(job, owner, offers, moving=True, early=early).market is Market.ON_DEMAND
+        early = work.changeover_upper if work is not None else NO_TIME
+        return self._steering.steer(job, owner, offers, moving=True, early=early).market is Market.ON_DEMAND
 
     def _move(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> list[Action]:
         if len(coming) < job.nodes or not all(i.healthy for i in coming):
-            why = MarketChoice(market=_market(coming[0]), why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
+            why = MarketChoice(market=market_of(coming[0]), why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
             return [_stay(job, owner, why)]
-        market = _market(coming[0]).value
+        market = market_of(coming[0]).value
         return [
             Stop(
                 job_id=job.job_id,
@@ -182,97 +176,6 @@ class _Provisioning:
             )
         ]
 
-    def _steer(
-        self,
-        job: JobView,
-        on: InstanceView | None,
-        offers: Offers,
-        *,
-        moving: bool,
-        early: timedelta = _NO_TIME,
-    ) -> MarketChoice:
-        """The market that suits the job, by its deadline if it has one. `early`: reckon with so much less time."""
-        if critical(job):
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
-        deadline, work = job.submission.deadline_at, outlook_of(job)
-        spot = spot_of(job, self.view, offers, self.now)
-        if deadline is None:
-            return self._undated(job, on, offers, spot)
-        if work is None:
-            up = spot is not None and spot.up
-            there = _market(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
-            return MarketChoice(market=there, why=Why.UNKNOWN_LENGTH)
-        held = None
-        if on is not None:
-            changing = work.changing if moving else self._changing(on, work)
-            held = held_of(job, _market(on), _type(on), changing, offers)
-        return choose_market(self._need(job, work, deadline - early, offers), held, spot)
-
-    def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
-        """The market for a job without a deadline, by how often it was preempted; never spot that costs no less."""
-        since = on.launched_at if on is not None and _market(on) is Market.ON_DEMAND else None
-        preference = failed_over(job, self._pools, self.now, since)
-        if preference.market is Market.ON_DEMAND:
-            return MarketChoice(market=Market.ON_DEMAND, why=preference.why, figures=preference.figures)
-        if spot is not None and (spot.up or (on is not None and _market(on) is Market.SPOT)):
-            return MarketChoice(market=Market.SPOT, why=preference.why, figures=preference.figures)
-        if on is not None:
-            return _well(_market(on))
-        if spot is None:
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_SPOT)
-        figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
-        if offers.spot:
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
-        waited = self.now - waiting_since(job)
-        if waited >= AGED:
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
-        figures = {"hours": waited / HOUR, "limit_hours": AGED / HOUR}
-        return MarketChoice(market=None, why=Why.NO_SPOT_YET, figures=figures)
-
-    def _need(self, job: JobView, work: Outlook, deadline: datetime, offers: Offers) -> Need:
-        return need_of(work, deadline, self.view.tick, self.now, fastest=offers.fastest, dry=offers.dry)
-
-    def _is_safe(self, job: JobView, offers: Offers) -> bool:
-        deadline, work = job.submission.deadline_at, outlook_of(job)
-        return deadline is None or work is None or is_safe(self._need(job, work, deadline, offers))
-
-    def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
-        """What may remain until the instance that is on its way works: not before the next decision, at the least."""
-        begun = instance.launched_at or self.now
-        return max(self.view.tick, work.changeover_upper - (self.now - begun))
-
-    def _launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
-        """Instances of the pool that suits best; None if none has enough."""
-        choice = [r.pool for r in offers.spot] if to.market is Market.SPOT else list(offers.on_demand)
-        if not choice:
-            return None
-        pool = next((p for p in choice if p.key not in self.launches.failed), choice[0])
-        if pool.available is not None:
-            at = next(n for n, p in enumerate(self._pools) if p.key == pool.key)
-            self._pools[at] = replace(pool, available=pool.available - job.nodes)
-        less = pool.instance_type.name == offers.smaller
-        return Launch(
-            job_id=job.job_id,
-            instance_type=pool.instance_type.name,
-            zone=pool.zone,
-            market=pool.market,
-            ranked=(pool.key, *(p.key for p in choice if p.key != pool.key)),
-            ordered=True,
-            count=job.nodes,
-            why=Why.SMALLER_TYPE if less else to.why,
-            figures={"preemptions": PREEMPTIONS} if less else to.figures,
-        )
-
-    def _risk(self, job: JobView, offers: Offers) -> MarketChoice:
-        """What is to be said where on-demand is needed and not to be had."""
-        deadline, work = job.submission.deadline_at, outlook_of(job)
-        if deadline is None or work is None:
-            tried = len(offers.spot_pools) + len(offers.on_demand_pools)
-            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_CAPACITY, figures={"tried": tried})
-        need = self._need(job, work, deadline, offers)
-        figures: Figures = {"left_hours": need.left_upper, "time_hours": need.time}
-        return MarketChoice(market=Market.ON_DEMAND, why=Why.AT_RISK, figures=figures)
-
     def _owner(self, job: JobView) -> InstanceView | None:
         record = job.record
         if record is None or not record.state.owned or record.owner is None:
@@ -280,20 +183,5 @@ class _Provisioning:
         return self._instances.get(record.owner)
 
 
-def _market(instance: InstanceView) -> Market:
-    kind = pool_of(instance)
-    return kind.market if kind is not None else Market.ON_DEMAND
-
-
-def _type(instance: InstanceView) -> str:
-    kind = pool_of(instance)
-    return kind.instance_type if kind is not None else ""
-
-
 def _stay(job: JobView, owner: InstanceView, to: MarketChoice) -> Stay:
     return Stay(job_id=job.job_id, instance_id=owner.instance_id, why=to.why, figures=to.figures)
-
-
-def _well(market: Market) -> MarketChoice:
-    """It stays where it is."""
-    return MarketChoice(market=market, why=Why.RUNS_WELL, figures={"market": market.value})

@@ -1,0 +1,109 @@
+"""Steers a job to a market: by its deadline if it has one, else by how often it was preempted."""
+
+from datetime import datetime, timedelta
+
+from everspot_core.records import Market
+from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
+from everspot_core.schedule.market.failover import failed_over
+from everspot_core.schedule.market.offers import Offers, held_of, need_of, spot_of
+from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
+
+NO_TIME = timedelta(0)
+
+
+class Steering:
+    """The market policy, asked about the jobs of one view."""
+
+    def __init__(self, view: ClusterView, now: datetime) -> None:
+        self._view, self._now = view, now
+
+    def steer(
+        self,
+        job: JobView,
+        on: InstanceView | None,
+        offers: Offers,
+        *,
+        moving: bool,
+        early: timedelta = NO_TIME,
+    ) -> MarketChoice:
+        """The market that suits the job. `on`: what it holds, or what is on its way to it, which is not `moving`.
+
+        `early`: reckon with so much less time to the deadline.
+        """
+        if critical(job):
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
+        deadline, work = job.submission.deadline_at, outlook_of(job)
+        spot = spot_of(job, self._view, offers, self._now)
+        if deadline is None:
+            return self._undated(job, on, offers, spot)
+        if work is None:
+            up = spot is not None and spot.up
+            there = market_of(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
+            return MarketChoice(market=there, why=Why.UNKNOWN_LENGTH)
+        held = None
+        if on is not None:
+            changing = work.changing if moving else self._changing(on, work)
+            held = held_of(job, market_of(on), _type(on), changing, offers)
+        return choose_market(self._need(work, deadline - early, offers), held, spot)
+
+    def is_safe(self, job: JobView, offers: Offers) -> bool:
+        """Whether there is time for spot; always without a deadline, or where nobody knows how long the job runs."""
+        deadline, work = job.submission.deadline_at, outlook_of(job)
+        return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
+
+    def risk(self, job: JobView, offers: Offers) -> MarketChoice:
+        """What is to be said where on-demand is needed and not to be had."""
+        deadline, work = job.submission.deadline_at, outlook_of(job)
+        if deadline is None or work is None:
+            tried = len(offers.spot_pools) + len(offers.on_demand_pools)
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_CAPACITY, figures={"tried": tried})
+        need = self._need(work, deadline, offers)
+        figures: Figures = {"left_hours": need.left_upper, "time_hours": need.time}
+        return MarketChoice(market=Market.ON_DEMAND, why=Why.AT_RISK, figures=figures)
+
+    def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
+        """The market for a job without a deadline, by how often it was preempted; never spot that costs no less."""
+        since = on.launched_at if on is not None and market_of(on) is Market.ON_DEMAND else None
+        preference = failed_over(job, self._view.pools, self._now, since)
+        if preference.market is Market.ON_DEMAND:
+            return MarketChoice(market=Market.ON_DEMAND, why=preference.why, figures=preference.figures)
+        if spot is not None and (spot.up or (on is not None and market_of(on) is Market.SPOT)):
+            return MarketChoice(market=Market.SPOT, why=preference.why, figures=preference.figures)
+        if on is not None:
+            return runs_well(market_of(on))
+        if spot is None:
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.NO_SPOT)
+        figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
+        if offers.spot:
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.OTHER_MARKET, figures=figures)
+        waited = self._now - waiting_since(job)
+        if waited >= AGED:
+            return MarketChoice(market=Market.ON_DEMAND, why=Why.WAITED_LONG, figures={"hours": waited / HOUR})
+        figures = {"hours": waited / HOUR, "limit_hours": AGED / HOUR}
+        return MarketChoice(market=None, why=Why.NO_SPOT_YET, figures=figures)
+
+    def _need(self, work: Outlook, deadline: datetime, offers: Offers) -> Need:
+        return need_of(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
+
+    def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
+        """What may remain until the instance that is on its way works: not before the next decision, at the least."""
+        begun = instance.launched_at or self._now
+        return max(self._view.tick, work.changeover_upper - (self._now - begun))
+
+
+def market_of(instance: InstanceView) -> Market:
+    """The instance's market; what is not known counts as on-demand, which nobody leaves for nothing."""
+    kind = pool_of(instance)
+    return kind.market if kind is not None else Market.ON_DEMAND
+
+
+def runs_well(market: Market) -> MarketChoice:
+    """It stays where it is."""
+    return MarketChoice(market=market, why=Why.RUNS_WELL, figures={"market": market.value})
+
+
+def _type(instance: InstanceView) -> str:
+    kind = pool_of(instance)
+    return kind.instance_type if kind is not None else ""

@@ -33,8 +33,7 @@ SPEC: AwsTrainingClusterArgs = {
     "zones": ["us-east-1a", "us-east-1b", "us-east-1c"],
     "image_id": IMAGE,
     "capacity": {
-        "target": 5,
-        "on_demand_base": 1,
+        "standing": {"target": 5, "on_demand_base": 1},
         "instance_types": [{"type": t} for t in ("c6i.large", "m6i.large", "m7i.large", "c6i.xlarge", "m6i.xlarge")],
     },
 }

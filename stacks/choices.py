@@ -13,7 +13,7 @@ from everspot import (
 )
 from everspot.aws.account import account_problems
 from everspot.aws.asking import check_signed_in, zones_now
-from everspot.aws.cluster import asked_zones, cluster_problems
+from everspot.aws.checking import asked_zones, cluster_problems
 from everspot_core.problems import Problems
 
 

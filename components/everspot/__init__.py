@@ -4,7 +4,13 @@ from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
 from everspot_core.fleet import WeightBy
 
 from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
-from everspot.aws.capacity import AwsCapacityArgs, AwsCapacityRebalanceArgs, AwsInstanceTypeArgs
+from everspot.aws.capacity import (
+    AwsCapacityArgs,
+    AwsCapacityRebalanceArgs,
+    AwsElasticArgs,
+    AwsInstanceTypeArgs,
+    AwsStandingArgs,
+)
 from everspot.aws.cluster import AwsTrainingCluster, AwsTrainingClusterArgs
 from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
@@ -21,6 +27,7 @@ __all__ = [
     "AwsAccountSetupArgs",
     "AwsCapacityArgs",
     "AwsCapacityRebalanceArgs",
+    "AwsElasticArgs",
     "AwsIdentity",
     "AwsIdentityArgs",
     "AwsInstanceTypeArgs",
@@ -34,6 +41,7 @@ __all__ = [
     "AwsSchedulerService",
     "AwsSchedulerServiceArgs",
     "AwsSpotAllocation",
+    "AwsStandingArgs",
     "AwsStore",
     "AwsStoreArgs",
     "AwsTrainingCluster",

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
@@ -27,9 +26,6 @@ class LimitsArgs(TypedDict):
     """How often the scheduler decides. Default: 5s."""
     notice_poll: NotRequired[str]
     """How often an agent asks the metadata service for notices; AWS advises 5s or less. Default: 2s."""
-    idle_limit: NotRequired[str]
-    """Instances shut down after this long without a job. Allowed only if the fleets' target is 0, because EC2 replaces
-    an instance that powers itself off in a standing fleet. Default: never."""
     orphan_limit: NotRequired[str]
     """Instances shut down when they have not reached the store for this long. Default: 15m."""
     boot_deadline: NotRequired[str]
@@ -40,20 +36,26 @@ class LimitsArgs(TypedDict):
     """A program that still runs this long before the instance is taken is killed. Default: 5s."""
 
 
-def check_limits(problems: Problems, args: LimitsArgs, target: float) -> None:
-    """Add what is wrong with the durations, one by one and together. `target`: the fleets' target in units, NaN if
-    unknown."""
-    limits = modelled(problems, Limits, args)
-    if limits is None:
-        return
-    limit_problems(problems, limits)
+IDLE_LIMIT = "5m"
+"""Default time after which an elastic instance without a job is terminated."""
+
+
+def check_limits(problems: Problems, args: LimitsArgs) -> None:
+    """Add what is wrong with the durations, one by one and together."""
+    limits = modelled(problems, Limits, {key: value for key, value in args.items() if key != "idle_limit"})
+    # EC2 replaces whatever powers itself off in a standing fleet, and its replacement would be as idle.
     problems.need(
-        limits.idle_limit is None or target == 0 or math.isnan(target),
-        "idleLimit",
-        f"EC2 keeps the standing fleets at their target of {target:g}: an idle instance that powered itself off would "
-        "be replaced at once, and its replacement again, for ever. Leave idleLimit out and lower capacity.target "
-        "instead: idle instances beyond it are let go",
+        "idle_limit" not in args, "idleLimit", "belongs to capacity.elastic: what stands is there without work, too"
     )
+    if limits is not None:
+        limit_problems(problems, limits)
+
+
+def idle_limit_problems(problems: Problems, given: object) -> None:
+    """Add what is wrong with the `idleLimit` of elastic instances."""
+    limits = modelled(problems, Limits, {"idle_limit": given})
+    if limits is not None:
+        limit_problems(problems, limits)
 
 
 SHARE = (0.001, 1000.0)

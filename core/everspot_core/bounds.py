@@ -1,4 +1,5 @@
-"""Least and most of every number in a fleet's settings, checked as its author wrote them, before they are believed."""
+"""Least and most of every number in the settings of a cluster's instances, checked as their author wrote them, before
+they are believed."""
 
 import re
 from collections.abc import Mapping
@@ -14,13 +15,21 @@ LARGEST_FLEET = 10_000
 
 _PRICE = (0.0001, 10_000.0)
 
-FLEET: Mapping[str, tuple[float, float]] = {
+STANDING: Mapping[str, tuple[float, float]] = {
     "target": (0, LARGEST_FLEET),
     "on_demand_base": (0, LARGEST_FLEET),
     "on_demand_percentage": (0, 100),
-    "max_price": _PRICE,
 }
-"""Bounds of a fleet's own numbers; the first two are whole."""
+"""Bounds of the numbers of what is always there; the first two are whole."""
+
+ELASTIC: Mapping[str, tuple[float, float]] = {
+    "max_instances": (0, LARGEST_FLEET),
+    "max_usd_per_hour": (0.0001, 1_000_000.0),
+}
+"""Bounds of the numbers of what comes and goes; the first is whole."""
+
+CAPACITY: Mapping[str, tuple[float, float]] = {"max_price": _PRICE}
+"""Bounds of the numbers that both have."""
 
 TYPE: Mapping[str, tuple[float, float]] = {
     "weight": (0.001, LARGEST_FLEET),  # weights are rounded to three digits, and no fleet is larger
@@ -30,16 +39,27 @@ TYPE: Mapping[str, tuple[float, float]] = {
 }
 """Bounds of the numbers of one type in the list."""
 
-_WHOLE = ("target", "on_demand_base")
+_WHOLE = ("target", "on_demand_base", "max_instances")
 
 
 def sound_numbers(problems: Problems, args: Mapping[str, Any]) -> dict[str, Any]:
-    """A fleet's settings without the numbers that are none or lie outside of their bounds; a problem for each.
+    """The settings of a cluster's instances without the numbers that are none or lie outside of their bounds; a problem
+    for each.
 
-    `target`, which no fleet can lack, becomes the largest one, so that nothing else is blamed for it.
+    A wrong `target` of what stands becomes the largest one, so that nothing else is blamed for it; a wrong
+    `max_instances` becomes 0.
     """
-    sound = _sound(problems, args, FLEET)
-    sound.setdefault("target", FLEET["target"][1])
+    sound = _sound(problems, args, CAPACITY)
+    for part, bounds, stand_in in (
+        ("standing", STANDING, {"target": LARGEST_FLEET}),
+        ("elastic", ELASTIC, {"max_instances": 0}),
+    ):
+        if part in args:
+            given = args[part]
+            sound[part] = {
+                **{key: value for key, value in stand_in.items() if key in given},
+                **_sound(problems.at(part), given, bounds),
+            }
     sound["instance_types"] = []
     for index, entry in enumerate(args["instance_types"]):
         here, name = problems.at(f"instanceTypes[{index}]"), entry["type"]

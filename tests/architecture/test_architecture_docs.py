@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from everspot.aws.cluster import AwsTrainingClusterArgs, check_cluster
+from everspot.aws.checking import check_cluster
+from everspot.aws.cluster import AwsTrainingClusterArgs
 from everspot_cli.main import app
 from everspot_core.job import JobSpec
 from everspot_core.problems import Problems

@@ -133,9 +133,8 @@ SPEC: AwsTrainingClusterArgs = {
     "zones": ["eu-west-1a", "eu-west-1b"],
     "image_id": "ami-1",
     "capacity": {
-        "target": 5,
-        "on_demand_base": 1,
         "instance_types": [{"type": "m6i.large"}, {"type": "c6i.large"}, {"type": "m7i.large"}],
+        "standing": {"target": 5, "on_demand_base": 1},
     },
 }
 

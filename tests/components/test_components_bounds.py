@@ -5,7 +5,8 @@ from typing import Any
 import pulumi
 import pytest
 from everspot import AwsIdentity, AwsInterruptionEvents, AwsStore
-from everspot.aws.cluster import check_cluster
+from everspot.aws.checking import check_cluster
+from everspot_core.problems import camel
 
 KEY = "arn:aws:kms:eu-west-1:111122223333:key/k"
 
@@ -33,9 +34,10 @@ def refused(spec: Any, name: str = "train", **changes: Any) -> dict[str, str]:
     ],
 )
 def test_a_fleets_numbers_are_bounded(spec: Any, field: str, value: Any, reason: str) -> None:
-    found = refused(spec, capacity={**spec["capacity"], field: value})
-    head, *tail = field.split("_")
-    assert list(found) == [f"capacity.{head}{''.join(t.capitalize() for t in tail)}"]
+    part = "" if field == "max_price" else "standing."
+    changed = {field: value} if not part else {"standing": {**spec["capacity"]["standing"], field: value}}
+    found = refused(spec, capacity={**spec["capacity"], **changed})
+    assert list(found) == [f"capacity.{part}{camel(field)}"]
     assert reason in next(iter(found.values()))
 
 
@@ -57,7 +59,7 @@ def test_a_fleets_numbers_are_bounded(spec: Any, field: str, value: Any, reason:
     ],
 )
 def test_the_numbers_of_a_type_are_bounded(spec: Any, entry: Any, path: str) -> None:
-    assert set(refused(spec, capacity={"target": 1, "instance_types": [entry]})) == {
+    assert set(refused(spec, capacity={"standing": {"target": 1}, "instance_types": [entry]})) == {
         f"capacity.instanceTypes[0].{path}"
     }
 

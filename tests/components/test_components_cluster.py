@@ -131,7 +131,9 @@ def test_the_weights_of_teams_are_published_and_change_nothing_that_an_instance_
 
 def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster, spec: AwsTrainingClusterArgs) -> None:
     before = cluster()
-    after = cluster(capacity={**spec["capacity"], "target": 9, "on_demand_base": 3, "on_demand_percentage": 20})
+    after = cluster(
+        capacity={**spec["capacity"], "standing": {"target": 9, "on_demand_base": 3, "on_demand_percentage": 20}}
+    )
     for template in ("train-fleet-template", "train-scheduler-template"):
         assert before.inputs(template) == after.inputs(template)
     published = json.loads(after.inputs("train-manifest")["content"])
@@ -144,7 +146,7 @@ def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster
         {"image_id": "ami-2"},
         {"volume_gib": 200},
         {"limits": {"stop_margin": "9s"}},
-        {"capacity": {"target": 5, "instance_types": [{"type": "m6i.large", "memory_gib": 9}]}},
+        {"capacity": {"standing": {"target": 5}, "instance_types": [{"type": "m6i.large", "memory_gib": 9}]}},
     ],
     ids=["image", "machine", "limits", "declared type"],
 )

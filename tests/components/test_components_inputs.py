@@ -1,5 +1,6 @@
 """What components refuse: everything at once, by the name of the input, before anything is made."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -29,12 +30,18 @@ def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spe
         "volume_gib": 2,
         "limits": {"beat_every": "1s"},
         "capacity": {
-            "target": 3,
-            "on_demand_base": 4,
-            "on_demand_percentage": 101,
-            "spot_allocation": "cheapest",
-            "lowest_price_pools": 2,
-            "capacity_rebalance": {"termination_delay": 10},
+            "standing": {
+                "target": 3,
+                "on_demand_base": 4,
+                "on_demand_percentage": 101,
+                "spot_allocation": "cheapest",
+                "lowest_price_pools": 2,
+                "capacity_rebalance": {"termination_delay": 10},
+            },
+            "elastic": {
+                "max_instances": -1,
+                "idle_limit": "soon",
+            },
             "instance_types": [
                 {"type": "m6i.larg"},
                 {"type": "m6i.large", "weight": 0},
@@ -47,8 +54,10 @@ def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spe
     paths = {detail["property_path"] for detail in error.errors}
     assert paths == {
         "tags", "tags.aws:x", "vpcCidr", "peerCidrs[1]", "zones", "imageId", "schedulerType", "volumeGib",
-        "limits.beatEvery", "capacity.onDemandBase", "capacity.onDemandPercentage", "capacity.spotAllocation",
-        "capacity.lowestPricePools", "capacity.capacityRebalance.terminationDelay", "capacity.instanceTypes[0].type",
+        "limits.beatEvery", "capacity.standing.onDemandBase", "capacity.standing.onDemandPercentage",
+        "capacity.standing.spotAllocation", "capacity.standing.lowestPricePools",
+        "capacity.standing.capacityRebalance.terminationDelay", "capacity.elastic.maxInstances",
+        "capacity.elastic.idleLimit", "capacity.instanceTypes[0].type",
         "capacity.instanceTypes[1].weight", "capacity.instanceTypes[2].vcpus",
     }  # fmt: skip
     text = str(error)
@@ -81,7 +90,9 @@ def test_a_cluster_needs_a_name_that_fits_every_resource(declare: Declare, spec:
 def test_more_pools_than_ec2_allows_are_refused_by_their_number(declare: Declare, spec: Any) -> None:
     zones = [f"eu-west-1{z}" for z in "abcdef"]
     types = [{"type": f"own{n}.large", "vcpus": 2, "memory_gib": 8} for n in range(51)]
-    text = str(refusal(declare, {**spec, "zones": zones, "capacity": {"target": 1, "instance_types": types}}))
+    text = str(
+        refusal(declare, {**spec, "zones": zones, "capacity": {"standing": {"target": 1}, "instance_types": types}})
+    )
     assert "51 types in 6 subnets are 306 pools; EC2 allows 300" in text
 
 
@@ -110,8 +121,9 @@ def test_an_existing_network_and_a_new_one_are_not_mixed(declare: Declare, spec:
     assert "zones: is for a new network" in text
 
 
-def fleet_of(declare: Declare, spec: Any, market: str = "spot", **capacity: Any) -> Any:
-    args = {**spec, "capacity": {**spec["capacity"], **capacity}}
+def fleet_of(declare: Declare, spec: Any, market: str = "spot", *, capacity: Any = None, **standing: Any) -> Any:
+    standing = {**spec["capacity"]["standing"], **standing}
+    args = {**spec, "capacity": {**spec["capacity"], **(capacity or {}), "standing": standing}}
     recorder, _ = declare(lambda: {"fleet": AwsTrainingCluster("train", args).spot_fleet_id})
     return recorder.inputs(f"train-fleet-{market}")
 
@@ -155,7 +167,11 @@ def test_every_spot_strategy_is_passed_through(declare: Declare, spec: Any, stra
 
 def test_options_of_the_spot_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
     fleet = fleet_of(
-        declare, spec, max_price=0.25, on_demand_allocation="prioritized", capacity_rebalance={"termination_delay": 300}
+        declare,
+        spec,
+        capacity={"max_price": 0.25},
+        on_demand_allocation="prioritized",
+        capacity_rebalance={"termination_delay": 300},
     )
     assert fleet["spotOptions"]["maintenanceStrategies"]["capacityRebalance"] == {
         "replacementStrategy": "launch-before-terminate", "terminationDelay": 300,
@@ -167,8 +183,8 @@ def test_options_of_the_spot_fleet_are_passed_through(declare: Declare, spec: An
 
 
 def test_options_of_the_on_demand_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
-    changes = {"on_demand_percentage": 50, "max_price": 0.25, "on_demand_allocation": "prioritized"}
-    fleet = fleet_of(declare, spec, "on-demand", **changes)
+    changes = {"on_demand_percentage": 50, "on_demand_allocation": "prioritized"}
+    fleet = fleet_of(declare, spec, "on-demand", capacity={"max_price": 0.25}, **changes)
     assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 1 + 2
     assert fleet["onDemandOptions"] == {"allocationStrategy": "prioritized"}
     assert not any("maxPrice" in o for o in fleet["launchTemplateConfigs"][0]["overrides"])
@@ -180,7 +196,8 @@ def test_a_limit_for_an_instance_is_told_to_ec2_per_unit(declare: Declare, spec:
         {"type": "c6i.2xlarge", "weight": 4},
         {"type": "m6i.large", "weight": 3},
     ]
-    overrides = fleet_of(declare, spec, max_price=0.2, instance_types=types)["launchTemplateConfigs"][0]["overrides"]
+    fleet = fleet_of(declare, spec, capacity={"max_price": 0.2, "instance_types": types})
+    overrides = fleet["launchTemplateConfigs"][0]["overrides"]
     found = {o["instanceType"]: o["maxPrice"] for o in overrides}
     assert found == {"c6i.large": "0.2", "c6i.2xlarge": "0.05", "m6i.large": "0.066667"}
 
@@ -193,9 +210,56 @@ def test_a_limit_that_ec2_would_not_take_is_refused_with_both_figures(declare: D
     assert "capacity.instanceTypes[1].maxPrice: 0.01 for an instance of weight 10 is 0.001 per unit hour" in str(error)
 
 
-def test_an_idle_limit_is_refused_where_the_fleet_would_replace_what_it_ends(declare: Declare, spec: Any) -> None:
+def test_an_idle_limit_belongs_to_what_comes_and_goes(declare: Declare, spec: Any) -> None:
     spec["limits"] = {"idle_limit": "10m"}
     text = str(refusal(declare, spec))
-    assert "limits.idleLimit: EC2 keeps the standing fleets at their target of 5" in text
-    assert "lower capacity.target instead: idle instances beyond it are let go" in text
-    assert fleet_of(declare, spec, on_demand_base=0, target=0)
+    assert "limits.idleLimit: belongs to capacity.elastic: what stands is there without work, too" in text
+
+
+def test_a_cluster_in_which_nothing_could_ever_run_is_refused(declare: Declare, spec: Any) -> None:
+    del spec["capacity"]["standing"]
+    error = refusal(declare, spec)
+    assert error.errors is not None
+    assert [detail["property_path"] for detail in error.errors] == ["capacity"]
+    assert "capacity: neither standing nor elastic is given, so that nothing would ever run" in str(error)
+
+
+@pytest.mark.parametrize("standing", [{}, {"standing": {"target": 0}}], ids=["none", "zero"])
+def test_where_nothing_stands_both_fleets_are_there_with_no_size(declare: Declare, spec: Any, standing: Any) -> None:
+    spec["capacity"] = {
+        "instance_types": spec["capacity"]["instance_types"], "elastic": {"max_instances": 8}, **standing
+    }  # fmt: skip
+    recorder, _ = declare(lambda: {"fleet": AwsTrainingCluster("train", spec).spot_fleet_id})
+    sizes = {
+        fleet.name: fleet.inputs["targetCapacitySpecification"]["totalTargetCapacity"]
+        for fleet in recorder.of("aws:ec2/fleet:Fleet")
+    }
+    assert sizes == {"train-fleet-on-demand": 0, "train-fleet-spot": 0}
+    published = json.loads(recorder.inputs("train-manifest")["content"])
+    assert (published["standing"]["on_demand_units"], published["standing"]["spot_units"]) == (0, 0)
+    assert published["fleet"]["markets"] == ["on-demand", "spot"]
+
+
+@pytest.mark.parametrize(
+    ("elastic", "path", "reason"),
+    [
+        ({"max_instances": True}, "maxInstances", "has to be a whole number, not True"),
+        ({"max_instances": 2.5}, "maxInstances", "has to be a whole number, not 2.5"),
+        ({"max_instances": 10_001}, "maxInstances", "has to lie between 0 and 10000, not 10001"),
+        ({"max_usd_per_hour": 0}, "maxUsdPerHour", "has to lie between 0.0001 and 1000000, not 0"),
+        ({"max_usd_per_hour": float("inf")}, "maxUsdPerHour", "has to be a number, not inf"),
+        ({"markets": []}, "markets", "is empty; there is spot, on-demand"),
+        ({"markets": ["on_demand"]}, "markets[0]", "'on_demand' is not allowed (did you mean on-demand?)"),
+        ({"zones": []}, "zones", "is empty; leave it out for those of all subnets"),
+        ({"zones": ["eu-west-1z"]}, "zones", "eu-west-1z: the cluster has no subnet there, but in eu-west-1a, eu-"),
+        ({"idle_limit": [1]}, "idleLimit", "must be a duration such as 45s, 10m or 1h30m"),
+        ({"idle_limit": "5s"}, "idleLimit", "has to lie between 10s and 7d, not 5s"),
+    ],
+)
+def test_what_comes_and_goes_is_bounded(declare: Declare, spec: Any, elastic: Any, path: str, reason: str) -> None:
+    spec["capacity"]["elastic"] = {"max_instances": 8, **elastic}
+    error = refusal(declare, spec)
+    assert error.errors is not None
+    (found,) = error.errors
+    assert found["property_path"] == f"capacity.elastic.{path}"
+    assert found["reason"].startswith(reason)

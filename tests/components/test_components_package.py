@@ -23,8 +23,8 @@ COMPONENTS = {
     "AwsTrainingCluster", "AwsTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
-    "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsInstanceTypeArgs", "AwsMachineArgs", "AwsNotificationsArgs",
-    "LimitsArgs", "AwsOnDemandAllocation", "AwsSpotAllocation", "WeightBy",
+    "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs", "AwsMachineArgs",
+    "AwsNotificationsArgs", "AwsStandingArgs", "LimitsArgs", "AwsOnDemandAllocation", "AwsSpotAllocation", "WeightBy",
 }  # fmt: skip
 
 
@@ -55,9 +55,10 @@ def test_every_input_output_and_value_is_described() -> None:
 
 def test_the_defaults_of_limits_are_those_that_machines_have() -> None:
     described = json.loads(provider().schema)["types"]["everspot:index:LimitsArgs"]["properties"]
-    defaults = {camel(name): getattr(Limits(), name) for name in Limits.model_fields}
+    # How long an elastic instance may be idle is said with what is elastic.
+    defaults = {camel(name): getattr(Limits(), name) for name in Limits.model_fields if name != "idle_limit"}
     told = {name: about["description"].rpartition(" Default: ")[2].rstrip(".") for name, about in described.items()}
-    assert {name: None if text == "never" else parse_duration(text) for name, text in told.items()} == defaults
+    assert {name: parse_duration(text) for name, text in told.items()} == defaults
 
 
 def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> None:
@@ -68,7 +69,9 @@ def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> 
         "retainStore": False,
         "limits": {"leaseTtl": "30s"},
         # Numbers come over the wire as floats.
-        "capacity": {"target": 4.0, "onDemandBase": 1.0, "spotAllocation": "capacity-optimized", "weightBy": "vcpu",
+        "capacity": {"standing": {"target": 4.0, "onDemandBase": 1.0, "spotAllocation": "capacity-optimized",
+                                  "weightBy": "vcpu"},
+                     "elastic": {"maxInstances": 8.0, "markets": ["spot"]},
                      "instanceTypes": [{"type": "c6i.large"}, {"type": "c6i.xlarge", "maxPrice": 0.1}]},
     }  # fmt: skip
     states: list[dict[str, Any]] = []

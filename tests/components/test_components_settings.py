@@ -10,7 +10,7 @@ import pulumi
 import pytest
 import yaml
 from everspot.aws.capacity import check_offers
-from everspot.aws.cluster import check_cluster
+from everspot.aws.checking import check_cluster
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
@@ -91,7 +91,12 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
             "tags": {"Project": 3},
             "zone": ["a"],
             "protect": "yes",
-            "capacity": {"target": "five", "onDemandBase": 1.5, "instanceTypes": [{"typ": "g5.xlarge"}, "g6.xlarge"]},
+            "capacity": {
+                "target": 5,
+                "standing": {"target": "five", "onDemandBase": 1.5},
+                "elastic": {"maxInstance": 8, "markets": "spot", "maxUsdPerHour": "1"},
+                "instanceTypes": [{"typ": "g5.xlarge"}, "g6.xlarge"],
+            },
         }
     )
     with pytest.raises(pulumi.RunError) as refused:
@@ -101,8 +106,13 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
         "everspot:cluster.tags.Project: has to be a text, not 3: put it into quotes",
         "everspot:cluster.zone: is not a setting (did you mean zones",
         "everspot:cluster.protect: has to be true or false, not 'yes'",
-        "everspot:cluster.capacity.target: has to be a whole number, not 'five'",
-        "everspot:cluster.capacity.onDemandBase: has to be a whole number, not 1.5",
+        "everspot:cluster.capacity.target: is not a setting",
+        "everspot:cluster.capacity.standing.target: has to be a whole number, not 'five'",
+        "everspot:cluster.capacity.standing.onDemandBase: has to be a whole number, not 1.5",
+        "everspot:cluster.capacity.elastic.maxInstance: is not a setting (did you mean maxInstances",
+        "everspot:cluster.capacity.elastic.maxInstances: is missing",
+        "everspot:cluster.capacity.elastic.markets: has to be a list, not 'spot'",
+        "everspot:cluster.capacity.elastic.maxUsdPerHour: has to be a number, not '1'",
         "everspot:cluster.capacity.instanceTypes[0].typ: is not a setting",
         "everspot:cluster.capacity.instanceTypes[0].type: is missing",
     ):
@@ -117,26 +127,29 @@ def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any,
         "zone": ["eu-west-1a"],
         "zones": ["eu-west-1a", "eu-west-1z"],
         "imageId": "ami-0123456789abcdef0",
-        "limits": {"leaseTtl": 15, "idleLimit": "1h"},
-        "capacity": {"target": "five", "onDemandBase": 9, "onDemandPercentage": 120, "instanceTypes": ["m7i.lrage"]},
+        "limits": {"leaseTtl": 15},
+        "capacity": {
+            "standing": {"target": "five", "onDemandBase": 9, "onDemandPercentage": 120},
+            "instanceTypes": ["m7i.lrage"],
+        },
     }
     text = refusal(settings, Config(cluster=planted))
     lines = text.splitlines()[1:]
     assert [line.split(": ")[0].removeprefix("  - everspot:cluster.") for line in lines] == [
         "zone",
-        "capacity.target",
+        "capacity.standing.target",
         "limits.leaseTtl",
         "tags.aws:x",
-        "capacity.onDemandPercentage",
+        "capacity.standing.onDemandPercentage",
         "capacity.instanceTypes[0].type",
         "zones[1]",
     ], text
     assert "m7i.lrage is not in the catalogue (did you mean m7i.large" in text
     assert "nan" not in text
     # With a target that is a number, its base can be judged as well, and each limit has one line.
-    known = {**planted["capacity"], "target": 5}
+    known = {**planted["capacity"], "standing": {**planted["capacity"]["standing"], "target": 5}}
     text = refusal(settings, Config(cluster={**planted, "limits": {"leaseTtl": "5s"}, "capacity": known}))
-    assert "capacity.onDemandBase: 9 is above the target of 5" in text
+    assert "capacity.standing.onDemandBase: 9 is above the target of 5" in text
     assert text.count("limits.leaseTtl") == 1
 
 
@@ -146,8 +159,8 @@ def test_nothing_is_blamed_for_what_another_input_lacks(settings: Any) -> None:
         "  - everspot:cluster.tags: has to be a mapping of texts, not 3",
         "  - everspot:cluster.capacity: is missing",
     ]
-    rebalance = {"capacityRebalance": {"terminationDelay": "long"}}
-    given = {**CLUSTER, "imageId": "ami-1", "zones": ["eu-west-1a"], "capacity": {**CAPACITY, **rebalance}}
+    standing = {"standing": {"target": 1, "capacityRebalance": {"terminationDelay": "long"}}}
+    given = {**CLUSTER, "imageId": "ami-1", "zones": ["eu-west-1a"], "capacity": {**CAPACITY, **standing}}
     text = refusal(settings, Config(cluster=given))
     assert text.count("\n") == 1, text
 
@@ -163,7 +176,7 @@ def test_an_empty_stack_says_what_it_may_declare(settings: Any) -> None:
         settings.read_settings(Config(), stack="dev")
 
 
-CAPACITY = {"target": 1, "instanceTypes": ["g5.xlarge"]}
+CAPACITY = {"instanceTypes": ["g5.xlarge"], "standing": {"target": 1}}
 TAGS = {"Project": "vision", "Team": "ml"}
 CLUSTER = {"cloud": "aws", "tags": TAGS, "capacity": CAPACITY}
 

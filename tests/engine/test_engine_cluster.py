@@ -77,9 +77,9 @@ def test_target_base_and_percentage_change_in_place_and_end_nothing(rig: Any, re
     rig.wait(lambda: len(rig.agents()) >= 5)
     template = rig.client("ec2").describe_launch_templates(LaunchTemplateIds=[rig.outputs["launchTemplateId"]])
     for target, base, percentage, on_demand, spot in SIZES:
-        rig.settings("capacity.target", str(target))
-        rig.settings("capacity.onDemandBase", str(base))
-        rig.settings("capacity.onDemandPercentage", str(percentage))
+        rig.settings("capacity.standing.target", str(target))
+        rig.settings("capacity.standing.onDemandBase", str(base))
+        rig.settings("capacity.standing.onDemandPercentage", str(percentage))
         steps = rig.up().summary.resource_changes or {}
         assert set(steps) <= {"same", "update"}
         assert (rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]) == ids
@@ -148,7 +148,7 @@ def test_a_zone_that_lacks_a_type_and_a_volume_too_small_are_refused_at_preview(
 def test_protect_refuses_to_replace_the_fleet(rig: Any, restored: Callable[[], None]) -> None:
     rig.settings("protect", "true")
     rig.up(target=["**everspot-local-fleet-spot"], target_dependents=True)
-    rig.settings("capacity.spotAllocation", "capacity-optimized")
+    rig.settings("capacity.standing.spotAllocation", "capacity-optimized")
     with pytest.raises(automation.CommandError, match="protect"):
         rig.changes()
 
@@ -165,7 +165,7 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
     store = Store.open(rig.outputs["controlUrl"])
     record, version = works_on(store, "vision-1", Market.SPOT)
     works_on(store, "speech-1", Market.ON_DEMAND)
-    rig.settings("capacity.spotAllocation", "capacity-optimized")
+    rig.settings("capacity.standing.spotAllocation", "capacity-optimized")
     told = rig.stack().preview(color="never").stdout
     assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in told
     assert "agents get SIGTERM and 80 s to checkpoint, which EC2 does not promise" in told
@@ -206,11 +206,11 @@ def test_what_was_deleted_behind_its_back_is_found_and_made_again(rig: Any) -> N
 
 
 def test_bad_settings_are_told_all_at_once(rig: Any, restored: Callable[[], None]) -> None:
-    rig.settings("capacity.onDemandBase", "50")
+    rig.settings("capacity.standing.onDemandBase", "50")
     rig.settings("vpcCidr", "10.0.0.0/30")
     with pytest.raises(automation.CommandError) as refused:
         rig.changes()
-    assert "capacity.onDemandBase: 50 is above the target" in str(refused.value)
+    assert "capacity.standing.onDemandBase: 50 is above the target" in str(refused.value)
     assert "vpcCidr: 10.0.0.0/30 has to lie" in str(refused.value)
 
 

@@ -124,8 +124,10 @@ def max_unit_price(max_price: float, weight: float) -> str:
 def capacity_problems(
     problems: Problems, capacity: Ec2Capacity, known: Mapping[str, InstanceType], subnets: int
 ) -> None:
-    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`."""
-    _target_problems(problems, capacity)
+    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`, by the names that the
+    settings have."""
+    _target_problems(problems.at("standing"), capacity)
+    _positive(problems, "maxPrice", capacity.max_price)
     names = [choice.name for choice in capacity.types]
     problems.need(bool(names), "instanceTypes", "at least one instance type is needed")
     weights = derived_weights(capacity, known)
@@ -169,7 +171,6 @@ def _target_problems(problems: Problems, capacity: Ec2Capacity) -> None:
         "onDemandPercentage",
         f"has to lie between 0 and 100, not {capacity.on_demand_percentage:g}",
     )
-    _positive(problems, "maxPrice", capacity.max_price)
 
 
 def _choice_problems(here: Problems, choice: TypeChoice, fleets: float | None, weight: float | None) -> None:

@@ -20,6 +20,7 @@ from everspot_core.problems import Problems, near
 from everspot_core.records import Market
 
 from everspot.declared import check_declared, declared_types, known_types
+from everspot.limits import IDLE_LIMIT, idle_limit_problems
 
 
 class AwsInstanceTypeArgs(TypedDict):
@@ -66,14 +67,11 @@ class AwsCapacityRebalanceArgs(TypedDict):
     """Seconds between the launch of the replacement and the end of the old instance, 120 to 7200."""
 
 
-class AwsCapacityArgs(TypedDict):
-    """Size of a fleet, its instance types, and how EC2 chooses between them."""
+class AwsStandingArgs(TypedDict):
+    """Capacity that is always there: the size of the two standing fleets, and how EC2 chooses instances for them."""
 
     target: int
-    """Capacity of the fleet, on-demand and Spot together, in units; see `weight_by`. Changes in place."""
-    instance_types: list[AwsInstanceTypeArgs]
-    """Instance types that EC2 may choose from. More types mean fewer interruptions: AWS advises ten or more over all
-    zones. Changes in place."""
+    """Capacity of both fleets, on-demand and Spot together, in units; see `weight_by`. May be 0. Changes in place."""
     on_demand_base: NotRequired[int]
     """Units that are always on-demand. Changes in place. Default: 0."""
     on_demand_percentage: NotRequired[float]
@@ -88,26 +86,58 @@ class AwsCapacityArgs(TypedDict):
     """How EC2 picks on-demand types. A change replaces the on-demand fleet. Default: lowest-price."""
     lowest_price_pools: NotRequired[int]
     """Number of pools to spread over. Allowed only with spot_allocation lowest-price."""
-    max_price: NotRequired[float]
-    """Highest price of a Spot instance in USD per hour, whatever its weight. EC2 gets it as a price per unit. Default:
-    the type's on-demand price."""
     capacity_rebalance: NotRequired[AwsCapacityRebalanceArgs]
     """Whether and how EC2 launches a replacement when it recommends a rebalance. A change replaces the Spot fleet.
     Default: off. Agents checkpoint on the recommendation in any case."""
 
 
+class AwsElasticArgs(TypedDict):
+    """Capacity that follows the work: what the scheduler may launch while jobs wait. All settings change in place."""
+
+    max_instances: int
+    """Largest number of launched instances at a time, on-demand and Spot together."""
+    max_usd_per_hour: NotRequired[float]
+    """Highest cost of all launched instances together, in USD per hour. A launch that would exceed it waits. Default:
+    no limit besides `max_instances`."""
+    markets: NotRequired[list[str]]
+    """How launched instances may be paid: spot, on-demand or both. Default: both."""
+    zones: NotRequired[list[str]]
+    """Zones in which instances may be launched, by name. Default: the zones of all subnets."""
+    idle_limit: NotRequired[str]
+    """A launched instance without a job is terminated after this long, unless the scheduler expects a job for it
+    sooner. Default: 5m."""
+
+
+class AwsCapacityArgs(TypedDict):
+    """Instance types of a cluster, and how many instances it has: always (`standing`) and while jobs wait (`elastic`).
+
+    At least one of the two has to be given."""
+
+    instance_types: list[AwsInstanceTypeArgs]
+    """Instance types that EC2 may choose from. More types mean fewer interruptions: AWS advises ten or more over all
+    zones. Changes in place."""
+    max_price: NotRequired[float]
+    """Highest price of a Spot instance in USD per hour, whatever its weight. EC2 gets it as a price per unit. Default:
+    the type's on-demand price."""
+    standing: NotRequired[AwsStandingArgs]
+    """Capacity that is always there. Default: none."""
+    elastic: NotRequired[AwsElasticArgs]
+    """Capacity that the scheduler launches for jobs and terminates after them. Default: none."""
+
+
 def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
-    """The fleet's shape.
+    """The shape of the standing fleets.
 
     Raises:
         ValueError: if a value is of the wrong kind; `check_capacity` says which.
     """
-    spot, on_demand = args.get("spot_allocation"), args.get("on_demand_allocation")
+    standing: AwsStandingArgs = args.get("standing", {"target": 0})
+    spot, on_demand = standing.get("spot_allocation"), standing.get("on_demand_allocation")
     return Ec2Capacity(
-        target=int(args["target"]),
-        on_demand_base=int(args.get("on_demand_base", 0)),
-        on_demand_percentage=args.get("on_demand_percentage", 0),
-        weight_by=WeightBy(args.get("weight_by", WeightBy.INSTANCE)),
+        target=int(standing["target"]),
+        on_demand_base=int(standing.get("on_demand_base", 0)),
+        on_demand_percentage=standing.get("on_demand_percentage", 0),
+        weight_by=WeightBy(standing.get("weight_by", WeightBy.INSTANCE)),
         spot_allocation=None if spot is None else AwsSpotAllocation(spot),
         on_demand_allocation=None if on_demand is None else AwsOnDemandAllocation(on_demand),
         max_price=args.get("max_price"),
@@ -151,19 +181,33 @@ def standing_of(args: AwsCapacityArgs) -> Standing:
 
 
 def offer_of(args: AwsCapacityArgs, zones: list[str]) -> FleetOffer:
-    """The types and zones that the fleets may use, for `cluster.json`. A job that fits none of them is refused at
-    submission."""
-    capacity = capacity_of(args)
+    """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
+    at submission."""
+    capacity, elastic = capacity_of(args), args.get("elastic")
     units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
+    launched = markets_of(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
     return FleetOffer(
         types=sorted({entry["type"] for entry in args["instance_types"]}),
         zones=list(zones),
-        markets=[market for market, count in units.items() if count],
+        markets=[market for market, count in units.items() if count or market in launched],
     )
 
 
-def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int) -> None:
-    """Add everything that is wrong with a fleet's settings."""
+def markets_of(args: AwsElasticArgs) -> list[Market]:
+    """How elastic instances may be paid, each market once."""
+    return [market for market in Market if market in args.get("markets", list(Market))]
+
+
+def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zones: Sequence[str] = ()) -> None:
+    """Add everything that is wrong with the settings of a cluster's instances. `zones`: of its subnets, if known."""
+    problems.need(
+        "standing" in args or "elastic" in args,
+        "",
+        "neither standing nor elastic is given, so that nothing would ever run; standing: {target: …} says what is "
+        "always there, elastic: {maxInstances: …} what the scheduler may launch",
+    )
+    if "elastic" in args:
+        _check_elastic(problems.at("elastic"), args["elastic"], zones)
     args = cast(AwsCapacityArgs, sound_numbers(problems, args))
     known = {**catalogue.builtin().types, **check_declared(problems, args["instance_types"])}
     for index, entry in enumerate(args["instance_types"]):
@@ -173,23 +217,18 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int) -> N
             f"instanceTypes[{index}].type",
             f"{name} is not in the catalogue{near(name, known)}; declare it in place with vcpus and memoryGib",
         )
+    sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", {"target": 0}))}
+    capacity_problems(problems, capacity_of(cast(AwsCapacityArgs, sound)), known, subnets)
+
+
+def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingArgs:
+    """The standing fleets' settings, with the defaults in the place of words that are none; those are added."""
     kinds = (
         ("weightBy", WeightBy, args.get("weight_by")),
         ("spotAllocation", AwsSpotAllocation, args.get("spot_allocation")),
         ("onDemandAllocation", AwsOnDemandAllocation, args.get("on_demand_allocation")),
     )
     chosen = [problems.choice(kind, given, name) for name, kind, given in kinds if given is not None]
-    _check_options(problems, args)
-    # A wrong strategy is reported above; the rest is checked with the default in its place.
-    sound = args.copy()
-    if None in chosen:
-        sound.pop("weight_by", None)
-        sound.pop("spot_allocation", None)
-        sound.pop("on_demand_allocation", None)
-    capacity_problems(problems, capacity_of(sound), known, subnets)
-
-
-def _check_options(problems: Problems, args: AwsCapacityArgs) -> None:
     rebalance = args.get("capacity_rebalance")
     if rebalance is not None:
         delay = rebalance["termination_delay"]
@@ -199,6 +238,26 @@ def _check_options(problems: Problems, args: AwsCapacityArgs) -> None:
         lowest = args.get("spot_allocation") == AwsSpotAllocation.LOWEST_PRICE
         problems.need(lowest, "lowestPricePools", "goes with spotAllocation lowest-price only")
         problems.number(pools, "lowestPricePools", 1, OVERRIDES_AT_MOST, whole=True)
+    sound = args.copy()
+    if None in chosen:
+        sound.pop("weight_by", None)
+        sound.pop("spot_allocation", None)
+        sound.pop("on_demand_allocation", None)
+    return sound
+
+
+def _check_elastic(problems: Problems, args: AwsElasticArgs, zones: Sequence[str]) -> None:
+    markets = args.get("markets")
+    problems.need(markets is None or bool(markets), "markets", f"is empty; there is {', '.join(Market)}")
+    for index, market in enumerate(markets or ()):
+        problems.choice(Market, market, f"markets[{index}]")
+    wanted = args.get("zones")
+    problems.need(wanted is None or bool(wanted), "zones", "is empty; leave it out for those of all subnets")
+    strange = [zone for zone in wanted or () if zones and zone not in zones]
+    problems.need(
+        not strange, "zones", f"{', '.join(strange)}: the cluster has no subnet there, but in {', '.join(zones)}"
+    )
+    idle_limit_problems(problems, args.get("idle_limit", IDLE_LIMIT))
 
 
 def _choice(entry: AwsInstanceTypeArgs) -> TypeChoice:

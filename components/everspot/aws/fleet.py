@@ -5,7 +5,9 @@ and end everything that runs in it (terraform-provider-aws, `internal/service/ec
 `on_demand_target_capacity` and `spot_target_capacity` force a new one, and an update sends `TotalTargetCapacity`
 alone). A fleet of one market has no parts: its total is its size, which changes in place. The size may be 0 (EC2 API,
 TargetCapacitySpecificationRequest: "If the request type is maintain, you can specify a target capacity of 0 and add
-capacity later"), so that both fleets always exist and no change of size makes or ends one.
+capacity later"), so that both fleets always exist, also where nothing stands. A fleet of size 0 costs nothing. If a
+cluster's standing capacity is taken out of its settings, the scheduler releases the instances as their jobs end, instead
+of EC2 ending them with their fleet. If it is added later, two numbers change in place.
 """
 
 from typing import NotRequired, TypedDict
@@ -44,7 +46,7 @@ class AwsTrainingFleetArgs(TypedDict):
     tags: dict[str, str]
     """Tags of fleet, launch template, instances and volumes; Project, Team and Environment are mandatory."""
     capacity: AwsCapacityArgs
-    """Size of the fleet, its instance types, and how EC2 chooses between them."""
+    """Instance types, and what the fleets hold of them. Elastic capacity is none of the fleets' matter."""
     machine: AwsMachineArgs
     """What the instances are made of."""
     subnet_ids: list[pulumi.Input[str]]
@@ -184,14 +186,15 @@ def _overrides(
 
 
 def _spot_options(args: AwsCapacityArgs, capacity: Ec2Capacity) -> ec2.FleetSpotOptionsArgsDict:
+    standing = args.get("standing", {})
     options: ec2.FleetSpotOptionsArgsDict = {
         "allocation_strategy": _PROVIDER_WORDS.get(capacity.spot_strategy.value, capacity.spot_strategy.value),
         "instance_interruption_behavior": "terminate",
     }
-    pools = args.get("lowest_price_pools")
+    pools = standing.get("lowest_price_pools")
     if pools is not None:
         options["instance_pools_to_use_count"] = int(pools)
-    rebalance = args.get("capacity_rebalance")
+    rebalance = standing.get("capacity_rebalance")
     if rebalance is not None:
         # The other strategy, launch, never ends the old instance: both would be paid.
         options["maintenance_strategies"] = {

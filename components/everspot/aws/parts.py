@@ -16,6 +16,9 @@ from everspot.parts import inputs
 if TYPE_CHECKING:
     from everspot.aws.cluster import AwsTrainingClusterArgs
 
+CLOUD = "aws"
+"""How the manifest calls this cloud."""
+
 
 def network_args(
     name: str, args: "AwsTrainingClusterArgs", bucket_arns: list[pulumi.Input[str]] | None = None

@@ -1,0 +1,91 @@
+"""What is refused of a whole cluster's spec, all at once and before anything is declared."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from everspot_clouds.aws.network import zone_problems
+from everspot_core.catalogue import region_of
+from everspot_core.problems import Problems
+from everspot_core.records import Role
+
+from everspot import common
+from everspot.aws import arns, tagging
+from everspot.aws.capacity import check_capacity, check_gpus, check_offers
+from everspot.aws.launch import check_machine, manifest_problem
+from everspot.aws.network import check_network
+from everspot.aws.notifications import check_notifications
+from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
+from everspot.aws.scheduler import DEFAULT_TYPE, check_type
+from everspot.aws.store import check_store
+from everspot.declared import declared_types, known_types
+from everspot.limits import build_manifest, check_limits, check_shares
+
+if TYPE_CHECKING:
+    from everspot.aws.cluster import AwsTrainingClusterArgs
+
+_LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
+
+
+def check_cluster(
+    name: str, args: "AwsTrainingClusterArgs", *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
+) -> None:
+    """Refuse a spec with all that is wrong in it. `zones_of`: region and its zones, which are asked for only where
+    something is wrong, so that a zone that is not there is told with the rest; None where AWS does not say.
+
+    Raises:
+        pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
+    """
+    problems = Problems()
+    cluster_problems(problems, name, args)
+    if problems.found:
+        asked_zones(problems, args, zones_of())
+    common.raise_bad(problems, f"AwsTrainingCluster {name}")
+
+
+def asked_zones(problems: Problems, args: "AwsTrainingClusterArgs", seen: tuple[str, list[str]] | None) -> None:
+    """Add the zones of a new network that the region does not have. `seen`: region and its zones, None if unknown."""
+    zones = args.get("zones", [])
+    if seen is not None and zones and "vpc_id" not in args and "subnet_ids" not in args:
+        zone_problems(problems, zones=zones, region=seen[0], there=seen[1])
+
+
+def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArgs") -> None:
+    """Add everything that is wrong with a spec and that can be found without asking AWS."""
+    tagging.check_common(problems, name, args["tags"])
+    check_store(problems, store_args(name, args))
+    arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
+    arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
+    arns.check_secrets(problems, args.get("secret_arns", []))
+    if "notifications" in args:
+        check_notifications(problems.at("notifications"), args["notifications"])
+    check_shares(problems.at("shares"), args.get("shares", {}))
+    network = network_args(name, args)
+    check_network(problems, network)
+    zones = network.get("zones", [])
+    check_capacity(problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or zones), zones)
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    if zones and not problems.found:
+        check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]), zones=zones)
+    check_machine(problems, args)
+    known = known_types(args["capacity"]["instance_types"])
+    fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
+    check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
+    limits = args.get("limits", {})
+    before = len(problems.found)
+    check_limits(problems.at("limits"), limits)
+    if len(problems.found) == before:
+        longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
+        types = declared_types(args["capacity"]["instance_types"])
+        proxy = proxy_of(args.get("egress", {}), "")
+        text = build_manifest(
+            Role.SCHEDULER,
+            cloud=CLOUD,
+            cluster=name,
+            limits=limits,
+            types=types,
+            machine={},
+            facts=longest,
+            proxy=proxy,
+        )
+        reason = manifest_problem(text)
+        problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")

@@ -5,9 +5,9 @@ and end everything that runs in it (terraform-provider-aws, `internal/service/ec
 `on_demand_target_capacity` and `spot_target_capacity` force a new one, and an update sends `TotalTargetCapacity`
 alone). A fleet of one market has no parts: its total is its size, which changes in place. The size may be 0 (EC2 API,
 TargetCapacitySpecificationRequest: "If the request type is maintain, you can specify a target capacity of 0 and add
-capacity later"), so that both fleets always exist, also where nothing stands. A fleet of size 0 costs nothing. If a
-cluster's standing capacity is taken out of its settings, the scheduler releases the instances as their jobs end, instead
-of EC2 ending them with their fleet. If it is added later, two numbers change in place.
+capacity later"), so that both fleets always exist, also where nothing stands. A fleet of size 0 costs nothing. If
+standing capacity is taken out of the settings, the scheduler releases its instances as their jobs end, instead of EC2
+ending them with their fleet. If it is added later, two numbers change in place.
 """
 
 from typing import NotRequired, TypedDict

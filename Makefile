@@ -1,7 +1,8 @@
 # Everspot: `make` lists the targets. Each does the set-up that it needs.
 PYTHON ?= python3
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 4 || echo $(CORES))
+# Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
+JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
 
 .PHONY: help setup demo check test bench clean

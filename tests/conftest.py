@@ -1,6 +1,7 @@
 """What tests of several rooms share: an AWS in this process, the environment of a program that may use it, and that no
 property is judged by how busy the machine is."""
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -23,6 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files; within a file and among the others, the order stays."""
     order = {TESTS / folder: rank for rank, folder in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.parent, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """Four thousand collected tests stay until the end: no collection of garbage need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,13 @@ class Recorder(pulumi.runtime.Mocks):
         return [args for args in self.seen if args.typ == kind]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def loaded() -> None:
+    """All that was imported stays: what is left of a program is then found without a look at ten thousand classes."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, dict[str, Any]]]:
     """Run a program under mocks: what it registered, and what the outputs that it returned came to."""

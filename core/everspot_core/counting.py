@@ -11,7 +11,7 @@ def counted(count: int, noun: str) -> str:
 def first_few(words: Sequence[str], most: int, *, between: str = ", ", rest: str = " and {} more") -> str:
     """The first `most` words and how many are left out: `a, b and 3 more`. `rest`: how the left out are told."""
     left = len(words) - most
-    return between.join(words[:most]) + (rest.format(left) if left > 0 else "")
+    return between.join(words[:most]) + (rest.format(f"{left:,}") if left > 0 else "")
 
 
 def size(count: float) -> str:

@@ -40,7 +40,7 @@ class BadInputs(ValueError):
         lines = "".join(f"\n  - {problem}" for problem in self.shown)
         count = len(self.problems)
         if count > SHOWN_AT_MOST:
-            lines += f"\n  … and {count - SHOWN_AT_MOST} more"
+            lines += f"\n  … and {count - SHOWN_AT_MOST:,} more"
         super().__init__(f"{what} has {counted(count, 'bad input')}:{lines}")
 
     @property

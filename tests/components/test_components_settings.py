@@ -221,7 +221,7 @@ def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: A
     text = refusal(settings, Config(cluster={"cloud": "aws", **{f"zone{'s' * 25}{n}": 1 for n in range(5_000)}}))
     assert "has 5,004 bad inputs" in text  # tags, capacity, an image and zones are missing
     assert text.count("\n  - ") == 20
-    assert text.endswith("… and 4984 more")
+    assert text.endswith("… and 4,984 more")
     assert len(text) < 5_000
 
 

@@ -91,6 +91,9 @@ class AwsStandingArgs(TypedDict):
     Default: off. Agents checkpoint on the recommendation in any case."""
 
 
+_NOTHING: AwsStandingArgs = {"target": 0}
+
+
 class AwsElasticArgs(TypedDict):
     """Capacity that follows the work: what the scheduler may launch while jobs wait. All settings change in place."""
 
@@ -131,7 +134,7 @@ def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
     Raises:
         ValueError: if a value is of the wrong kind; `check_capacity` says which.
     """
-    standing: AwsStandingArgs = args.get("standing", {"target": 0})
+    standing = args.get("standing", _NOTHING)
     spot, on_demand = standing.get("spot_allocation"), standing.get("on_demand_allocation")
     return Ec2Capacity(
         target=int(standing["target"]),
@@ -217,7 +220,7 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zone
             f"instanceTypes[{index}].type",
             f"{name} is not in the catalogue{near(name, known)}; declare it in place with vcpus and memoryGib",
         )
-    sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", {"target": 0}))}
+    sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", _NOTHING))}
     capacity_problems(problems, capacity_of(cast(AwsCapacityArgs, sound)), known, subnets)
 
 

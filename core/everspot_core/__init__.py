@@ -1,4 +1,4 @@
-"""Everspot's thinking: models, catalogue, prices, allocation, schedule and cost.
+"""Everspot's decisions and its data models: jobs, catalogue, prices, allocation, schedule and cost.
 
 Everything here is pure: no I/O, no clock and no randomness unless they are passed in.
 """

@@ -4,7 +4,7 @@ A pool is an instance type in a zone in a market. A target is in capacity units;
 units one of its instances brings. Instances are added while the target is not reached, so that a
 fleet may exceed it, by less than the weight of the instance that was added last.
 
-The local cloud launches by it.
+The local cloud uses it to choose what its fleets launch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from everspot_core.records import Market
 
 
 class Launchable(Frozen):
-    """One override of a fleet: what may be launched, where, and how much it counts."""
+    """One override of a fleet: an instance type, its zone and market, and how many units it counts."""
 
     instance_type: str
     zone: str
@@ -28,7 +28,7 @@ class Launchable(Frozen):
 
 
 class Pool(Frozen):
-    """A source of instances now: how many it can still give, and what one costs per hour."""
+    """A pool as it is now: how many instances it can still give, and what one costs per hour."""
 
     instance_type: str
     zone: str
@@ -38,7 +38,7 @@ class Pool(Frozen):
 
 
 class AllocationRequest(Frozen):
-    """What is wanted, in capacity units beyond what is running already."""
+    """A request for capacity units beyond those that run already."""
 
     candidates: tuple[Launchable, ...] = Field(min_length=1)
     on_demand: float = Field(default=0, ge=0)
@@ -76,7 +76,7 @@ class Cause(StrEnum):
 
 
 class Refusal(Frozen):
-    """A candidate that was tried, or would have been needed, and gave nothing more."""
+    """A candidate that gave no further instance, although it was tried or would have been needed."""
 
     candidate: int
     market: Market
@@ -84,7 +84,8 @@ class Refusal(Frozen):
 
 
 class Allocation(Frozen):
-    """What to launch, in order, and what is missing. Shortfalls are capacity units, 0 when the target is met."""
+    """The instances to launch, in order, and what is missing. Shortfalls are in capacity units, 0 when the target is
+    met."""
 
     placements: tuple[Placement, ...]
     refusals: tuple[Refusal, ...]
@@ -93,16 +94,17 @@ class Allocation(Frozen):
 
 
 DEEP_ENOUGH = 0.5
-"""price-capacity-optimized takes the cheapest of the pools that are at least this deep relative to the deepest.
+"""price-capacity-optimized takes the cheapest of the pools whose spare capacity is at least this fraction of the
+deepest pool's.
 
-No cloud publishes its threshold; this one stands for it in the local cloud.
+No cloud publishes its threshold; this one is the local cloud's.
 """
 
 _PoolKey = tuple[str, str, Market]
 
 
 def allocate(request: AllocationRequest, pools: Sequence[Pool]) -> Allocation:
-    """Places the on-demand part first, then Spot; ties go to the earlier candidate.
+    """Choose instances for a request: the on-demand part first, then Spot. Ties go to the earlier candidate.
 
     Raises:
         ValueError: if two pools are the same type, zone and market.
@@ -121,7 +123,7 @@ def allocate(request: AllocationRequest, pools: Sequence[Pool]) -> Allocation:
 
 
 class _Filler:
-    """Fills one market's target, one instance at a time, since every instance makes its pool shallower."""
+    """Fills one market's target, one instance at a time, because every instance reduces its pool's spare capacity."""
 
     def __init__(
         self, request: AllocationRequest, pools: Mapping[_PoolKey, Pool], market: Market, target: float
@@ -161,8 +163,8 @@ class _Filler:
         return self
 
     def refusals(self) -> list[Refusal]:
-        """Every candidate that gives nothing more, if the target was missed; else only those preferred by price or
-        priority to one that was taken, which are tried first."""
+        """Candidates that gave no further instance. If the target was missed, all of them; else only those that were
+        tried first, because price or priority ranks them before a candidate that was taken."""
         if self._target <= 0:
             return []
         causes = {i: self._cause(i) for i in range(len(self._request.candidates))}

@@ -1,4 +1,5 @@
-"""What became of a job, told from its events: who held it when, what interrupted it, and what that cost in time.
+"""The history of a job, derived from its events: which instance held it when, what interrupted it, and how much time
+that cost.
 
 Definitions, used by report and budget alike:
 
@@ -61,12 +62,12 @@ class Attempt:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it ended through no fault of the job."""
+        """Whether it ended because the job lost its instance."""
         return self.reason is not None and self.reason.preemption
 
     @property
     def lost_from(self) -> datetime:
-        """From when on the time of this attempt was wasted by its interruption."""
+        """The moment from which on this attempt's time was lost through its interruption."""
         if self.training_at is None:
             return self.start
         survived = self.durable_at or self.training_at
@@ -75,7 +76,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Interruption:
-    """A job lost its instance. `resumed_*` are None while it is not training again."""
+    """The loss of a job's instance. `resumed_*` are None until the job trains again."""
 
     attempt: Attempt
     resumed_at: datetime | None
@@ -84,12 +85,12 @@ class Interruption:
 
     @property
     def with_notice(self) -> bool:
-        """Whether the owner was told beforehand, by the cloud or by a request, whatever it made of it."""
+        """Whether the cloud or a request gave the owner notice, whether or not a checkpoint came of it."""
         return self.attempt.notice_at is not None
 
     @property
     def kind(self) -> str:
-        """`lost` if it came without a word; else what was announced: notice, drill, drain or shutdown."""
+        """`lost` if it came without notice; else what was announced: notice, drill, drain or shutdown."""
         reason = self.attempt.reason
         if reason is None or reason in (Reason.LOST, Reason.FENCED):
             return "notice" if self.with_notice else "lost"
@@ -97,20 +98,20 @@ class Interruption:
 
     @property
     def steps_redone(self) -> int | None:
-        """See the module's definitions. None while the job is not training again."""
+        """See the module's definitions. None until the job trains again."""
         if self.resumed_step is None:
             return None
         return max(0, (self.attempt.last_step or 0) - self.resumed_step)
 
     @property
     def steps_redone_is_least(self) -> bool:
-        """Whether there may have been more: nobody told how far the attempt had come when it ended."""
+        """Whether the true count may be higher, because the last report came before the attempt's end."""
         attempt = self.attempt
         return self.resumed_step is not None and attempt.training_at is not None and not attempt.last_step_told
 
     @property
     def changeover_seconds(self) -> float | None:
-        """From the release to training again. None while the job is not training again."""
+        """Seconds from the release until the job trains again. None until then."""
         if self.resumed_at is None or self.attempt.end is None:
             return None
         # Two machines' clocks: a little before the release is at once.
@@ -144,8 +145,7 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
 
 
 def _lives(events: Sequence[Event]) -> list[list[Event]]:
-    """The events of one ownership, by the agent that it was in the hands of: each one that took it up `again` begins a
-    new life."""
+    """The events of one ownership, split where a restarted agent took the job up `again`."""
     lives: list[list[Event]] = [[]]
     for event in events:
         if event.kind is EventKind.STARTED and "again" in event.data and lives[-1]:
@@ -159,7 +159,8 @@ def _first(events: Sequence[Event], *kinds: EventKind) -> Event | None:
 
 
 def _first_training(events: Sequence[Event]) -> Event | None:
-    """The trainer's own word if there is one: the agent speaks for programs that are silent, or take long to speak."""
+    """The trainer's own event if there is one; else the agent's, which stands in for programs that report nothing or
+    late."""
     spoken = [e for e in events if e.kind is EventKind.TRAINING]
     return next((e for e in spoken if e.data.get("by") != "agent"), spoken[0] if spoken else None)
 
@@ -223,7 +224,7 @@ def _notice_to_durable(release: Event | None, notice: Event | None, durable: Seq
 
 
 def _seen_at(notice: Event) -> datetime:
-    """When the notice was learnt: the event that tells of it is a little younger."""
+    """When the agent learnt of the notice, which is a little before the event about it."""
     stated = notice.data.get("seen_at")
     try:
         seen = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
@@ -241,7 +242,7 @@ def _text(value: Any) -> str | None:
 
 
 def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
-    """Every attempt of one job that was interrupted, with how it went on."""
+    """Every interruption of one job, with where and when it resumed."""
     found = []
     for index, attempt in enumerate(history):
         if attempt.interrupted:
@@ -258,13 +259,13 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
 
 
 def ended_at(events: Iterable[Event]) -> datetime | None:
-    """When the job ended for good; None if it has not, or went on after a word that turned out not to be the last."""
+    """When the job ended for good; None if it has not, or if it ran on after an event that seemed to end it."""
     last = _last_word(sorted(events, key=lambda e: e.at))
     return last.at if last is not None else None
 
 
 def _last_word(ordered: Sequence[Event]) -> Event | None:
-    """The event that ended the job. What an owner told whose lease was over by then did not."""
+    """The event that ended the job. Events of an owner whose lease had ended by then do not count."""
     last = next((e for e in reversed(ordered) if e.kind in _FINAL), None)
     if last is not None and any(e.kind is EventKind.ASSIGNED and e.epoch > last.epoch for e in ordered):
         return None

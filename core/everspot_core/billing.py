@@ -1,4 +1,4 @@
-"""By what rules a cloud bills, as values: each cloud's own rules give them."""
+"""A cloud's billing rules as values, which each cloud's `rules.py` gives."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,14 +9,14 @@ from everspot_core.market import Market
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingRules:
-    """What a cloud bills beside the price of every second. `minimum`: shorter lives are paid as if they had been so
-    long; `free_within`: a spot instance that the cloud takes sooner than that costs nothing, None if it always does;
-    `left_out`: what is on the cloud's bill and not in ours."""
+    """How a cloud's bill differs from the price of every second. `minimum`: a shorter life is billed as this long;
+    `free_within`: a spot instance that the cloud takes sooner than this costs nothing, None if it is always billed;
+    `left_out`: what the cloud bills and our bill leaves out."""
 
     minimum: timedelta
     free_within: timedelta | None
     left_out: tuple[str, ...]
 
     def is_free(self, launch: LaunchRecord, taken_after: timedelta) -> bool:
-        """Whether an instance that the cloud took so long after its launch costs nothing."""
+        """Whether an instance is free that the cloud took this long after its launch."""
         return launch.market is Market.SPOT and self.free_within is not None and taken_after < self.free_within

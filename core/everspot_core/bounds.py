@@ -1,5 +1,4 @@
-"""Least and most of every number in the settings of a cluster's instances, checked as their author wrote them, before
-they are believed."""
+"""Bounds of every number in the settings of a cluster's instances. They are checked first, on the values as written."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ TYPE_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*(\.[a-z0-9][a-z0-9-]*)?$")
 """Name of an instance type: g5.xlarge, u-6tb1.metal, n1-standard-4."""
 
 LARGEST_FLEET = 10_000
-"""Units that a fleet may be asked to hold; no cloud takes more for one, some less."""
+"""Largest target of a fleet, in units. No cloud allows a larger fleet; some allow less."""
 
 _PRICE = (0.0001, 10_000.0)
 
@@ -43,10 +42,10 @@ _WHOLE = ("target", "on_demand_base", "max_instances")
 
 
 def sound_numbers(problems: Problems, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a cluster's instances without the numbers that are none or lie outside of their bounds; a problem
-    for each.
+    """The settings of a cluster's instances without the values that are not numbers or lie outside of their bounds. Adds
+    a problem for each.
 
-    A wrong `target` of what stands becomes the largest one, so that nothing else is blamed for it; a wrong
+    A wrong `target` of `standing` becomes the largest one, so that no other setting is blamed for it. A wrong
     `max_instances` becomes 0.
     """
     sound = _sound(problems, args, CAPACITY)

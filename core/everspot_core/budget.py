@@ -1,4 +1,4 @@
-"""What one job has used so far, for its budget, by the same rules as the bill."""
+"""How much of its budget a job has used so far, by the rules of the bill."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from everspot_core.records import Event, Market, Role
 
 @dataclass(frozen=True)
 class BudgetUse:
-    """What one job has used so far, for its budget: its own seconds, without boot and idling."""
+    """How much of its budget a job has used so far. Only the job's own seconds count, without boot and idling."""
 
     dollars: float
     gpu_hours: float
@@ -33,9 +33,9 @@ def spent(
     catalogue: Catalogue,
     rules: BillingRules,
 ) -> BudgetUse:
-    """What the job of these events has used up to `now`, by the same rules as the bill.
+    """How much the job of these events has used up to `now`, by the rules of the bill.
 
-    An instance without a launch record yet is priced by what its assignment says of it.
+    An instance that has no launch record yet is priced by the type and zone in its assignment.
     """
     dollars, gpu_seconds = Fraction(0), Fraction(0)
     for attempt in attempts(events):

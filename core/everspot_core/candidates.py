@@ -1,4 +1,5 @@
-"""What a job could run on and what that would cost, from the catalogue alone: the table before the submission."""
+"""The instance types that a job could run on and what they would cost, from the catalogue alone. `submit --dry-run`
+shows them."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -12,7 +13,8 @@ from everspot_core.job import Resources
 
 @dataclass(frozen=True)
 class Candidate:
-    """A type in a region that fits. Costs are for the expected running time without interruptions; None if unknown."""
+    """An instance type in a region that fits a job. Costs are for the expected running time without interruptions; None
+    if unknown."""
 
     instance_type: InstanceType
     region: str
@@ -24,7 +26,7 @@ class Candidate:
 
 
 def misfits(kind: InstanceType, wanted: Resources) -> list[str]:
-    """What a type lacks for a job, one sentence part each; empty if it fits."""
+    """What a type lacks for a job, a phrase for each resource; empty if it fits."""
     words = {
         "vcpus": f"vCPUs {kind.vcpus:g} of {wanted.vcpus:g}",
         "memory_gib": f"GiB of memory {kind.memory_gib:g} of {wanted.memory_gib:g}",
@@ -43,7 +45,8 @@ def candidates(
     expected: timedelta | None = None,
     only: Collection[str] | None = None,
 ) -> list[Candidate]:
-    """Every offer that fits, cheapest spot price first; what has no price at all is left out, unless it is `only`.
+    """Every offer that fits, cheapest spot price first. Types without any price are left out, unless they are in
+    `only`.
 
     Args:
         wanted: What the job needs on one instance.
@@ -87,6 +90,6 @@ def _cheapest(candidate: Candidate) -> tuple[float, str, str]:
 
 
 def nearest(wanted: Resources, catalogue: Catalogue, count: int = 3) -> list[tuple[InstanceType, list[str]]]:
-    """For a job that nothing fits: the types that lack the fewest things, with what each lacks."""
+    """For a job that fits no type: the types that lack the fewest things, with what each lacks."""
     lacks = [(kind, misfits(kind, wanted)) for kind in catalogue.types.values()]
     return sorted(lacks, key=lambda pair: (len(pair[1]), -pair[0].gpus, -pair[0].vcpus))[:count]

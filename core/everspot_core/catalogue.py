@@ -1,4 +1,4 @@
-"""Instance types: what each has, where it exists, and what it costs by which dated source."""
+"""Instance types: their resources, the regions that offer them, and their prices, each with a dated source."""
 
 import csv
 import difflib
@@ -21,7 +21,7 @@ _DASHED_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]$")
 
 
 class InstanceType(Frozen):
-    """What an instance of this type has. Memory in GiB; `gpu_memory_gib` is of each GPU."""
+    """An instance type and its resources. Memory is in GiB; `gpu_memory_gib` is the memory of each GPU."""
 
     name: str
     arch: str = Field(default="x86_64", description="x86_64 or arm64.")
@@ -49,7 +49,7 @@ class InstanceType(Frozen):
 
 
 class Price(Frozen):
-    """US dollars for one hour, with where the figure comes from. `as_of` None: declared in place without a date."""
+    """A price in US dollars per hour, and its source. `as_of` None: declared in place without a date."""
 
     usd_per_hour: float = Field(gt=0)
     as_of: date | None
@@ -57,7 +57,7 @@ class Price(Frozen):
     note: str = ""
 
     def age(self, today: date) -> str:
-        """How old the figure is, for people: `seen today`, `12 days old`, `10 months old`, or `undated`."""
+        """How old the price is, for people: `seen today`, `12 days old`, `10 months old`, or `undated`."""
         if self.as_of is None:
             return "undated"
         days = (today - self.as_of).days
@@ -79,7 +79,7 @@ class Offer(Frozen):
 
 
 class UnknownInstanceType(KeyError):
-    """A name that the catalogue lacks. `near`: names it may have been meant as."""
+    """A type name that the catalogue lacks. `near`: similar names that it has."""
 
     def __init__(self, name: str, near: Iterable[str]) -> None:
         self.name, self.near = name, tuple(near)
@@ -122,7 +122,7 @@ class Catalogue:
             raise UnknownInstanceType(name, difflib.get_close_matches(name, self._types, n=3)) from None
 
     def on_demand(self, name: str, region: str) -> Price | None:
-        """The on-demand price of a type in a region; one declared in place wins, and is the same in every region."""
+        """The on-demand price of a type in a region. A price declared in place wins, and holds in every region."""
         declared = self._types[name].on_demand_usd_per_hour if name in self._types else None
         if declared is not None:
             return Price(usd_per_hour=declared, as_of=None, source="declared in the settings")
@@ -140,7 +140,7 @@ class Catalogue:
         return offer.spot if offer else None
 
     def zones(self, name: str, region: str) -> tuple[str, ...]:
-        """Zones that have the type, by the ids or names of the source; empty where the source does not say."""
+        """Zones that offer the type, by the ids or names of the source; empty if the source does not say."""
         offer = self._offers.get((name, region))
         return offer.zones if offer else ()
 
@@ -149,11 +149,11 @@ class Catalogue:
         return tuple(name for name, there in self._offers if there == region)
 
     def with_types(self, extras: Iterable[InstanceType]) -> "Catalogue":
-        """This catalogue and the types declared in place, which win over those of the same name."""
+        """This catalogue with types declared in place, which replace types of the same name."""
         return Catalogue([*self._types.values(), *extras], self._offers.values())
 
     def with_offers(self, offers: Iterable[Offer]) -> "Catalogue":
-        """This catalogue and newer offers, which win over those of the same type and region."""
+        """This catalogue with newer offers, which replace offers of the same type and region."""
         return Catalogue(self._types.values(), [*self._offers.values(), *offers])
 
 

@@ -1,4 +1,5 @@
-"""What is published of a job's checkpoints: each names its parts, and one small head names the checkpoints."""
+"""The published checkpoints of a job. Each checkpoint lists its parts, and one small head document lists the
+checkpoints."""
 
 from pydantic import Field, JsonValue
 
@@ -15,7 +16,7 @@ class Part(Stored):
 
 
 class Checkpoint(Stored):
-    """A complete checkpoint. `step`: optimizer steps done; the next step to execute is `step` itself, from 0 on."""
+    """A complete checkpoint. `step`: optimizer steps done; counted from 0, the next step to execute is `step`."""
 
     step: int
     epoch: int
@@ -27,8 +28,8 @@ class Checkpoint(Stored):
 class CheckpointHead(Document):
     """The published checkpoints of a job, newest first, in one small object changed only by conditional writes.
 
-    `epoch`, and within it `incarnation`, is the fence: a new owner writes its own into the head before it reads, which
-    changes the ETag, and a writer whose own is lower than the head's has lost its right for good.
+    `epoch`, and within it `incarnation`, is the fence. A new owner writes its own epoch into the head before it reads
+    it, which changes the ETag. From then on a writer with a lower epoch can never publish again.
     """
 
     job_id: str

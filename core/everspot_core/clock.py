@@ -1,11 +1,12 @@
-"""Time as a dependency: what every wait and every stamp in Everspot takes instead of the operating system's clock."""
+"""The clock that is passed to everything in Everspot that waits or stamps a time, in place of the operating system's
+clock."""
 
 from datetime import datetime, timedelta
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Stamps are market time; waits are real time.
+    """A source of time. Stamps are market time; waits are real time.
 
     On a real cloud the two run at the same speed. In the local cloud market time runs faster by a factor, so a
     stamp or an absolute time read from the cloud is never compared with a duration of this machine without
@@ -13,7 +14,7 @@ class Clock(Protocol):
     """
 
     def now(self) -> datetime:
-        """The market's time, timezone-aware UTC. For stamps and for comparison with times the cloud states."""
+        """Market time, timezone-aware UTC. For stamps, and for comparison with times that the cloud states."""
         ...
 
     def monotonic(self) -> timedelta:

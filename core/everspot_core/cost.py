@@ -1,9 +1,10 @@
-"""The bill: what every instance cost, whose work that was, and what the same useful work would have cost on-demand.
+"""The bill: what every instance cost, which jobs it worked for, and what the same useful work would have cost
+on-demand.
 
-Rules: every second from launch to end counts, and no fewer than the cloud's `BillingRules` say; a spot instance costs
-the price of each moment, and nothing at all if the cloud took it so soon that it waives it; an on-demand instance costs
-its list price. A job pays for the seconds from assignment to release; the rest of an instance's life is the fleet's:
-boot, idling, the scheduler.
+Rules: every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`; a spot instance
+costs the price of each moment, and nothing if the cloud took it so soon that it does not bill it; an on-demand instance
+costs its list price. A job pays for the seconds from assignment to release; the rest of an instance's life is the
+fleet's: boot, idling, the scheduler.
 
 `on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
 and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.
@@ -39,8 +40,8 @@ __all__ = [
 class Usage:
     """A part of one instance's life: a job's if `job_id` is set, else boot or idling.
 
-    `paid`: its time cut by price. `listed`: the useful part of that time at list price. `free`: taken by the cloud
-    so soon that it is not billed.
+    `paid`: its time, cut at changes of price. `listed`: the useful part of that time at list price. `free`: not billed,
+    because the cloud took the instance so soon.
     """
 
     launch: LaunchRecord
@@ -115,7 +116,7 @@ class JobBill:
 
 @dataclass(frozen=True)
 class Bill:
-    """Everything up to `as_of`. `notes`: what had to be assumed about prices."""
+    """The bill of everything up to `as_of`. `notes`: assumptions about prices."""
 
     as_of: datetime
     instances: tuple[InstanceBill, ...]
@@ -130,7 +131,7 @@ class Bill:
 
     @property
     def idle(self) -> tuple[Usage, ...]:
-        """The parts that no job held: boot, idling, the scheduler's instance."""
+        """The parts of instances that no job held: boot, idling, the scheduler's instance."""
         return tuple(u for u in self.usages if u.job_id is None)
 
     @property
@@ -227,7 +228,8 @@ class _Hold:
 
 
 def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[_Hold]]:
-    """By instance, in order, without overlap: where two claim a moment, the later assignment has it."""
+    """The jobs that held each instance, in order and without overlap. Where two claim the same time, the later
+    assignment gets it."""
     claimed: dict[str, list[_Hold]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:
@@ -268,7 +270,8 @@ def _instance(
 def _parts(
     launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[_Hold]
 ) -> list[tuple[str | None, datetime, datetime]]:
-    """An instance's life cut by who held it; what is paid beyond its end, up to the minimum, is nobody's."""
+    """An instance's life, cut by the jobs that held it. Time billed beyond its end, up to the minimum, belongs to no
+    job."""
     parts: list[tuple[str | None, datetime, datetime]] = []
     cursor = launched
     for hold in holds:

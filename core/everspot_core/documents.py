@@ -77,34 +77,34 @@ def _no_number(value: Any) -> Any:
 
 
 Utc = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_as_utc)]
-"""A moment, always with a zone, kept in UTC."""
+"""A point in time, always with a time zone and kept in UTC."""
 
 
 _STORED = "stored"
 
 
 def is_stored(info: ValidationInfo) -> bool:
-    """Whether a document is being read that a program wrote, as opposed to what a person asks for."""
+    """Whether the value being validated is a document that a program wrote, and not a person's input."""
     return info.context is not None and bool(info.context.get(_STORED))
 
 
 class Frozen(BaseModel):
-    """Immutable value that people write. Unknown fields are refused, so that a misspelt setting is an error and not a
-    silence; but not where it is part of a document that `Document.read` reads: a newer program wrote that one."""
+    """An immutable value that people write. Unknown fields are refused, so that a misspelt setting is an error. They
+    are ignored in a document that `Document.read` reads, because a newer program may have written it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Stored(BaseModel):
-    """Immutable value inside a stored document, which programs write and people do not. Unknown fields are ignored, so
-    that one more field of a newer writer does not hide the whole document from an older reader."""
+    """An immutable value inside a stored document, which only programs write. Unknown fields are ignored, so that an
+    older reader can read what a newer writer has extended."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Document(BaseModel):
-    """A stored document. It is read by `read`, which ignores unknown fields at every depth, so that an older reader
-    survives a newer writer."""
+    """A stored document. `read` ignores unknown fields at every depth, so that an older reader can read what a newer
+    writer has extended."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -112,8 +112,8 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, data: bytes | str) -> Self:
-        """The document that `data`, JSON, holds. What a newer writer may have put there in addition is left out, also
-        of the parts that are refused with unknown fields where people write them.
+        """The document in the JSON `data`. Unknown fields, which a newer writer may have added, are left out at every
+        depth, even in parts that refuse them where people write them.
 
         Raises:
             pydantic.ValidationError: if it is no such document.
@@ -122,8 +122,8 @@ class Document(BaseModel):
 
     @classmethod
     def read_strictly(cls, data: bytes | str) -> Self:
-        """The document that a person has written: what `read` leaves out is refused. Only to tell of it, since it may
-        be a newer release's.
+        """Like `read`, but unknown fields are refused. Use it only to report them, because a newer release may have
+        written the document.
 
         Raises:
             pydantic.ValidationError: if it is no such document, or has more than that.

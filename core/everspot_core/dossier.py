@@ -1,4 +1,4 @@
-"""All that is known of one job, in one document: what a finished job leaves when it goes to the archive."""
+"""Everything about one job in one document. A finished job is archived in this form."""
 
 from pydantic import Field
 
@@ -8,10 +8,10 @@ from everspot_core.records import Event, JobRecord
 
 
 class Dossier(Document):
-    """A job: what was asked for, how it stands, and everything that happened to it, in order.
+    """A job's submission, its record, and its events in order.
 
-    As a document of the archive it is written once, after the job's end; `archived_at` tells when. Put together from
-    the documents of a job that is not archived, it has none.
+    In the archive it is written once, after the job's end, with the time in `archived_at`. For a job that is not
+    archived it is put together from the job's documents, and `archived_at` is None.
     """
 
     submission: JobSubmission
@@ -26,7 +26,7 @@ class Dossier(Document):
 
 
 def month_of(record: JobRecord) -> str:
-    """Under which month a finished job is archived, such as `2026-01`: that of its end, so that whoever archives it
+    """The month of a finished job's end, such as `2026-01`. It is part of the archive's key, so that every archiver
     writes the same key.
 
     Raises:

@@ -1,4 +1,5 @@
-"""What instances that were of no use say together: one is bad luck, all of an image are the image."""
+"""Finds images, pools and machines to blame for useless instances. One such instance is bad luck; if all instances of
+an image are useless, the image is at fault."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,9 +9,9 @@ from everspot_core.ledger import FaultKind, FaultRecord, LaunchRecord
 from everspot_core.records import Role
 
 WINDOW = timedelta(days=1)
-"""So long, in market time, an instance counts among those that were launched, and its fault against image and pool."""
+"""Market time for which a launch is counted, and for which its fault counts against image and pool."""
 SEVERAL = 2
-"""So many instances with the same fault are more than bad luck."""
+"""Number of instances with the same fault from which on it is more than bad luck."""
 
 _SAYS = {
     FaultKind.NEVER_REPORTED: "never reported",
@@ -22,14 +23,15 @@ _SAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Something that is to blame, in a sentence. `grave`: everything that was launched of it was of no use."""
+    """A sentence about an image, pool or machine that may be at fault. `grave`: everything that was launched from it
+    was useless."""
 
     words: str
     grave: bool
 
 
 def doubts(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRecord], now: datetime) -> list[Doubt]:
-    """What is to be doubted by the faults of the last WINDOW, the gravest first: images, then pools, then machines.
+    """Doubts from the faults of the last WINDOW, the gravest first: images, then pools, then machines.
 
     Args:
         faults: All that are known.

@@ -1,4 +1,4 @@
-"""What an installation lacks for one of its programs, in one sentence that names the extra."""
+"""Tells which packages of an extra are missing, in one sentence that names the extra."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ def lacking(requirements: Iterable[str], extra: str, installed: Callable[[str], 
 
 
 def sentence(program: str, extra: str, missing: list[str]) -> str:
-    """What to say of packages that are missing."""
+    """The sentence about missing packages."""
     verb = "is" if len(missing) == 1 else "are"
     return f"{program} needs {', '.join(missing)}, which {verb} not installed: pip install '{DISTRIBUTION}[{extra}]'"
 

@@ -1,4 +1,4 @@
-"""What a model has found wrong, in our words: each field once, by its path, with what is allowed."""
+"""Translates a model's validation errors into problems: one for each field, with its path and what is allowed."""
 
 import re
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ _BY_TYPE = {
 
 
 def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
-    """One problem for each field that is wrong. What may be of two types fails as both, and says so once.
+    """One problem for each field that is wrong. A field of a union type fails once for each type, and is reported once.
 
-    Those beyond `SHOWN_AT_MOST`, which are only counted, are not put into words. `kind`: the model, whose fields are
-    what is allowed.
+    Problems beyond `SHOWN_AT_MOST` have no text, because they are only counted. `kind`: the model; its fields are the
+    allowed ones.
     """
     fields: dict[str, list[dict[str, Any]]] = {}
     for detail in error.errors(include_url=False):
@@ -56,8 +56,8 @@ def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
 
 
 def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
-    """Inputs as a model; otherwise None, and a problem for each that is wrong, with `note` behind it. The inputs are
-    named as settings name them."""
+    """Inputs as a model; else None, and a problem for each wrong input, followed by `note`. Inputs are named as in
+    settings."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -92,7 +92,7 @@ def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:
 
 
 def unknown_field(name: str, allowed: list[str]) -> str:
-    """What is said of a field that there is not."""
+    """The problem of an unknown field."""
     return f"unknown field{near(name, allowed)}" + (f"; allowed: {', '.join(allowed)}" if allowed else "")
 
 
@@ -105,7 +105,7 @@ def _path(parts: list[str]) -> str:
 
 
 def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """What a place of the model may hold; nothing, if that is not a model itself."""
+    """The fields of the model at a path; empty if there is no model there."""
     for part in (part for part in path if not part.startswith("[")):
         inner = kind.model_fields[part].annotation if part in kind.model_fields else None
         # An optional model, or a list of one, is that model here.
@@ -117,5 +117,5 @@ def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey: names of fields are the author's own words."""
+    """The text without control characters, which a terminal would obey: names of fields come from the author."""
     return "".join(char if char.isprintable() else "�" for char in text)

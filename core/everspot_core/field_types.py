@@ -1,4 +1,4 @@
-"""Types of the fields that people fill in: stricter than what pydantic takes, since `true` is no number here."""
+"""Types of the fields that people fill in. They are stricter than pydantic's: `true`, for example, is not a number."""
 
 import math
 from datetime import timedelta
@@ -38,7 +38,8 @@ def _with_unit(value: Any, info: ValidationInfo) -> Any:
 
 
 def is_printable(text: str) -> bool:
-    """No control characters: no system takes a NUL in a path or a word, and no terminal should be sent an escape."""
+    """Whether a text has no control characters: no system takes a NUL in a path, and no terminal should get an
+    escape."""
     return all(char.isprintable() or char == "\t" for char in text)
 
 
@@ -54,8 +55,8 @@ Given = Annotated[
     BeforeValidator(_with_unit),
     PlainSerializer(lambda d: d.total_seconds(), return_type=float, when_used="json"),
 ]
-"""A span of time that a person writes: a bare number is refused, since nobody means seconds by `deadline: 6`. JSON
-that programs have written carries seconds, and is read."""
+"""A duration that a person writes. A bare number is refused, because nobody means seconds by `deadline: 6`. In JSON
+that programs wrote, a number is seconds."""
 NAME = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 SAID_OF_NAMES = "1 to 40 small letters, digits and hyphens, with neither end a hyphen"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -64,5 +65,5 @@ Number = Annotated[float, BeforeValidator(_number)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """A boolean as YAML or JSON has it: neither a word such as `"no"`, nor 1 and 0."""
 Span = Annotated[Given, AfterValidator(_some)]
-"""A duration of which nothing at all makes no sense."""
+"""A duration that is longer than zero."""
 Line = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_printable)]

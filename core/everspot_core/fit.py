@@ -1,4 +1,4 @@
-"""Whether a job fits what an instance has, and what is lacking where it does not."""
+"""Whether a job fits an instance, and which resources are lacking if not."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from everspot_core.records import InstanceRecord
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """What a machine has. Ordered from small to large, the dearest resource first."""
+    """The resources of a machine. Shapes are ordered from small to large, by the most expensive resource first."""
 
     gpus: int
     gpu_memory_gib: float
@@ -24,7 +24,7 @@ class Shape:
 
 
 def lacking(need: Resources, shape: Shape) -> tuple[str, ...]:
-    """The resources, by the names that a job's author uses, of which the shape has too little. Empty: it fits."""
+    """The resources of which the shape has too little, by their names in a job's spec. Empty if the job fits."""
     lacks = []
     if shape.gpus < need.gpus:
         lacks.append("gpus")

@@ -1,4 +1,5 @@
-"""What a standing fleet shall hold, in words of no cloud: base, share, types in order of their worth, weights."""
+"""The wanted capacity of a standing fleet in cloud-neutral terms: on-demand base and share, instance types and
+weights."""
 
 import math
 from collections.abc import Mapping
@@ -9,16 +10,16 @@ from everspot_core.documents import Frozen
 
 
 class Prefer(StrEnum):
-    """What decides between kinds of instances that would all do. Each cloud's rules translate it."""
+    """How to choose between pools that would all do. Each cloud's rules translate it."""
 
     PRICE = "price"
-    """The cheapest."""
+    """The cheapest pools."""
     DEPTH = "depth"
-    """Those of which the cloud has most to give, whatever they cost: they are interrupted least."""
+    """The pools with the most spare capacity, whatever they cost: they are interrupted least."""
     BALANCE = "balance"
-    """The cheapest among those of which it has much."""
+    """The cheapest of the pools with much spare capacity."""
     ORDER = "order"
-    """The author's own order: the types are listed by their worth."""
+    """The order in which the author lists the types, the preferred ones first."""
 
 
 class WeightBy(StrEnum):
@@ -35,8 +36,8 @@ class WeightBy(StrEnum):
 
 
 class TypeChoice(Frozen):
-    """An instance type that the fleet may use, as its author wrote it. Prices in USD per hour of an instance; `zones`:
-    names of those in which it is used, none for all."""
+    """An instance type that the fleet may use, as its author wrote it. Prices are in USD per instance hour. `zones`:
+    names of the zones in which it is used; empty means all."""
 
     name: str
     weight: float | None = None
@@ -47,7 +48,7 @@ class TypeChoice(Frozen):
 
 
 class CapacitySpec(Frozen):
-    """What a fleet shall hold, in units of its target; see `WeightBy`. `types`: in order of their worth."""
+    """The wanted capacity of a fleet, in units; see `WeightBy`. `types`: the preferred ones first."""
 
     target: int
     on_demand_base: int = 0
@@ -59,19 +60,20 @@ class CapacitySpec(Frozen):
 
     @property
     def on_demand_target(self) -> int:
-        """The base, plus the share of what lies above it, rounded up to whole units."""
+        """The on-demand base plus the on-demand share of the rest, rounded up to whole units."""
         above = max(0, self.target - self.on_demand_base)
         # Nine digits are kept before rounding up, so that 10 % of 30 is 3 and not 4.
         return self.on_demand_base + math.ceil(round(above * self.on_demand_percentage / 100, 9))
 
     @property
     def spot_target(self) -> int:
-        """What is not on-demand."""
+        """The units that are not on-demand."""
         return self.target - self.on_demand_target
 
 
 def derived_weights(capacity: CapacitySpec, known: Mapping[str, InstanceType]) -> dict[str, float]:
-    """The weight of each type: the given one, else its measure by `weight_by` over the smallest one of the list.
+    """The weight of each type: the given one, else its measure by `weight_by` divided by the smallest measure in the
+    list.
 
     Rounded to three digits. Types that lack the measure are left out: `capacity_problems` names them.
     """

@@ -1,4 +1,4 @@
-"""Which GPUs a build of torch runs on, so that a type that it does not run on is refused before it costs anything.
+"""Which GPUs a build of torch runs on, so that instance types with other GPUs are refused before they cost anything.
 
 A build holds machine code for some architectures. By the CUDA C++ Programming Guide (binary compatibility), code for
 sm_XY runs on a GPU of compute capability X.Z with Z >= Y and on no other. PTX, which later GPUs could compile, is not
@@ -44,9 +44,9 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "B200": "10.0", "B300": "10.3", "RTX PRO 6000": "12.0",
     }
 )  # fmt: skip
-"""Compute capability by GPU model, as catalogues and settings call it. From NVIDIA's two tables, of which stored copies
-were read and not the live pages. T4G and A10G, which AWS alone has, stand in neither: they are taken for a T4's and an
-A10's, of whose chips they are made."""
+"""Compute capability by GPU model, as catalogues and settings call it. Source: NVIDIA's two tables, read from stored
+copies and not from the live pages. T4G and A10G, which only AWS has, are in neither table: they get the values of T4
+and A10, whose chips they use."""
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -78,7 +78,7 @@ def is_arch(word: str) -> bool:
 
 
 def unfit(kind: InstanceType, arches: Sequence[str]) -> str | None:
-    """Why a build with these architectures does not run on a type's GPUs; None if it does, or if nobody knows."""
+    """Why a build with these architectures does not run on a type's GPUs; None if it does, or if that is unknown."""
     family = kind.name.partition(".")[0]
     if family in NO_CUDA:
         return f"{kind.name} has {NO_CUDA[family]}, and no GPU that CUDA runs on"

@@ -68,7 +68,8 @@ class Resources(Frozen):
 
 
 class CheckpointPolicy(Frozen):
-    """When to checkpoint apart from interruption notices, which always do. Whichever comes first."""
+    """When to checkpoint: after `every` or after `steps`, whichever comes first. An interruption notice always makes a
+    checkpoint."""
 
     every: Given | None = Field(
         default=None, description="Time between checkpoints, at least 5s. 5m, where `steps` is not given either."
@@ -81,7 +82,7 @@ class CheckpointPolicy(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _never_none(cls, value: Any) -> Any:
-        """Whoever says only how many to keep does not mean that none is made."""
+        """Set the default interval if neither `every` nor `steps` is given."""
         if isinstance(value, dict) and value.get("every") is None and value.get("steps") is None:
             return {**value, "every": _EVERY}
         return value
@@ -217,7 +218,7 @@ class Wheel(Stored):
 
     @property
     def key(self) -> str:
-        """Where it is in the data bucket."""
+        """Its key in the data bucket."""
         return f"wheels/{self.sha256}/{self.name}"
 
 

@@ -1,7 +1,6 @@
-"""What a job's author may write where a type alone does not say it: each rule names every fault, not the first.
+"""Rules for the fields of a job that types alone cannot express. Each rule reports every fault, not only the first.
 
-The rules take values as they were written, well-formed or not: a fault in one field, or in a value beside it, hides
-none of the others.
+The rules take values as they were written, well-formed or not, so that no fault hides another one.
 """
 
 import re
@@ -32,7 +31,8 @@ RESERVED = " and ".join(f"{prefix}*" for prefix in RESERVED_VARIABLES)
 
 
 def program_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong between fields: what is to run, and what is set twice. `values`: the job's fields as written."""
+    """Faults between fields: neither or both of recipe and entrypoint, or a variable set twice. `values`: the job's
+    fields as written."""
     recipe, entrypoint, code = (values.get(name) for name in ("recipe", "entrypoint", "code"))
     found: list[Problem] = []
     if recipe is None and entrypoint is None:
@@ -50,7 +50,7 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def env_faults(value: Any) -> list[Problem]:
-    """Of the variables of a job."""
+    """Faults of the field `env`."""
     found: list[Problem] = []
     for name, text in _texts(value, found):
         said = repr(name[:40])
@@ -64,7 +64,7 @@ def env_faults(value: Any) -> list[Problem]:
 
 
 def secret_faults(value: Any) -> list[Problem]:
-    """Of the variables whose values are read on the instance."""
+    """Faults of the field `secrets`."""
     found: list[Problem] = []
     for name, reference in _texts(value, found):
         if not _ENV_NAME.fullmatch(name) or name.startswith(RESERVED_VARIABLES):
@@ -81,7 +81,7 @@ def secret_faults(value: Any) -> list[Problem]:
 
 
 def tag_faults(value: Any) -> list[Problem]:
-    """Of the tags."""
+    """Faults of the field `tags`."""
     found: list[Problem] = []
     for key, text in _texts(value, found):
         for what, word, most in zip(("key", "value"), (key, text), _LONGEST_TAG, strict=True):
@@ -96,7 +96,7 @@ def tag_faults(value: Any) -> list[Problem]:
 
 
 def dataset_faults(value: Any) -> list[Problem]:
-    """Of the datasets."""
+    """Faults of the field `datasets`."""
     found: list[Problem] = []
     words = _listed(value, found)
     found += [
@@ -111,7 +111,7 @@ def dataset_faults(value: Any) -> list[Problem]:
 
 
 def setup_faults(value: Any) -> list[Problem]:
-    """Of the commands before the program."""
+    """Faults of the field `setup`."""
     found: list[Problem] = []
     commands = _listed(value, found)
     if len(commands) > _MOST_COMMANDS or any(not c.strip() or "\0" in c or len(c) > _LONGEST_ENV for c in commands):
@@ -121,7 +121,7 @@ def setup_faults(value: Any) -> list[Problem]:
 
 
 def entrypoint_faults(value: Any) -> list[Problem]:
-    """Of the script and its arguments."""
+    """Faults of the field `entrypoint`."""
     found: list[Problem] = []
     words = _listed(value, found)
     if not isinstance(value, list) or found:
@@ -138,7 +138,7 @@ def entrypoint_faults(value: Any) -> list[Problem]:
 
 
 def _texts(value: Any, found: list[Problem]) -> Iterable[tuple[str, str | None]]:
-    """The names of a mapping with their texts; a value that is none is noted, and is None here."""
+    """The names of a mapping with their texts. A value that is not a text adds a problem, and is None."""
     if not isinstance(value, Mapping):
         return
     for name, text in value.items():
@@ -150,7 +150,7 @@ def _texts(value: Any, found: list[Problem]) -> Iterable[tuple[str, str | None]]
 
 
 def _listed(value: Any, found: list[Problem]) -> list[str]:
-    """The texts of a list; what is none is noted."""
+    """The texts of a list. Adds a problem for each value that is not a text."""
     if not isinstance(value, list):
         return []
     found += [

@@ -1,8 +1,8 @@
-"""What may become of a job record: every change of state and ownership, as pure functions.
+"""The transitions of a job record: every change of state and ownership, as pure functions.
 
-Each takes the record as it is and returns the record as it shall be; the store carries the change out by a
-conditional write. `now` is market time and only stamps. `epoch` rises with every assignment and never falls; `beat`
-rises with every change within an ownership, so that a record that stands still belongs to a dead owner.
+Each function takes the present record and returns the next one; the store writes it by a conditional write. `now` is
+market time and is only used for stamps. `epoch` rises with every assignment and never falls. `beat` rises with every
+change within an ownership, so that a record that does not change belongs to a dead owner.
 
     PENDING ──assign──▶ ASSIGNED ──start──▶ RUNNING ──release──▶ SUCCEEDED | FAILED | CANCELLED
        ▲                    │                  │
@@ -21,20 +21,20 @@ _FINAL = {
 }
 _DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
 START_BACKOFF = timedelta(seconds=10)
-"""Wait after the first instance that could not start a job; doubles with each one that follows."""
+"""Wait after the first instance that could not start a job. It doubles with each further one."""
 START_BACKOFF_MAX = timedelta(minutes=10)
-"""What the doubling comes to at most: a disk that is full may be emptied."""
+"""Longest such wait. It is bounded because the cause may pass: a full disk may be emptied."""
 START_INSTANCES = 4
-"""A job that so many different instances in a row could not start has failed: it is not the instances."""
+"""A job fails when this many different instances in a row could not start it: the instances are then not to blame."""
 START_ATTEMPTS = 10
-"""A job that could not be started so many times in a row has failed, be it on one instance alone."""
+"""A job fails when it could not be started this many times in a row, even if only on one instance."""
 
 FAILED_ON_KEPT = 16
-"""Instances that a record remembers to have seen the job fail."""
+"""Number of instances that a record keeps on which the job failed."""
 
 
 class IllegalTransition(ValueError):
-    """A change that the record's state does not allow."""
+    """A transition that the record's state does not allow."""
 
     def __init__(self, verb: str, record: JobRecord) -> None:
         super().__init__(f"job {record.job_id} is {record.state.value} at epoch {record.epoch}: cannot {verb}")
@@ -43,7 +43,7 @@ class IllegalTransition(ValueError):
 
 
 def pending(job_id: str, now: datetime) -> JobRecord:
-    """The record that a job without one is taken to have."""
+    """The record of a job for which none is stored yet."""
     return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=now)
 
 
@@ -72,8 +72,8 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
 
 
 def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
-    """The assigned instance takes the job up; `from_zero`: over, for want of any checkpoint of what ran before. None
-    if it was not, or is no longer, assigned this epoch."""
+    """The assigned instance starts the job. `from_zero`: it begins again at step 0, because no checkpoint of the
+    earlier run exists. None if this instance does not, or no longer, hold the assignment of this epoch."""
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
         return None
     update: dict[str, object] = {"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now}
@@ -82,7 +82,7 @@ def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: b
 
 
 def adopt(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """The owner's agent, which was restarted, takes its running job up again. None if it is not running there."""
+    """The owner's restarted agent takes up its running job again. None if the job does not run there."""
     if record.state is not JobState.RUNNING or not owns(record, epoch, owner):
         return None
     update = {"incarnation": record.incarnation + 1, "beat": record.beat + 1, "changed_at": now}
@@ -95,7 +95,7 @@ def owns(record: JobRecord, epoch: int, owner: str) -> bool:
 
 
 def renew(record: JobRecord, progress: Progress, now: datetime) -> JobRecord:
-    """One more beat of a running job.
+    """Renew the lease of a running job: raises `beat` by one.
 
     Raises:
         IllegalTransition: if the job is not running.
@@ -117,11 +117,12 @@ def release(
 ) -> JobRecord:
     """The owner gives the job back, or has finished it.
 
-    FINISHED, CANCEL and BUDGET are final. MOVE puts the job back, a preemption too, and counts as one. An error of the
-    job's own (`Reason.failure`) puts it back with a back-off that doubles each time, until there were more errors than
-    the spec's retries; `hopeless`: at once, whatever is left of them. `unstarted`: a preemption because the owner's
-    machine, or the store, could not start the program or failed it. It puts the job back with a back-off of its own,
-    until too many instances in a row could not; a store that denies is waited for without end.
+    FINISHED, CANCEL and BUDGET are final. MOVE and preemptions put the job back into the queue, and count as
+    preemptions. An error of the job itself (`Reason.failure`) puts it back with a back-off that doubles each time,
+    until there are more errors than the spec's retries. `hopeless`: such an error is final at once. `unstarted`: a
+    preemption because the owner's machine or the store could not start the program, or failed it. It puts the job back
+    with a back-off of its own, until too many instances in a row could not start it. Denied access to the store never
+    fails the job.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -145,9 +146,9 @@ def release(
 
 
 def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
-    """Whether the job ends if its owner could not start it either, for this reason.
+    """Whether the job fails if its owner, too, could not start it for this reason.
 
-    A permission that is missing is missing for every job of the cluster until somebody grants it: none fails for that.
+    A missing permission fails no job: every job of the cluster lacks it until somebody grants it.
     """
     if reason is Reason.DENIED:
         return False
@@ -156,7 +157,7 @@ def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
 
 
 def expire(record: JobRecord, now: datetime, detail: str = "") -> JobRecord:
-    """Take the job from an owner that is dead: it waits for the next one.
+    """Take the job from a dead owner. It goes back into the queue.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -167,8 +168,8 @@ def expire(record: JobRecord, now: datetime, detail: str = "") -> JobRecord:
 
 
 def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
-    """The owner that was given up for dead lives, and nobody has been given the job since: it runs on under the same
-    epoch, as if it had never been lost. None if it was not this one's, or is somebody else's."""
+    """Give the job back to an owner that was wrongly taken for dead, if nobody has got the job since. It runs on under
+    the same epoch, as if it had never been lost. None if the job was not this owner's, or has another owner now."""
     lost = record.state is JobState.PENDING and record.last_reason is Reason.LOST
     if not lost or record.epoch != epoch or record.last_owner != owner:
         return None
@@ -186,7 +187,7 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
 
 
 def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
-    """End a job that has no owner: cancelled, or out of budget, while it waits.
+    """End a job that waits for an instance, because it was cancelled or its budget is spent.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.
@@ -231,7 +232,7 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
 
 
 def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:
-    """Where it has failed, so that it is tried elsewhere, and machines on which others fail too are found."""
+    """The instances on which the job has failed, so that it is tried elsewhere and bad machines are found."""
     if reason not in (Reason.ERROR, Reason.STALLED, Reason.MACHINE) or record.owner is None:
         return {}
     others = [i for i in record.failed_on if i != record.owner]

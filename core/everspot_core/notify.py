@@ -1,4 +1,4 @@
-"""What people are told of jobs without asking, and when: decided here, sent by the scheduler."""
+"""Decides which notifications about jobs people get, and when. The scheduler sends them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord, JobState
 
 SUBJECT = 100
-"""Characters of a subject: what SNS takes (Amazon SNS API Reference, Publish: ASCII, at most 100)."""
+"""Most characters of a subject, which is SNS's limit (Amazon SNS API Reference, Publish: ASCII, at most 100)."""
 DETAIL = 500
 
 
 class Occasion(StrEnum):
-    """What a notification may be about."""
+    """The occasions of a notification."""
 
     FAILED = "failed"
     LATE = "late"  # the deadline has passed, and the job has not succeeded
@@ -27,7 +27,8 @@ class Occasion(StrEnum):
 
 
 class Notifications(Frozen):
-    """Where notifications go, and which. Nothing secret stands here: a webhook's address is a secret of its own."""
+    """Which notifications are sent, and where. It holds no secret: a webhook's address is kept as a secret of the
+    cloud."""
 
     topic_arn: str | None = Field(default=None, description="SNS topic.")
     webhook_secret_arn: str | None = Field(
@@ -38,7 +39,7 @@ class Notifications(Frozen):
 
 @dataclass(frozen=True)
 class Notification:
-    """One thing to tell, once. `subject`: a line of ASCII; `data`: the same for programs, as JSON."""
+    """One notification, which is sent once. `subject`: a line of ASCII; `data`: the content for programs, as JSON."""
 
     job_id: str
     occasion: Occasion
@@ -48,7 +49,7 @@ class Notification:
 
     @property
     def key(self) -> str:
-        """By which it is remembered that it was told."""
+        """The key of the note that it was sent."""
         return f"{self.job_id}/{self.occasion.value}"
 
 
@@ -58,8 +59,8 @@ def due(
     now: datetime,
     since: Mapping[Occasion, datetime],
 ) -> list[Notification]:
-    """Everything that there is to tell of these jobs by now, in order of jobs, whether it was told before or not.
-    `since`: the occasions that are told of, and from when on: what came before was told of to nobody."""
+    """All notifications about these jobs up to now, in order of jobs, whether they were sent before or not. `since`:
+    the occasions to notify of, and from when on."""
     return [
         _notification(cluster, submission, record, occasion)
         for submission, record in jobs

@@ -1,4 +1,4 @@
-"""A dated table of one region's prices, which takes the place of those that the catalogue came with."""
+"""A dated table of one region's prices, which replaces the catalogue's own."""
 
 from datetime import datetime, timedelta
 
@@ -8,11 +8,11 @@ from everspot_core.catalogue import Catalogue, Offer, Price
 from everspot_core.documents import Document, Stored, Utc
 
 STALE = timedelta(days=30)
-"""Older prices are doubted: list prices change a few times a year, spot prices every day."""
+"""Age from which on prices are called old. List prices change a few times a year, spot prices every day."""
 
 
 class TypePrice(Stored):
-    """What an hour of one instance type costs, in US dollars: on-demand, and on Spot by zone."""
+    """Prices of one instance type in US dollars per hour: on-demand, and Spot by zone."""
 
     instance_type: str
     on_demand_usd_per_hour: float | None = Field(default=None, gt=0)
@@ -30,14 +30,15 @@ class PriceTable(Document):
     prices: list[TypePrice]
 
     def age(self, now: datetime) -> timedelta:
-        """How old the figures are; never negative."""
+        """The age of the prices; never negative."""
         return max(now - self.as_of, timedelta(0))
 
 
 def priced(catalogue: Catalogue, table: PriceTable | None) -> Catalogue:
-    """The catalogue with a table's prices in place of its own, for the types and the region of the table.
+    """The catalogue with a table's prices for the types and the region of the table.
 
-    A figure that the table lacks stays the catalogue's, with the catalogue's date. No table: the same catalogue.
+    A price that the table lacks stays the catalogue's, with the catalogue's date. Without a table the catalogue is
+    unchanged.
     """
     if table is None:
         return catalogue

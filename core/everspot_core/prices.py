@@ -1,4 +1,4 @@
-"""The price of each moment: what the ledger of price points says, and the catalogue where it is silent.
+"""The price at each moment: from the ledger's price points, and from the catalogue where these are missing.
 
 Money is kept as exact fractions of a dollar and rounded only where it is shown, so that the parts of a bill always
 add up to its total.
@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Basis(StrEnum):
-    """Where a price was taken from; everything but the first two is named in the bill's notes."""
+    """The source of a price. All but the first two are named in the bill's notes."""
 
     STATED = "stated by the cloud"
     LISTED = "the catalogue's list price"
@@ -66,7 +66,7 @@ class PriceBook:
     def segments(
         self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime
     ) -> list[PriceSegment]:
-        """The span from `start` to `end` cut at every change of price; nothing if it is empty."""
+        """The span from `start` to `end`, cut at every change of price; empty if the span is."""
         if end <= start:
             return []
         points = self._pools.get((instance_type, zone, market), [])
@@ -106,7 +106,7 @@ class PriceBook:
 
 
 def exact(value: float) -> Fraction:
-    """The decimal number that a float was read from: 0.1 is one tenth."""
+    """The exact decimal number that a float was read from: 0.1 is one tenth."""
     return Fraction(repr(value))
 
 
@@ -128,6 +128,7 @@ def rounded(amount: Fraction, places: int = 2) -> Decimal:
 
 
 def notes(segments: Iterable[tuple[str, Sequence[PriceSegment]]]) -> list[str]:
-    """What was assumed, once per pool and kind, for the reader of a bill. Input: (pool name, its segments)."""
+    """The assumptions about prices, once per pool and kind, for the reader of a bill. Input: (pool name, its
+    segments)."""
     found = {(pool, s.basis) for pool, cut in segments for s in cut if s.basis not in (Basis.STATED, Basis.LISTED)}
     return [f"{pool}: price is {basis.value}" for pool, basis in sorted(found)]

@@ -12,7 +12,7 @@ from everspot_core.counting import counted
 E = TypeVar("E", bound=StrEnum)
 
 SHOWN_AT_MOST = 20
-"""Problems that a message tells one by one. Who has more of them mends the first ones first."""
+"""Number of problems that a message lists. Further ones are only counted."""
 
 _TEXT_AT_MOST = 300  # of one problem's path, and of its reason
 _VALUE_AT_MOST = 80
@@ -32,8 +32,8 @@ class Problem:
 
 
 class BadInputs(ValueError):
-    """Raised once for all problems of one thing; the message has a line for each of the first `SHOWN_AT_MOST`, and
-    says how many more there are. `problems` has them all."""
+    """All problems of one set of inputs. The message has a line for each of the first `SHOWN_AT_MOST` and counts the
+    rest; `problems` holds them all."""
 
     def __init__(self, what: str, problems: Iterable[Problem]):
         self.problems = tuple(problems)
@@ -45,12 +45,12 @@ class BadInputs(ValueError):
 
     @property
     def shown(self) -> tuple[Problem, ...]:
-        """The problems that the message tells."""
+        """The problems that the message lists."""
         return self.problems[:SHOWN_AT_MOST]
 
 
 class Problems:
-    """A list of problems that knows where it is: `at` gives a view whose paths carry a prefix."""
+    """A list of problems. `at` gives a view of it that puts a prefix before the paths."""
 
     def __init__(self, prefix: str = "", found: list[Problem] | None = None):
         self._prefix = prefix
@@ -62,21 +62,21 @@ class Problems:
         return tuple(self._found)
 
     def at(self, name: str) -> "Problems":
-        """The same list, seen from inside the input `name`."""
+        """A view of the same list for the input `name`: paths are relative to it."""
         return Problems(self._path(name), self._found)
 
     def add(self, name: str, reason: str) -> None:
-        """Note a problem of the input `name`; an empty name means the whole."""
+        """Add a problem of the input `name`. An empty name means the input as a whole."""
         self._found.append(Problem(self._path(name), reason))
 
     def need(self, holds: bool, name: str, reason: str) -> bool:
-        """Note a problem unless `holds`; returns `holds`."""
+        """Add a problem unless `holds`. Returns `holds`."""
         if not holds:
             self.add(name, reason)
         return holds
 
     def unknown(self, given: Iterable[object], known: Collection[str], reason: str) -> None:
-        """Note every name of `given` that is not among the known ones, with what it may have been meant as."""
+        """Add a problem for every name of `given` that is not known, with similar known names."""
         for name in given:
             if name not in known:
                 # Looking for what was meant is dear, and nobody reads it beyond the first few.
@@ -84,9 +84,10 @@ class Problems:
                 self.add(cut(str(name), _VALUE_AT_MOST), reason + meant)
 
     def number(self, value: object, name: str, low: float, high: float, *, whole: bool = False) -> bool:
-        """Note that a value is no number between `low` and `high`; `whole`: nor a whole one. Returns whether it is.
+        """Add a problem unless a value is a number from `low` to `high`, and with `whole` a whole number. Returns
+        whether it is.
 
-        True and False are no numbers; a whole number may come as a float, as it does over the wire.
+        True and False are not numbers. A whole number may be a float, as numbers from other languages are.
         """
         kind = "a whole number" if whole else "a number"
         finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -107,7 +108,7 @@ class Problems:
             return None
 
     def raise_any(self, what: str) -> None:
-        """Raise what was found.
+        """Raise all problems that were added.
 
         Raises:
             BadInputs: if there is at least one problem.
@@ -136,7 +137,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as its author wrote it, for a message: cut where it is long."""
+    """A value as its author wrote it, for a message. A long one is cut."""
     if isinstance(value, str):
         return cut(repr(value[: _VALUE_AT_MOST + 1]), _VALUE_AT_MOST)
     if isinstance(value, Collection) and len(value) > _VALUE_AT_MOST:
@@ -145,5 +146,5 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """At most `most` characters of a text, an ellipsis in the place of the rest."""
+    """At most `most` characters of a text, with an ellipsis in place of the rest."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

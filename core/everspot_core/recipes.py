@@ -1,4 +1,4 @@
-"""The built-in recipes by name, and what parameters each takes. What they do is the training image's matter."""
+"""The names of the built-in recipes and their parameters. The training image holds their code."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -33,16 +33,16 @@ class ImageClassification(Frozen):
 
 
 RECIPES: Mapping[str, type[Frozen]] = MappingProxyType({"image-classification": ImageClassification})
-"""The recipes that every image has."""
+"""The recipes of every image."""
 
 
 def parameters_of(recipe: str) -> type[Frozen] | None:
-    """The kind of a recipe's parameters, by its name with hyphens or underscores; None if there is no such recipe."""
+    """The model of a recipe's parameters, by its name with hyphens or underscores; None if there is no such recipe."""
     return RECIPES.get(recipe.replace("_", "-"))
 
 
 def parameter_faults(recipe: str, given: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with a recipe's parameters, by name; nothing for a recipe that is not known here."""
+    """Problems of a recipe's parameters, by name; none for an unknown recipe."""
     kind = parameters_of(recipe)
     if kind is None:
         return []

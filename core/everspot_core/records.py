@@ -1,6 +1,6 @@
 """The documents of a running cluster: job records with their lease, assignments, instances, events.
 
-Who writes which of them, and under which key, is told in docs/store.md.
+docs/store.md says who writes which of them, and under which key.
 """
 
 from datetime import datetime, timedelta
@@ -76,7 +76,7 @@ class Reason(StrEnum):
 
     @property
     def troubled(self) -> bool:
-        """Whether machine or store failed the job. Another instance may do better, after a back-off that grows."""
+        """Whether machine or store failed the job. Another instance is tried after a growing back-off."""
         return self in (Reason.MACHINE, Reason.DENIED, Reason.DAMAGED)
 
     @property
@@ -157,7 +157,7 @@ class JobRecord(Document):
 
 
 class Order(StrEnum):
-    """What the scheduler wants of an instance."""
+    """What an instance shall do with its job."""
 
     RUN = "run"
     STOP = "stop"
@@ -165,10 +165,10 @@ class Order(StrEnum):
 
 
 class Assignment(Document):
-    """What one instance shall do: written by schedulers by conditional write, polled by the instance's agent.
+    """The scheduler's orders to one instance: schedulers write it conditionally, and the instance's agent polls it.
 
-    `job_id` None: nothing. `order` stop: checkpoint, give the lease back, by `deadline` if there is one. In the stored
-    document `cordoned` is called `doomed`, the name that the first release wrote.
+    `job_id` None: no job. `order` stop: checkpoint and give the lease back, by `deadline` if there is one. In the
+    stored document `cordoned` is called `doomed`, the name that the first release wrote.
     """
 
     instance_id: str
@@ -187,7 +187,7 @@ class Assignment(Document):
 
 
 class Role(StrEnum):
-    """What an instance of the image does."""
+    """What an instance does: it runs jobs, or the scheduler."""
 
     AGENT = "agent"
     SCHEDULER = "scheduler"
@@ -195,7 +195,7 @@ class Role(StrEnum):
 
 class InstanceState(StrEnum):
     """READY takes a job; BUSY has one; DRAINING takes none any more; CORDONED has found itself unfit and says why in
-    `detail`; GONE was the last word before shutting down."""
+    `detail`; GONE is its last report before it shuts down."""
 
     READY = "READY"
     BUSY = "BUSY"
@@ -205,14 +205,14 @@ class InstanceState(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """What the cloud told the instance."""
+    """Kinds of notice that the cloud gives an instance."""
 
     INTERRUPTION = "interruption"
     REBALANCE = "rebalance"
 
 
 class Notice(Stored):
-    """A word of the cloud about an instance. `action_at`: when it is taken away; None for a recommendation."""
+    """The cloud's notice to an instance. `action_at`: when the instance is taken away; None for a recommendation."""
 
     kind: NoticeKind
     source: str = Field(description="Where it was learnt: imds, queue.")
@@ -221,7 +221,7 @@ class Notice(Stored):
 
 
 class InstanceRecord(Document):
-    """An instance as its own agent describes it: the heartbeat. Written by that agent only."""
+    """The heartbeat of an instance, in which its agent describes it. Only that agent writes it."""
 
     instance_id: str
     cluster: str
@@ -295,6 +295,6 @@ class Request(Document):
 
 
 class RollRequest(Request):
-    """The request that busy instances, too, are replaced by ones of this generation, one share at a time."""
+    """The request to replace busy instances, too, by ones of this generation, one share at a time."""
 
     generation: str

@@ -1,6 +1,6 @@
-"""Types of the figures that a job's own program tells of itself, which may be anything.
+"""Types of the figures that a job's own program reports. The program may report anything.
 
-One that cannot be so is unknown. It is no error: the document around it holds what others need, and is read.
+An impossible figure is read as unknown. It is not an error, because the rest of the document is still needed.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
 
 
 def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
-    """What lies between both, or is no number at all, as it is; any other is `unknown`."""
+    """A validator: a number outside of both bounds becomes `unknown`; every other value stays as it is."""
 
     def check(value: Any) -> Any:
         if isinstance(value, int):
@@ -29,7 +29,7 @@ def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], A
 
 
 Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]
-"""A count of optimizer steps; 0 if it is none."""
+"""A count of optimizer steps; 0 if the value cannot be one."""
 Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]
 Rate = Annotated[float | None, BeforeValidator(_within(_SLOWEST, _FASTEST))]
 Seconds = Annotated[float | None, BeforeValidator(_within(0, _LONGEST))]

@@ -157,7 +157,7 @@ class JobRecord(Document):
 
 
 class Order(StrEnum):
-    """What an instance shall do with its job."""
+    """The order of a scheduler to an instance."""
 
     RUN = "run"
     STOP = "stop"

@@ -16,7 +16,7 @@ _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
 
 
 def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], Any]:
-    """A validator: a number outside of both bounds becomes `unknown`; every other value stays as it is."""
+    """A validator: a number outside of the bounds becomes `unknown`; every other value stays as it is."""
 
     def check(value: Any) -> Any:
         if isinstance(value, int):

@@ -42,8 +42,8 @@ _WHOLE = ("target", "on_demand_base", "max_instances")
 
 
 def sound_numbers(problems: Problems, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a cluster's instances without the values that are not numbers or lie outside of their bounds. Adds
-    a problem for each.
+    """The settings of a cluster's instances without values that are not numbers or are out of bounds. Adds a problem
+    for each.
 
     A wrong `target` of `standing` becomes the largest one, so that no other setting is blamed for it. A wrong
     `max_instances` becomes 0.

@@ -1,27 +1,44 @@
 """What EC2 Fleet says when it cannot launch: codes of an answer's errors, and names of events in a fleet's history."""
 
 from everspot_core.allocation import Cause, Launchable, Refusal
+from moto.ec2.exceptions import EC2ClientError
 
-from everspot_local.aws.ec2.exceptions import drought_text
+from everspot_local.aws.ec2.exceptions import InsufficientInstanceCapacity
 from everspot_local.market.pools import MarketPool
 
 QUOTA_CODES = {"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"}
 PASSING_CODES = {"InsufficientInstanceCapacity", *QUOTA_CODES}
 
 
-def of_refusal(refusal: Refusal, candidate: Launchable, pool: MarketPool | None) -> tuple[str, str]:
-    """Code and message of a way to launch that gave nothing."""
+class Unfulfillable(EC2ClientError):
+    """A way that could give something, but not what was asked for together.
+
+    As met: fleets that ask for much in one place are told so (https://github.com/mludvig/aws-ethereum-miner/issues/23,
+    https://github.com/runs-on/runs-on/issues/251). AWS does not document which code a minimum that was missed has.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "UnfulfillableCapacity",
+            "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again.",
+        )
+
+
+def of_refusal(refusal: Refusal, candidate: Launchable, pool: MarketPool | None) -> EC2ClientError:
+    """What is said of a way to launch that gave nothing."""
     if refusal.cause is Cause.NO_CAPACITY and pool is not None:
-        return "InsufficientInstanceCapacity", drought_text(pool.instance_type, pool.zone)
+        return InsufficientInstanceCapacity(pool.instance_type, pool.zone)
     if refusal.cause is Cause.PRICE_TOO_HIGH and pool is not None:
-        return "SpotMaxPriceTooLow", (
+        return EC2ClientError(
+            "SpotMaxPriceTooLow",
             f"Your Spot request price of {candidate.max_price} is lower than the minimum required Spot request "
-            f"fulfillment price of {(pool.spot_usd or 0) / candidate.weight:g}."
+            f"fulfillment price of {(pool.spot_usd or 0) / candidate.weight:g}.",
         )
     # RunInstances calls the same `Unsupported`; CreateFleet's answers have this code for it.
-    return "InvalidFleetConfiguration", (
+    return EC2ClientError(
+        "InvalidFleetConfiguration",
         f"Your requested instance type ({candidate.instance_type}) is not supported in your requested "
-        f"Availability Zone ({candidate.zone})."
+        f"Availability Zone ({candidate.zone}).",
     )
 
 

@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from everspot_core.allocation import Allocation, AllocationRequest, Placement, Refusal, allocate
 from everspot_core.records import Market
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import fleet_errors, fleet_request
+from everspot_local.aws.ec2 import fleet_errors, fleet_options, throttle
 from everspot_local.aws.ec2.exceptions import InvalidFleetConfig, ServiceLinkedRoleMissing
+from everspot_local.aws.ec2.fleet_launch import Attempt
+from everspot_local.aws.ec2.fleet_request import Override, read_overrides
+from everspot_local.aws.ec2.fleet_targets import Targets, read_targets
 from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.ec2.roles import service_linked_role_exists
 from everspot_local.aws.events import source as events
+from everspot_local.aws.strict import strict
 
 log = logging.getLogger(__name__)
 NEEDED_ROLES = {"AWSServiceRoleForEC2Fleet": "EC2 Fleet", "AWSServiceRoleForEC2Spot": "EC2 Spot Instances"}
@@ -33,31 +36,29 @@ class Member:
 
     instance: LocalInstance
     weight: float
-    override: fleet_request.Override
+    override: Override
 
 
 class LocalFleet(TaggedEC2Resource):
     """A fleet. Its members are counted as fulfilled while they are pending or running."""
 
     def __init__(self, backend: Any, request: dict[str, Any]) -> None:
-        fleet_request.check(request)
+        fleet_options.check(request)
         self.ec2_backend = backend
         self.id = random_fleet_id()
         self.type: str = request.get("Type") or "maintain"
         if self.type != "instant":
             _need_roles()
-        self.targets = fleet_request.read_targets(request["TargetCapacitySpecification"])
+        self.targets = read_targets(request["TargetCapacitySpecification"])
         self.excess_policy = request.get("ExcessCapacityTerminationPolicy") or "termination"
         self.context: str | None = request.get("Context")
         self.replace_unhealthy = bool(request.get("ReplaceUnhealthyInstances"))
         self.with_expiration = bool(request.get("TerminateInstancesWithExpiration"))
-        self.spot_options = request.get("SpotOptions") or {}
-        self.spot_strategy = fleet_request.spot_strategy(request)
-        self.on_demand_strategy = fleet_request.on_demand_strategy(request)
-        tags = convert_tag_spec(request.get("TagSpecifications") or [])
-        self.instance_tags: dict[str, str] = tags.get("instance", {})
+        self.options = fleet_options.read_options(request)
+        self.asked = request
+        self.launch_tags: dict[str, dict[str, str]] = convert_tag_spec(request.get("TagSpecifications") or [])
         self.use_configs(request.get("LaunchTemplateConfigs") or [])
-        self.add_tags(tags.get("fleet", {}))
+        self.add_tags(self.launch_tags.get("fleet", {}))
         self.created = account.current().market.clock.now()
         self.state = "submitted"
         self.members: dict[str, Member] = {}
@@ -68,7 +69,7 @@ class LocalFleet(TaggedEC2Resource):
     def use_configs(self, configs: list[dict[str, Any]]) -> None:
         """Launch by these from now on; what runs stays."""
         known = account.current().market.pools.catalogue.types
-        self.overrides = fleet_request.read_overrides(self.ec2_backend, configs, known)
+        self.overrides = read_overrides(self.ec2_backend, configs, known, instant=self.type == "instant")
         self.configs = configs
 
     def begin(self) -> None:
@@ -93,7 +94,7 @@ class LocalFleet(TaggedEC2Resource):
         """Capacity units of the living members."""
         return sum(m.weight for m in self.living(market))
 
-    def modify(self, targets: fleet_request.Targets | None, excess_policy: str | None) -> None:
+    def modify(self, targets: Targets | None, excess_policy: str | None) -> None:
         """Carry out a ModifyFleet."""
         if self.type != "maintain":
             raise InvalidFleetConfig(f"Fleets of type {self.type} cannot be modified.")
@@ -170,99 +171,52 @@ class LocalFleet(TaggedEC2Resource):
                     member.instance.terminate()
 
     def _launch(self, on_demand: float, spot: float) -> bool:
-        """Launch what is missing; whether all of it came. What one way cannot give is asked of the others."""
-        self.errors = []
-        refused: dict[Market, set[int]] = {market: set() for market in Market}
-        missing = {Market.ON_DEMAND: on_demand, Market.SPOT: spot}
-        for market in (Market.ON_DEMAND, Market.SPOT):
-            while missing[market] > 0:
-                allocation, ways = self._allocate(market, missing[market], refused[market])
-                failed = [
-                    way for p in allocation.placements if (way := self._try(p, ways[p.candidate], missing)) is not None
-                ]
-                if not failed:
-                    self.errors += [self._error(refusal, ways[refusal.candidate]) for refusal in allocation.refusals]
-                    break
-                refused[market].update(failed)
-        if any(units > 0 for units in missing.values()):
+        """Launch what is missing; whether all of it came."""
+        attempt = Attempt(self)
+        came = [attempt.launch(Market.ON_DEMAND, on_demand), attempt.launch(Market.SPOT, spot)]
+        self.errors = attempt.errors
+        if not all(came):
             self._tell_shortfall()
-        return all(units <= 0 for units in missing.values())
+        return all(came)
 
-    def _allocate(self, market: Market, units: float, refused: set[int]) -> tuple[Allocation, list[int]]:
-        """Placements, and the overrides by the positions that they name."""
-        pools = account.current().market.pools
-        ways = [i for i in range(len(self.overrides)) if i not in refused]
-        if not ways:
-            return Allocation(placements=(), refusals=(), on_demand_shortfall=0, spot_shortfall=0), ways
-        keys = dict.fromkeys(
-            (self.overrides[i].candidate.instance_type, self.overrides[i].candidate.zone) for i in ways
-        )
-        found = [pool for kind, zone in keys if (pool := pools.get(kind, zone)) is not None]
-        request = AllocationRequest(
-            candidates=tuple(self.overrides[i].candidate for i in ways),
-            on_demand=units if market is Market.ON_DEMAND else 0,
-            spot=units if market is Market.SPOT else 0,
-            spot_strategy=self.spot_strategy,
-            on_demand_strategy=self.on_demand_strategy,
-            instance_pools_to_use=int(self.spot_options.get("InstancePoolsToUseCount") or 1),
-        )
-        return allocate(request, [view for pool in found if (view := pool.view(market)) is not None]), ways
+    def check_way(self, override: Override, market: Market) -> None:
+        """Raise what EC2 would say of one launch by it."""
+        self.ec2_backend.check_run(override.image_id, 1, **self._arguments(override, market))
 
-    def _try(self, placement: Placement, way: int, missing: dict[Market, float]) -> int | None:
-        """Launch one instance; the way by which it could not, which is not tried again this time."""
-        override = self.overrides[way]
-        try:
-            self._launch_one(placement, override)
-        except EC2ClientError as error:
-            found = self._error_document(override, placement.market, error.code, error.message)
-            if found not in self.errors:
-                self.errors.append(found)
-            return way
-        missing[placement.market] -= placement.weight
-        return None
+    def afford(self, instances: int) -> EC2ClientError | None:
+        """Take what so many launches cost of the caller's request limits; the error if that is more than there is.
 
-    def _launch_one(self, placement: Placement, override: fleet_request.Override) -> None:
-        reservation = self.ec2_backend.run_instances(
-            override.image_id,
-            1,
-            None,
-            [],
-            instance_type=placement.instance_type,
-            is_instance_type_default=False,
-            subnet_id=override.subnet_id,
-            placement=None if override.subnet_id else placement.zone,
-            launch_template=override.launch_template,
-            lifecycle="spot" if placement.market is Market.SPOT else None,
-            fleet_id=self.id,
-            tags={"instance": {**self.instance_tags, "aws:ec2:fleet-id": self.id}},
-        )
+        As met: an `instant` fleet that launched a part told `RequestLimitExceeded` of the rest
+        (https://github.com/aws/karpenter-provider-aws/issues/8923). Fleets of the other types launch in their own time.
+        """
+        if self.type != "instant" or not strict() or account.current().buckets.launch(instances):
+            return None
+        return EC2ClientError(throttle.CODE, "Request limit exceeded.")
+
+    def launch_one(self, override: Override, market: Market) -> None:
+        """Launch an instance."""
+        arguments = self._arguments(override, market)
+        reservation = self.ec2_backend.run_instances(override.image_id, 1, None, [], **arguments)
         instance: LocalInstance = reservation.instances[0]
-        self.members[instance.id] = Member(instance, placement.weight, override)
+        for interface in instance.nics.values():
+            interface.add_tags(self.launch_tags.get("network-interface", {}))
+        self.members[instance.id] = Member(instance, override.candidate.weight, override)
         self._tell("EC2 Fleet Instance Change", "instance-change", {"sub-type": "launched"}, instance.id)
 
-    def _error(self, refusal: Refusal, way: int) -> dict[str, Any]:
-        override = self.overrides[way]
-        pool = account.current().market.pools.get(override.candidate.instance_type, override.candidate.zone)
-        return self._error_document(
-            override, refusal.market, *fleet_errors.of_refusal(refusal, override.candidate, pool)
-        )
-
-    def _error_document(
-        self, override: fleet_request.Override, market: Market, code: str, message: str
-    ) -> dict[str, Any]:
+    def _arguments(self, override: Override, market: Market) -> dict[str, Any]:
         return {
-            "LaunchTemplateAndOverrides": self.override_document(override),
-            "Lifecycle": market.value,
-            "ErrorCode": code,
-            "ErrorMessage": message,
+            "instance_type": override.candidate.instance_type,
+            "is_instance_type_default": False,
+            "subnet_id": override.subnet_id,
+            "placement": None if override.subnet_id else override.candidate.zone,
+            "launch_template": override.launch_template,
+            "lifecycle": "spot" if market is Market.SPOT else None,
+            "fleet_id": self.id,
+            "tags": {
+                "instance": {**self.launch_tags.get("instance", {}), "aws:ec2:fleet-id": self.id},
+                "volume": dict(self.launch_tags.get("volume", {})),
+            },
         }
-
-    def override_document(self, override: fleet_request.Override) -> dict[str, Any]:
-        """An override as answers name it."""
-        document: dict[str, Any] = {"LaunchTemplateSpecification": override.launch_template}
-        if override.override:
-            document["Overrides"] = override.override
-        return document
 
     def _tell_shortfall(self) -> None:
         described = " ".join(sorted({f"{e['ErrorCode']}: {e['ErrorMessage']}" for e in self.errors}))

@@ -7,6 +7,7 @@ They hold for RunInstances, for a fleet's and for a group's launches. A type tha
 from typing import Any
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.records import Market
 from moto.ec2.exceptions import EC2ClientError, InvalidAMIIdError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
@@ -75,6 +76,18 @@ def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) 
         if snapshot is not None:
             volume_rules.check_size(gib, snapshot.id, least)
         volume_rules.check_volume({**ebs, "VolumeSize": gib})
+
+
+def check_spot_tags(template: dict[str, Any], market: Market) -> None:
+    """A template that tags Spot requests launches nothing on-demand: as met, and found by the EC2 team to be so
+    (https://github.com/aws/karpenter-provider-aws/issues/5850)."""
+    kinds = {s.get("ResourceType") for s in template.get("TagSpecifications") or []}
+    if market is Market.ON_DEMAND and "spot-instances-request" in kinds:
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            "You cannot specify tags for Spot instances requests if there are no Spot instances requests being created "
+            "by the request.",
+        )
 
 
 def check_user_data(encoded: Any) -> None:

@@ -6,9 +6,14 @@ It does not sell in other regions than its own, nor types that the catalogue (or
 from typing import Any, cast
 
 from everspot_core.records import Market
+from moto.ec2.exceptions import (
+    InvalidLaunchTemplateIdNotFound,
+    InvalidLaunchTemplateNameNotFoundWithNameError,
+    InvalidLaunchTemplateVersionNotFound,
+)
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Reservation
-from moto.ec2.models.launch_templates import LaunchTemplate
+from moto.ec2.models.launch_templates import LaunchTemplate, LaunchTemplateVersion
 from moto.ec2.utils import convert_tag_spec
 from moto.kms.models import kms_backends
 
@@ -21,6 +26,7 @@ from everspot_local.aws.ec2.exceptions import (
     Unsupported,
     UnsupportedHere,
 )
+from everspot_local.aws.ec2.fleet_rules import Tokens
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.iam import rules as iam_rules
@@ -35,6 +41,7 @@ class LocalEC2Backend(EC2Backend):
         super().__init__(region_name, account_id)
         own = images.baked(self)
         self.amis[own.id] = own
+        self.fleet_tokens = Tokens()
 
     def _create_default_encryption_key(self) -> str:
         """moto's, which is AWS's key and no customer's; that a volume needs it makes it nobody's choice."""
@@ -46,6 +53,22 @@ class LocalEC2Backend(EC2Backend):
         self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
     ) -> Reservation:
         """moto's, preceded by the market (is there capacity?) and followed by it (they cost from now on)."""
+        pool, profile = self._prepare(image_id, count, kwargs)
+        reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
+        for instance in cast(list[LocalInstance], reservation.instances):
+            if profile:
+                self.associate_iam_instance_profile(instance_id=instance.id, **profile)
+            _provision(instance, kwargs["block_device_mappings"])
+            instance.launch(pool)
+        return reservation
+
+    def check_run(self, image_id: str, count: int, **kwargs: Any) -> None:
+        """Raise what a launch would: as `run_instances` with the same arguments, but nothing is launched."""
+        self._prepare(image_id, count, kwargs)
+
+    def _prepare(self, image_id: str, count: int, kwargs: dict[str, Any]) -> tuple[MarketPool, dict[str, str]]:
+        """Merge the launch template into a launch's arguments, and hold them to the rules and the market; the pool
+        that it is of, and the template's instance profile."""
         template = self._template_data(kwargs.get("launch_template") or {})
         if kwargs.get("is_instance_type_default") and template.get("InstanceType"):
             kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
@@ -56,6 +79,7 @@ class LocalEC2Backend(EC2Backend):
         self._tag_volumes(kwargs, template, market)
         pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
         if strict():
+            launch_rules.check_spot_tags(template, market)
             image_id = image_id or template.get("ImageId") or ""
             self._check_launch(image_id, count, market, kwargs)
         if pool.price_of(market) is None:
@@ -65,13 +89,7 @@ class LocalEC2Backend(EC2Backend):
         profile = _profile(kwargs, template)
         named = profile or kwargs
         iam_rules.check_profile(named.get("iam_instance_profile_name"), named.get("iam_instance_profile_arn"))
-        reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
-        for instance in cast(list[LocalInstance], reservation.instances):
-            if profile:
-                self.associate_iam_instance_profile(instance_id=instance.id, **profile)
-            _provision(instance, kwargs["block_device_mappings"])
-            instance.launch(pool)
-        return reservation
+        return pool, profile
 
     def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
         image = launch_rules.image_of(self, image_id)
@@ -125,10 +143,15 @@ class LocalEC2Backend(EC2Backend):
         ]
 
     def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
-        """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns."""
+        """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns. A request that
+        is repeated gives the fleet that it made."""
+        made: LocalFleet | None = self.fleet_tokens.find(request)
+        if made is not None:
+            return made
         fleet = LocalFleet(self, request)
         fleets: dict[str, Any] = self.fleets  # moto's own kind of fleet is never made
         fleets[fleet.id] = fleet
+        self.fleet_tokens.keep(request, fleet)
         fleet.begin()
         return fleet
 
@@ -151,6 +174,22 @@ class LocalEC2Backend(EC2Backend):
         if "TagSpecifications" in template_data:
             template_data["TagSpecifications"] = launched
         return super().create_launch_template(name, description, template_data, tag_spec)
+
+    def _get_template_from_args(self, launch_template_arg: dict[str, Any]) -> LaunchTemplateVersion:
+        """moto's, with EC2's errors for a template or a version that does not exist (EC2 error codes)."""
+        name = str(launch_template_arg.get("LaunchTemplateName") or "")
+        template_id = str(launch_template_arg.get("LaunchTemplateId") or self.launch_template_name_to_ids.get(name, ""))
+        if template_id not in self.launch_templates:
+            raise (
+                InvalidLaunchTemplateNameNotFoundWithNameError(name)
+                if name
+                else InvalidLaunchTemplateIdNotFound(template_id)
+            )
+        version = str(launch_template_arg.get("Version") or "$Default")
+        known = {"$Default", "$Latest", *(str(v.number) for v in self.launch_templates[template_id].versions)}
+        if version not in known:
+            raise InvalidLaunchTemplateVersionNotFound(version, template_id)
+        return super()._get_template_from_args(launch_template_arg)
 
     def _template_data(self, launch_template: dict[str, Any]) -> dict[str, Any]:
         if not launch_template:

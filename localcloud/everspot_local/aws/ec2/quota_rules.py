@@ -1,5 +1,8 @@
 """Holds launches and networks to the account's quotas. Spot instances count while they are pending or running."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from everspot_core.records import Market
 from moto.ec2.exceptions import EC2ClientError
 
@@ -7,17 +10,20 @@ from everspot_local.aws import account
 from everspot_local.aws.quotas import VPCS
 
 
-def check_vcpus(instance_type: str, market: Market, count: int) -> None:
-    """Whether so many more instances of a type stay within their family's quota."""
+def check_vcpus(instance_type: str, market: Market, count: int, others: Iterable[str] = ()) -> None:
+    """Whether so many more instances of a type stay within their family's quota. `others`: types of instances of the
+    same market that are about to be launched."""
     here = account.current()
     quota = here.market.quotas.of(instance_type, market)
     if quota is None:
         return
     types = here.market.pools.catalogue.types
+    counted = Counter((m.pool.instance_type, m.market) for m in here.machines.living())
+    counted.update((kind, market) for kind in others)
     used = sum(
-        types[machine.pool.instance_type].vcpus
-        for machine in here.machines.living()
-        if here.market.quotas.of(machine.pool.instance_type, machine.market) is quota
+        types[kind].vcpus * number
+        for (kind, side), number in counted.items()
+        if here.market.quotas.of(kind, side) is quota
     )
     limit = here.market.quotas.value(quota)
     if used + types[instance_type].vcpus * count <= limit:

@@ -3,12 +3,10 @@
 It does not answer GetSpotPlacementScores, attribute-based selection, or Spot requests outside fleets.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from everspot_core.fleet import Prefer
-from everspot_core.records import Market
 from moto.core.common_types import TYPE_RESPONSE
 from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
@@ -16,9 +14,9 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import door, images, late, pages, throttle
+from everspot_local.aws.ec2 import door, fleet_rules, images, late, pages, throttle
 from everspot_local.aws.ec2.exceptions import MissingParameter, UnsupportedHere
-from everspot_local.aws.ec2.fleet_request import ON_DEMAND_PLAYED, SPOT_PLAYED
+from everspot_local.aws.ec2.fleet_documents import fleet_document, launched
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.prices import price_history
 from everspot_local.market.clock import stamp
@@ -83,7 +81,7 @@ class LocalEC2Response(EC2Response):
         fleet = self.ec2_backend.create_fleet(self.params)
         result: dict[str, Any] = {"FleetId": fleet.id}
         if fleet.type == "instant":
-            result.update(Instances=_launched(fleet), Errors=fleet.errors)
+            result.update(Instances=launched(fleet), Errors=fleet.errors)
         return ActionResult(result)
 
     def modify_fleet(self) -> ActionResult:
@@ -109,7 +107,9 @@ class LocalEC2Response(EC2Response):
         if terminate is None:
             raise MissingParameter("TerminateInstances")
         done, failed = [], []
-        for fleet_id in self._get_param("FleetIds", []):
+        ids = self._get_param("FleetIds", [])
+        fleet_rules.check_deletion(self.ec2_backend, ids)
+        for fleet_id in ids:
             fleet = self.ec2_backend.fleets.get(fleet_id)
             if fleet is None or fleet.deleted:
                 error = {"Code": "fleetIdDoesNotExist", "Message": f"The fleet ID '{fleet_id}' does not exist"}
@@ -136,7 +136,7 @@ class LocalEC2Response(EC2Response):
             if read is None:
                 raise UnsupportedHere(f"the filter '{name}' of DescribeFleets")
             fleets = [f for f in fleets if read(f) in values]
-        return ActionResult({"Fleets": [_fleet_document(f) for f in fleets]})
+        return ActionResult({"Fleets": [fleet_document(f) for f in fleets]})
 
     def describe_fleet_instances(self) -> ActionResult:
         """DescribeFleetInstances."""
@@ -207,52 +207,3 @@ class LocalEC2Response(EC2Response):
     def request_spot_fleet(self) -> ActionResult:
         """Not offered: a legacy way, and no part of Everspot."""
         raise UnsupportedHere("RequestSpotFleet; use CreateFleet")
-
-
-def _launched(fleet: LocalFleet) -> list[dict[str, Any]]:
-    return [
-        {
-            "InstanceIds": [m.instance.id],
-            "InstanceType": m.instance.instance_type,
-            "Lifecycle": m.instance.market.value,
-            "LaunchTemplateAndOverrides": fleet.override_document(m.override),
-        }
-        for m in fleet.members.values()
-    ]
-
-
-def _spelled(played: Mapping[str, Prefer], strategy: Prefer) -> str:
-    """EC2 answers this one strategy in its older spelling, and the upstream provider compares with that."""
-    name = next(name for name, meant in played.items() if meant is strategy)
-    return "lowestPrice" if name == "lowest-price" else name
-
-
-def _fleet_document(fleet: LocalFleet) -> dict[str, Any]:
-    spot: dict[str, Any] = {
-        "AllocationStrategy": _spelled(SPOT_PLAYED, fleet.spot_strategy),
-        "InstanceInterruptionBehavior": "terminate",
-    }
-    if fleet.spot_strategy is Prefer.PRICE:
-        spot["InstancePoolsToUseCount"] = int(fleet.spot_options.get("InstancePoolsToUseCount") or 1)
-    fulfilled = fleet.fulfilled()
-    document = {
-        "FleetId": fleet.id,
-        "FleetState": fleet.state,
-        "ActivityStatus": "fulfilled" if fulfilled >= fleet.targets.total else "pending_fulfillment",
-        "CreateTime": stamp(fleet.created),
-        "ExcessCapacityTerminationPolicy": fleet.excess_policy if fleet.type == "maintain" else None,
-        "FulfilledCapacity": fulfilled,
-        "FulfilledOnDemandCapacity": fleet.fulfilled(Market.ON_DEMAND),
-        "LaunchTemplateConfigs": fleet.configs,
-        "TargetCapacitySpecification": fleet.targets.document(),
-        "TerminateInstancesWithExpiration": fleet.with_expiration,
-        "Type": fleet.type,
-        "ReplaceUnhealthyInstances": fleet.replace_unhealthy,
-        "SpotOptions": spot,
-        "OnDemandOptions": {"AllocationStrategy": _spelled(ON_DEMAND_PLAYED, fleet.on_demand_strategy)},
-        "Tags": fleet.get_tags(),
-        "Context": fleet.context,
-    }
-    if fleet.type == "instant":
-        document.update(Instances=_launched(fleet), Errors=fleet.errors)
-    return document

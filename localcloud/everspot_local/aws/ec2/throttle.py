@@ -107,6 +107,10 @@ class Buckets:
             return False
         return not touched or self._take((action, "resources"), RESOURCES[action], touched)
 
+    def launch(self, instances: int) -> bool:
+        """Take what so many launches of a fleet cost of RunInstances' resource bucket; False if it holds less."""
+        return self._take(("RunInstances", "resources"), RESOURCES["RunInstances"], instances)
+
     def _take(self, key: tuple[str, str], size: Size, wanted: float) -> bool:
         now = self.clock.exact()
         bucket = self._buckets.setdefault(key, _Bucket(size, size.most, now))

@@ -113,6 +113,8 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
     if fleet_tags:
         yield Call("ec2:CreateTags", _ec2_arn(handler, "fleet", "*"), {**tagged, "ec2:createaction": ("CreateFleet",)})
     for config in handler.params.get("LaunchTemplateConfigs", []):
+        if not config.get("LaunchTemplateSpecification"):
+            continue  # which is refused
         version = handler.ec2_backend._get_template_from_args(config["LaunchTemplateSpecification"])
         template = _ec2_arn(handler, "launch-template", version.template.id)
         launched = {**context, "ec2:launchtemplate": (template,)}

@@ -1,0 +1,90 @@
+"""A fleet as EC2's answers tell it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from everspot_core.fleet import Prefer
+from everspot_core.records import Market
+
+from everspot_local.aws.ec2.fleet_launch import override_document
+from everspot_local.aws.ec2.fleet_options import ON_DEMAND_PLAYED, SPOT_PLAYED, MarketOptions
+from everspot_local.aws.ec2.fleets import LocalFleet, Member
+from everspot_local.market.clock import stamp
+
+
+def launched(fleet: LocalFleet) -> list[dict[str, Any]]:
+    """Instances by the override that they were launched by, and the market."""
+    groups: dict[tuple[int, Market], list[Member]] = {}
+    for member in fleet.members.values():
+        groups.setdefault((id(member.override), member.instance.market), []).append(member)
+    return [
+        {
+            "InstanceIds": [m.instance.id for m in members],
+            "InstanceType": members[0].instance.instance_type,
+            "Lifecycle": market.value,
+            "LaunchTemplateAndOverrides": override_document(members[0].override),
+            "AvailabilityZone": members[0].instance.availability_zone,
+            "SubnetId": members[0].instance.subnet_id,
+        }
+        for (_, market), members in groups.items()
+    ]
+
+
+def _spelled(played: Mapping[str, Prefer], strategy: Prefer) -> str:
+    """EC2 answers this one strategy in its older spelling, and the upstream provider compares with that."""
+    name = next(name for name, meant in played.items() if meant is strategy)
+    return "lowestPrice" if name == "lowest-price" else name
+
+
+def _whole(options: MarketOptions) -> dict[str, Any]:
+    """What is told only of fleets that asked for it."""
+    told = {
+        "SingleInstanceType": options.single_type,
+        "SingleAvailabilityZone": options.single_zone,
+        "MinTargetCapacity": options.minimum,
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def _on_demand(fleet: LocalFleet) -> dict[str, Any]:
+    options = fleet.options[Market.ON_DEMAND]
+    found = {**_whole(options), "AllocationStrategy": _spelled(ON_DEMAND_PLAYED, options.prefer)}
+    if usage := ((fleet.asked.get("OnDemandOptions") or {}).get("CapacityReservationOptions") or {}).get(
+        "UsageStrategy"
+    ):
+        found["CapacityReservationOptions"] = {"UsageStrategy": usage}
+    return found
+
+
+def fleet_document(fleet: LocalFleet) -> dict[str, Any]:
+    """A fleet as DescribeFleets tells it."""
+    options = fleet.options[Market.SPOT]
+    spot: dict[str, Any] = {
+        **_whole(options),
+        "AllocationStrategy": _spelled(SPOT_PLAYED, options.prefer),
+        "InstanceInterruptionBehavior": "terminate",
+    }
+    if options.prefer is Prefer.PRICE:
+        spot["InstancePoolsToUseCount"] = options.pools_to_use
+    fulfilled = fleet.fulfilled()
+    document = {
+        "FleetId": fleet.id,
+        "FleetState": fleet.state,
+        "ActivityStatus": "fulfilled" if fulfilled >= fleet.targets.total else "pending_fulfillment",
+        "CreateTime": stamp(fleet.created),
+        "ExcessCapacityTerminationPolicy": fleet.excess_policy if fleet.type == "maintain" else None,
+        "FulfilledCapacity": fulfilled,
+        "FulfilledOnDemandCapacity": fleet.fulfilled(Market.ON_DEMAND),
+        "LaunchTemplateConfigs": fleet.configs,
+        "TargetCapacitySpecification": fleet.targets.document(),
+        "TerminateInstancesWithExpiration": fleet.with_expiration,
+        "Type": fleet.type,
+        "ReplaceUnhealthyInstances": fleet.replace_unhealthy,
+        "SpotOptions": spot,
+        "OnDemandOptions": _on_demand(fleet),
+        "Tags": fleet.get_tags(),
+        "Context": fleet.context,
+    }
+    if fleet.type == "instant":
+        document.update(Instances=launched(fleet), Errors=fleet.errors)
+    return document

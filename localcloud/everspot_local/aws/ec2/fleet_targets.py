@@ -1,0 +1,79 @@
+"""How many capacity units a fleet wants of each market, as CreateFleet and ModifyFleet say it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from everspot_local.aws.ec2.exceptions import InvalidParameter, InvalidTargetCapacity, MissingParameter, UnsupportedHere
+
+LARGEST_TARGET = 10_000
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Capacity units wanted. `default`: the market to which a change of the total goes."""
+
+    total: int
+    on_demand: int
+    spot: int
+    default: str
+
+    def document(self) -> dict[str, Any]:
+        """As DescribeFleets tells it."""
+        return {
+            "TotalTargetCapacity": self.total,
+            "OnDemandTargetCapacity": self.on_demand,
+            "SpotTargetCapacity": self.spot,
+            "DefaultTargetCapacityType": self.default,
+        }
+
+    def modified(self, specification: dict[str, Any]) -> "Targets":
+        """After a ModifyFleet (EC2 User Guide, "Modify an EC2 Fleet"): each target may change.
+
+        A market that is not named keeps its part, and what changes of the total goes to the default market; so a
+        fleet of one market is scaled by its total alone, down to 0.
+        """
+        total = _total({"TotalTargetCapacity": self.total, **{k: v for k, v in specification.items() if v is not None}})
+        given = {m: specification.get(f"{m}TargetCapacity") for m in ("OnDemand", "Spot")}
+        kept = {"OnDemand": self.on_demand, "Spot": self.spot}
+        standing = "OnDemand" if self.default == "spot" else "Spot"
+        rest = "Spot" if standing == "OnDemand" else "OnDemand"
+        fixed = int(given[standing]) if given[standing] is not None else kept[standing]  # type: ignore[arg-type]
+        asked = given[rest]
+        if fixed > total or (asked is not None and int(asked) + fixed > total):
+            raise InvalidTargetCapacity(
+                f"The on-demand and Spot target capacities exceed the total target capacity of {total}."
+            )
+        parts = {standing: fixed, rest: total - fixed}
+        return replace(self, total=total, on_demand=parts["OnDemand"], spot=parts["Spot"])
+
+
+def read_targets(specification: dict[str, Any]) -> Targets:
+    """The targets of a CreateFleet request."""
+    default = specification.get("DefaultTargetCapacityType") or "on-demand"
+    if default not in ("spot", "on-demand"):
+        raise InvalidParameter(f"Invalid value '{default}' for DefaultTargetCapacityType")
+    if specification.get("TargetCapacityUnitType", "units") != "units":
+        raise UnsupportedHere("TargetCapacityUnitType other than units")
+    total = _total(specification)
+    on_demand = int(specification.get("OnDemandTargetCapacity") or 0)
+    spot = int(specification.get("SpotTargetCapacity") or 0)
+    if min(on_demand, spot) < 0 or on_demand + spot > total:
+        raise InvalidTargetCapacity(
+            "The sum of the on-demand and Spot target capacities must not exceed the total target capacity."
+        )
+    rest = total - on_demand - spot
+    return Targets(
+        total=total,
+        on_demand=on_demand + (rest if default == "on-demand" else 0),
+        spot=spot + (rest if default == "spot" else 0),
+        default=default,
+    )
+
+
+def _total(specification: dict[str, Any]) -> int:
+    total = specification.get("TotalTargetCapacity")
+    if total is None:
+        raise MissingParameter("TargetCapacitySpecification.TotalTargetCapacity")
+    if not 0 <= int(total) <= LARGEST_TARGET:
+        raise InvalidTargetCapacity(f"The total target capacity must be between 0 and {LARGEST_TARGET}.")
+    return int(total)

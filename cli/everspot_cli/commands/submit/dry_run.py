@@ -13,6 +13,10 @@ from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibi
 
 from everspot_cli.commands.submit.deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
 from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, thread_warnings
+from everspot_cli.commands.submit.outlook import Outlook, as_json, is_estimate, outlook, priced_now
+from everspot_cli.commands.submit.outlook import cells as outlook_cells
+from everspot_cli.commands.submit.outlook import columns as outlook_columns
+from everspot_cli.commands.submit.outlook import notes as outlook_notes
 from everspot_cli.errors import CliError, gathered
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
@@ -27,13 +31,18 @@ def dry_run(
     """Show what the job could run on and what that costs; refuse what a submission would refuse."""
     spec = submission.spec
     catalogue, here, alive, fleet = _cluster(session)
+    look = Outlook()
+    if fleet is not None:
+        look = outlook(session, fleet.kinds, regions or ())
+        catalogue = priced_now(session, catalogue, look)
     only = fleet.types if fleet is not None and fleet.declared and not wait_for_capacity else None
     found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
     said = feasibility(submission, found)
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     warnings = [*thread_warnings(submission), *deadline_warnings(said)]
     if session.json:
-        session.answer({"spec": spec.model_dump(mode="json"), "candidates": [_row(c, alive, today) for c in found],
+        session.answer({"spec": spec.model_dump(mode="json"),
+                        "candidates": [_row(c, alive, today, look) for c in found],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
                         "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
     rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
@@ -45,7 +54,7 @@ def dry_run(
         lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
-        _print_candidates(session, spec, found, alive, today)
+        _print_candidates(session, spec, found, alive, today, look)
         warn(session, warnings)
         _print_deadline(session, said)
     if refused is not None:
@@ -87,7 +96,7 @@ def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], F
     return session.catalogue, here, types, fleet_of(session)
 
 
-def _row(candidate: Candidate, alive: set[str], today: date) -> dict[str, Any]:
+def _row(candidate: Candidate, alive: set[str], today: date, look: Outlook) -> dict[str, Any]:
     kind, low_high, listed = candidate.instance_type, candidate.spot, candidate.on_demand
     dated = listed or (low_high[0] if low_high else None)
     return {
@@ -102,45 +111,62 @@ def _row(candidate: Candidate, alive: set[str], today: date) -> dict[str, Any]:
         "price_as_of": str(dated.as_of) if dated and dated.as_of else None,
         "price_age": dated.age(today) if dated else None,
         "price_source": dated.source if dated else None,
+        **as_json(candidate, look),
     }
 
 
-def _print_candidates(session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date) -> None:
+def _print_candidates(
+    session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date, look: Outlook
+) -> None:
     expected = format_duration(spec.expected_duration) if spec.expected_duration else None
     wide = session.console.width >= NARROW
     ordered = sorted(found, key=lambda c: c.instance_type.name not in alive)[:SHOWN]  # what is there goes first
     columns = ["TYPE", "REGION", "VCPU", "GIB", "SPOT\n$/H", "ON-DEMAND\n$/H", "SAVES"]
     if expected:
         columns += [f"SPOT $\nFOR {expected}", f"ON-DEMAND $\nFOR {expected}"]
+    more = outlook_columns(ordered, look)
     rows = [_cells(candidate, alive, " to " if wide else "-", bool(expected)) for candidate in ordered]
+    for row, candidate in zip(rows, ordered, strict=True):
+        known = outlook_cells(candidate, look, more)
+        if wide:
+            row += known
+        else:
+            row[0] += "".join(f"\n  {name.lower()} {cell}" for name, cell in zip(more, known, strict=True))
+    columns += more if wide else []
     # Where columns are dear, a region that all share is told below.
     told = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
     table = sheet([columns[n] for n in told], left=sum(n < 2 for n in told), fold=("TYPE",))
     for row in rows:
         table.add_row(*(row[n] for n in told))
     session.console.print(table)
-    _footnotes(session, ordered, len(found), alive, today)
+    _footnotes(session, ordered, len(found), alive, today, look)
 
 
 def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> list[str]:
     kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
     saves = [100 * (1 - p.usd_per_hour / listed.usd_per_hour) for p in reversed(spot)] if spot and listed else []
     more = " ".join([*([f"{kind.gpus} {kind.gpu}"] if kind.gpus else []), *([kind.arch] * (kind.arch != "x86_64"))])
+    about = "~" if is_estimate(candidate) else ""
     cells = [
         kind.name + (" *" if kind.name in alive else "") + (f"\n  {more}" if more else ""),
         candidate.region,
         str(kind.vcpus),
         f"{kind.memory_gib:g}",
-        _span([p.usd_per_hour for p in spot] if spot else None, dash),
+        about + _span([p.usd_per_hour for p in spot] if spot else None, dash),
         f"{listed.usd_per_hour:.4f}" if listed else "—",
         _span(saves, dash, "{:.0f}", " %"),
     ]
     if expected:
-        cells += [_span(candidate.spot_cost, dash), _span([candidate.on_demand_cost] * 2, dash)]
+        cells += [
+            about * bool(candidate.spot_cost) + _span(candidate.spot_cost, dash),
+            _span([candidate.on_demand_cost] * 2, dash),
+        ]
     return cells
 
 
-def _footnotes(session: Session, shown: list[Candidate], count: int, alive: set[str], today: date) -> None:
+def _footnotes(
+    session: Session, shown: list[Candidate], count: int, alive: set[str], today: date, look: Outlook
+) -> None:
     prices = [p for c in shown for p in (c.on_demand, *(c.spot or ())) if p is not None]
     sources = sorted({(p.source, p.age(today)) for p in prices})
     regions = sorted({c.region for c in shown})
@@ -149,7 +175,7 @@ def _footnotes(session: Session, shown: list[Candidate], count: int, alive: set[
     notes.append("Spot prices from the cheapest to the dearest zone; no interruption is reckoned with.")
     if any(c.instance_type.name in alive for c in shown):
         notes.append("* runs in the cluster now")
-    notes += [f"Prices: {source}, {age}." for source, age in sources]
+    notes += [*outlook_notes(session, shown, look), *(f"Prices: {source}, {age}." for source, age in sources)]
     session.console.print("\n".join(notes), style="dim", markup=False)
 
 

@@ -1,0 +1,124 @@
+"""What a dry run knows of the pools of each candidate: prices in force, placement scores, and what was seen there."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from everspot_core.candidates import Candidate
+from everspot_core.catalogue import Catalogue, InstanceType, builtin
+from everspot_core.market import Market
+from everspot_core.pool_history import Pool, PoolHistory
+
+from everspot_cli.market import Asked, ask, seen, spot_of, with_prices, zones_of
+from everspot_cli.session import Session
+from everspot_cli.tables import duration
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """`region`: of the cluster, to whose zones prices, scores and history belong."""
+
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    asked: Asked = field(default_factory=Asked)
+    known: dict[Pool, PoolHistory] = field(default_factory=dict)
+
+    def scores(self, candidate: Candidate) -> list[int]:
+        """The candidate's scores: of the cluster's zones, else of its region as a whole."""
+        name = candidate.instance_type.name
+        if candidate.region == self.region:
+            zones = [self.asked.scores[name, zone].score for zone in self.zones if (name, zone) in self.asked.scores]
+            if zones:
+                return zones
+        whole = self.asked.regions.get((name, candidate.region))
+        return [whole.score] if whole is not None else []
+
+    def history(self, candidate: Candidate) -> PoolHistory:
+        """What was seen of the candidate on spot."""
+        return spot_of(self.known, candidate.instance_type.name) if candidate.region == self.region else PoolHistory()
+
+
+def outlook(session: Session, types: Collection[InstanceType], regions: Collection[str]) -> Outlook:
+    """Ask the cloud and the ledger about the cluster's types. `regions`: those among which somebody wants to choose."""
+    known = seen(session)
+    zones = zones_of(session, known)
+    several = regions if len(regions) > 1 else ()
+    return Outlook(session.manifest.region, tuple(zones), ask(session, types, zones, several), known)
+
+
+def priced_now(session: Session, catalogue: Catalogue, look: Outlook) -> Catalogue:
+    """The catalogue with the spot prices in force, as far as the cloud has stated them."""
+    return with_prices(session, catalogue, look.asked) if look.asked.prices else catalogue
+
+
+def is_estimate(candidate: Candidate) -> bool:
+    """Whether its spot price is the catalogue's own: a figure of an earlier day, which was never the cluster's."""
+    return candidate.spot is not None and candidate.spot == builtin().spot_range(
+        candidate.instance_type.name, candidate.region
+    )
+
+
+def as_json(candidate: Candidate, look: Outlook) -> dict[str, Any]:
+    """What JSON says of a candidate's pools."""
+    name, history, here = candidate.instance_type.name, look.history(candidate), candidate.region == look.region
+    scores = look.scores(candidate)
+    spot = candidate.spot[0] if candidate.spot else None
+    return {
+        "spot_price_is_estimate": is_estimate(candidate) if spot else None,
+        "spot_price_as_of": str(spot.as_of) if spot and spot.as_of else None,
+        "spot_price_source": spot.source if spot else None,
+        "placement_scores": [min(scores), max(scores)] if scores else None,
+        "spot_launches": history.launches,
+        "spot_interrupted": history.interrupted,
+        "spot_hours_per_interruption": history.hours_per_interruption,
+        "pools": [_pool(name, zone, look) for zone in look.zones] if here else [],
+    }
+
+
+def _pool(name: str, zone: str, look: Outlook) -> dict[str, Any]:
+    price, score = look.asked.prices.get((name, zone)), look.asked.scores.get((name, zone))
+    history = look.known.get(Pool(name, zone, Market.SPOT), PoolHistory())
+    return {
+        "zone": zone,
+        "spot_usd_per_hour": price.usd_per_hour if price else None,
+        "since": price.at if price else None,
+        "placement_score": score.score if score else None,
+        "scored_at": score.at if score else None,
+        "launches": history.launches,
+        "interrupted": history.interrupted,
+        "hours_per_interruption": history.hours_per_interruption,
+    }
+
+
+def columns(shown: list[Candidate], look: Outlook) -> list[str]:
+    """Which columns there is something to be said in."""
+    return [
+        *(["SCORE"] if any(look.scores(c) for c in shown) else []),
+        *(["TAKEN"] if any(look.history(c).launches for c in shown) else []),
+    ]
+
+
+def cells(candidate: Candidate, look: Outlook, wanted: list[str]) -> list[str]:
+    """A candidate's cells of these columns."""
+    scores, history = look.scores(candidate), look.history(candidate)
+    low_high = f"{min(scores)}" if len(set(scores)) == 1 else f"{min(scores)}-{max(scores)}" if scores else "—"
+    taken = f"{history.interrupted}/{history.launches}" if history.launches else "—"
+    return [{"SCORE": low_high, "TAKEN": taken}[column] for column in wanted]
+
+
+def notes(session: Session, shown: list[Candidate], look: Outlook) -> list[str]:
+    """What is said below the table."""
+    said = []
+    if any(is_estimate(c) for c in shown):
+        said.append("~ an estimate: the catalogue's figure of an earlier day, not what spot costs here now")
+    if any(point.instance_type in {c.instance_type.name for c in shown} for point in look.asked.prices.values()):
+        said.append(f"Spot prices without ~ are those in force at {session.now:%Y-%m-%d %H:%M} UTC.")
+    wanted = columns(shown, look)
+    if "SCORE" in wanted:
+        said.append("SCORE: how likely the cloud finds it now that spot is to be had, 1 to 10, by zone.")
+    if "TAKEN" in wanted:
+        total = sum((look.history(c) for c in shown), start=PoolHistory())
+        each = total.hours_per_interruption
+        rate = f", one for each {duration(each * 3600)} that an instance ran" if each is not None else ""
+        said.append(f"TAKEN: spot instances of this cluster that the cloud took back, of those launched{rate}.")
+    return said + [f"{trouble}." for trouble in look.asked.troubles]

@@ -1,0 +1,134 @@
+"""What the cloud says of its pools at this moment, and what the cluster's own books have seen of them."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.market import Market
+from everspot_core.placement import groups
+from everspot_core.pool_history import Pool, PoolHistory, histories
+from everspot_core.price_table import PriceTable, TypePrice, priced
+
+from everspot_cli.session import Session, side_by_side
+
+if TYPE_CHECKING:
+    from everspot_clouds.base import Cloud, PlacementScore
+    from everspot_core.ledger import PricePoint
+
+Place = tuple[str, str]
+"""Instance type and zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a cloud has answered. `prices`: what spot costs now, and since when. `regions`: scores of whole regions, by
+    type and region. `troubles`: what could not be asked, and why."""
+
+    prices: "dict[Place, PricePoint]" = field(default_factory=dict)
+    scores: "dict[Place, PlacementScore]" = field(default_factory=dict)
+    regions: "dict[Place, PlacementScore]" = field(default_factory=dict)
+    troubles: tuple[str, ...] = ()
+
+
+def ask(
+    session: Session, types: Iterable[InstanceType], zones: Collection[str], regions: Collection[str] = ()
+) -> Asked:
+    """Ask the cluster's cloud for spot prices and placement scores. What cannot be had is told, and never an error.
+
+    Args:
+        types: those of the cluster. Scores are of all of them that may stand in for each other.
+        zones: of the cluster; none: no prices.
+        regions: whose scores as a whole are wanted too.
+    """
+    kinds = list(types)
+    try:
+        errors = session.cloud.errors()
+    except ImportError as error:
+        return Asked(troubles=(f"{session.manifest.cloud} was not asked: {error}",))
+    try:
+        cloud = session.cloud.reading(session.manifest, session.clock)
+    except errors as error:
+        return Asked(troubles=(f"{session.manifest.cloud} could not be asked: {error}",))
+    if cloud is None or not kinds:
+        return Asked()
+    try:
+        return _asked(session, cloud, errors, kinds, zones, regions)
+    finally:
+        cloud.close()
+
+
+def _asked(
+    session: Session,
+    cloud: "Cloud",
+    errors: tuple[type[Exception], ...],
+    kinds: list[InstanceType],
+    zones: Collection[str],
+    regions: Collection[str],
+) -> Asked:
+    troubles: list[str] = []
+    refusals: tuple[type[Exception], ...] = (*errors, OSError)
+
+    def told(what: str, call: Any) -> Any:
+        try:
+            return call()
+        except refusals as error:
+            troubles.append(f"{what} could not be had of {session.manifest.cloud}: {error}")
+            return []
+
+    pools = [(kind.name, zone) for kind in kinds for zone in zones]
+    asked = groups(kinds)
+    points, scored, whole = side_by_side(
+        lambda: told("spot prices", lambda: cloud.spot_prices(pools, session.now)),
+        lambda: told("placement scores", lambda: [s for g in asked for s in cloud.placement_scores(g, 1)]),
+        lambda: told(
+            "scores of regions",
+            lambda: [s for g in asked for s in cloud.placement_scores(g, 1, regions)] if regions else [],
+        ),
+    )
+    return Asked(
+        prices={(point.instance_type, point.zone): point for point in points},  # oldest first: the newest stays
+        scores={(name, score.zone): score for score in scored for name in score.types},
+        regions={(name, score.region): score for score in whole for name in score.types},
+        troubles=tuple(dict.fromkeys(troubles)),
+    )
+
+
+def with_prices(session: Session, catalogue: Catalogue, asked: Asked) -> Catalogue:
+    """The catalogue with the spot prices that a cloud has stated in place of its own."""
+    spot: dict[str, dict[str, float]] = {}
+    for (name, zone), point in asked.prices.items():
+        spot.setdefault(name, {})[zone] = point.usd_per_hour
+    sources = sorted({point.source for point in asked.prices.values()})
+    table = PriceTable(
+        cloud=session.manifest.cloud,
+        region=session.manifest.region,
+        as_of=session.now,
+        on_demand_source="",
+        spot_source=", ".join(sources),
+        prices=[TypePrice(instance_type=name, spot_usd_per_hour=zones) for name, zones in sorted(spot.items())],
+    )
+    return priced(catalogue, table)
+
+
+def seen(session: Session) -> dict[Pool, PoolHistory]:
+    """What the ledger says of the pools from which the cluster has had instances."""
+    launches, ends = side_by_side(session.store.launches.scan, session.store.ends.scan)
+    ended = {name: doc.value for name, doc in ends.items()}
+    return histories([doc.value for doc in launches.values()], ended, session.now)
+
+
+def zones_of(session: Session, known: Iterable[Pool]) -> list[str]:
+    """The zones in which the cluster may have instances: as declared, else those in which it has had any."""
+    manifest = session.manifest
+    declared = {
+        *(manifest.elastic.places if manifest.elastic else ()),
+        *(manifest.fleet.zones if manifest.fleet else ()),
+    }
+    return sorted(declared or {pool.zone for pool in known})
+
+
+def spot_of(known: dict[Pool, PoolHistory], instance_type: str) -> PoolHistory:
+    """All spot pools of a type together."""
+    mine = (h for pool, h in known.items() if pool.instance_type == instance_type and pool.market is Market.SPOT)
+    return sum(mine, start=PoolHistory())

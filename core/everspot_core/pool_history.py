@@ -1,0 +1,79 @@
+"""What the books say of the pools from which a cluster has had instances: how many, how long, and who ended them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from everspot_core.ledger import EndRecord, LaunchRecord
+from everspot_core.market import Market
+from everspot_core.records import Role
+
+_HOUR = timedelta(hours=1)
+
+
+class Pool(NamedTuple):
+    """The name of a pool of capacity."""
+
+    instance_type: str
+    zone: str
+    market: Market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolHistory:
+    """What became of a pool's instances. Hours are market time.
+
+    - `launches`: how many it has given; `alive`: how many of them live.
+    - `hours`: how long all of them have run, together.
+    - `lifetimes`: the hours of those that the cloud took, in the order in which it took them.
+    """
+
+    launches: int = 0
+    alive: int = 0
+    hours: float = 0.0
+    lifetimes: tuple[float, ...] = ()
+
+    @property
+    def interrupted(self) -> int:
+        """How many the cloud took."""
+        return len(self.lifetimes)
+
+    @property
+    def hours_per_interruption(self) -> float | None:
+        """How long an instance has run for each one that was taken; None if none was. Instances that we ended count
+        with the time that they ran: leaving them out would make every pool seem worse than it is."""
+        return self.hours / self.interrupted if self.interrupted else None
+
+    def __add__(self, other: "PoolHistory") -> "PoolHistory":
+        """Of two pools together."""
+        return PoolHistory(
+            launches=self.launches + other.launches,
+            alive=self.alive + other.alive,
+            hours=self.hours + other.hours,
+            lifetimes=self.lifetimes + other.lifetimes,
+        )
+
+
+def histories(
+    launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
+) -> dict[Pool, PoolHistory]:
+    """What each pool has given to agents until `now`, by the ledger."""
+    found: dict[Pool, PoolHistory] = {}
+    agents = [launch for launch in launches if launch.role is Role.AGENT]
+    for launch in sorted(agents, key=lambda launch: _until(launch, ends, now)):
+        end, pool = ends.get(launch.instance_id), Pool(launch.instance_type, launch.zone, launch.market)
+        hours = max(0.0, (_until(launch, ends, now) - launch.launched_at) / _HOUR)
+        one = PoolHistory(
+            launches=1,
+            alive=end is None,
+            hours=hours,
+            lifetimes=(hours,) if end is not None and end.interrupted else (),
+        )
+        found[pool] = found.get(pool, PoolHistory()) + one
+    return found
+
+
+def _until(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) -> datetime:
+    end = ends.get(launch.instance_id)
+    return end.ended_at if end is not None else now

@@ -1,0 +1,146 @@
+"""What a dry run tells of the pools: prices in force, placement scores, and how often spot was taken here."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from everspot_clouds.aws.placement import Placement
+from everspot_clouds.base import PlacementScore
+from everspot_core.catalogue import builtin
+from everspot_core.ledger import EndRecord, LaunchRecord
+from everspot_core.manifest import FleetOffer, Manifest
+from everspot_core.records import Market
+from everspot_local.cloud import LocalCloud
+from everspot_local.options import Options
+from everspot_store import SystemClock
+
+REGION, ZONES = "us-east-1", ["us-east-1a", "us-east-1b"]
+TYPES = ["c6i.large", "m6i.large", "m7i.large"]
+JOB = "name: a\nrecipe: image-classification\nresources: {vcpus: 2}\nexpected_duration: 2h\n"
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Iterator[LocalCloud]:
+    with LocalCloud(Options(state_dir=tmp_path / "local", boot_command=None, region=REGION)) as market:
+        yield market
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """What scores were asked for; zone b is ten points away from nothing."""
+    asked = []
+
+    def scores(self, types, count, regions=()):
+        asked.append((tuple(types), count, tuple(regions)))
+        now = self._clock.now()
+        if regions:
+            found = [("eu-west-1", "", 8), (REGION, "", 2)]
+        else:
+            found = [(REGION, "us-east-1a", 3), (REGION, "us-east-1b", 9)]
+        return [
+            PlacementScore(types=tuple(types), region=region, zone=zone, count=count, score=score, at=now)
+            for region, zone, score in found
+        ]
+
+    monkeypatch.setattr(Placement, "scores", scores)
+    return asked
+
+
+@pytest.fixture
+def cluster(market, world, scored, monkeypatch):
+    for name, value in {
+        "AWS_ENDPOINT_URL": market.endpoint,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(name, value)
+    fleet = FleetOffer(types=TYPES, zones=ZONES, markets=[Market.SPOT])
+    declared = {**world.store.manifest().model_dump(), "cloud": "aws", "region": REGION, "fleet": fleet}
+    world.store.write_manifest(Manifest.model_validate(declared))
+    return world
+
+
+def lived(world, iid: str, kind: str, hours: float, interrupted: bool | None) -> None:
+    """An instance of spot that was launched so many hours ago, and ended by now unless `interrupted` is None."""
+    now = SystemClock().now()
+    world.store.launches.create(
+        iid,
+        LaunchRecord(
+            instance_id=iid, instance_type=kind, zone=ZONES[0], market=Market.SPOT,
+            launched_at=now - timedelta(hours=hours),
+        ),
+    )  # fmt: skip
+    if interrupted is not None:
+        world.store.ends.create(iid, EndRecord(instance_id=iid, ended_at=now, interrupted=interrupted))
+
+
+def test_spot_costs_what_the_cloud_says_now_zone_by_zone(cluster, market, spec_file):
+    pool = market.market.pools.get("m7i.large", ZONES[1])
+    with market.market.lock:
+        market.market.pools.set_price(pool, 0.0123, market.market.clock.now())
+    found = {c["name"]: c for c in cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"]}
+    assert set(found) == set(TYPES)
+    said = found["m7i.large"]
+    prices = {row["zone"]: row["spot_usd_per_hour"] for row in said["pools"]}
+    assert prices == {zone: market.market.pools.get("m7i.large", zone).spot_usd for zone in ZONES}
+    assert said["spot_usd_per_hour"] == [min(prices.values()), max(prices.values())]
+    assert min(prices.values()) == 0.0123
+    assert said["expected_spot_usd"] == pytest.approx([0.0246, 2 * max(prices.values())])
+    assert (said["spot_price_source"], said["spot_price_is_estimate"]) == ("ec2:DescribeSpotPriceHistory", False)
+    assert said["spot_price_as_of"] == f"{SystemClock().now():%Y-%m-%d}"
+    text = cluster.run("submit", str(spec_file(JOB)), "--dry-run").out
+    assert "0.0123 to " in text
+    assert "~" not in text.split("Spot prices without")[0]
+    assert "are those in force at" in text
+
+
+def test_scores_stand_beside_what_was_taken_here(cluster, scored, spec_file):
+    for number, (hours, interrupted) in enumerate(((6.0, True), (3.0, False), (1.0, None), (2.0, True))):
+        lived(cluster, f"i-{number}", "c6i.large", hours, interrupted)
+    answer = cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json
+    found = {c["name"]: c for c in answer["candidates"]}["c6i.large"]
+    assert scored == [(tuple(TYPES), 1, ())]
+    assert found["placement_scores"] == [3, 9]
+    assert [(p["zone"], p["placement_score"]) for p in found["pools"]] == list(zip(ZONES, (3, 9), strict=True))
+    assert (found["spot_launches"], found["spot_interrupted"]) == (4, 2)
+    assert found["spot_hours_per_interruption"] == pytest.approx(6.0, abs=0.01)
+    wide = cluster.run("submit", str(spec_file(JOB)), "--dry-run").out
+    row = next(line for line in wide.splitlines() if "c6i.large" in line)
+    assert row.split()[-2:] == ["3-9", "2/4"]
+    narrow = cluster.run("submit", str(spec_file(JOB)), "--dry-run", env={"COLUMNS": "80"}).out
+    assert "…" not in narrow
+    lines = [line.strip() for line in narrow.splitlines()]
+    at = next(n for n, line in enumerate(lines) if line.startswith("c6i.large"))
+    assert lines[at + 1 : at + 3] == ["score 3-9", "taken 2/4"]
+    for text in (wide, narrow):
+        assert "one for each 6h00m that an instance ran" in text.replace("\n", " ")
+
+
+def test_several_regions_are_scored_as_wholes(cluster, scored, spec_file):
+    regions = ("--region", "eu-west-1", "--region", REGION)
+    answer = cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run", *regions).json
+    found = {(c["name"], c["region"]): c for c in answer["candidates"]}
+    assert sorted(scored) == [(tuple(TYPES), 1, ()), (tuple(TYPES), 1, ("eu-west-1", REGION))]
+    assert found["c6i.large", "eu-west-1"]["placement_scores"] == [8, 8]
+    assert found["c6i.large", REGION]["placement_scores"] == [3, 9]
+    assert found["c6i.large", "eu-west-1"]["pools"] == []
+
+
+def test_what_no_cloud_says_is_marked_as_an_estimate(world, spec_file):
+    text = world.run("submit", str(spec_file(JOB)), "--dry-run").out
+    low, high = builtin().spot_range("c6i.large", REGION)
+    assert f"~{low.usd_per_hour:.4f} to {high.usd_per_hour:.4f}" in text
+    assert "~ an estimate: the catalogue's figure of an earlier day" in text
+    assert "SCORE" not in text
+    said = world.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"][0]
+    assert (said["spot_price_is_estimate"], said["spot_price_as_of"]) == (True, "2026-01-01")
+
+
+def test_a_cloud_that_cannot_be_asked_hides_no_candidate(cluster, spec_file, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    answer = cluster.run("submit", str(spec_file(JOB)), "--dry-run")
+    assert answer.code == 0, answer.err
+    assert "spot prices could not be had of aws: Could not connect to the endpoint" in answer.out
+    assert "~0.0" in answer.out

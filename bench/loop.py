@@ -18,9 +18,10 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everspot_clouds.base import CloudInstance, Message, PlacementScore, Trouble
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Limits, Manifest
 from everspot_core.notify import Notifications
@@ -112,6 +113,15 @@ class SlowCloud:
     ) -> list[PlacementScore]:
         time.sleep(LATENCY)
         return []
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        return LaunchAnswer()
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        pass
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        return ""
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         pass

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
+    from everspot_core.launching import LaunchError, LaunchIntent
     from everspot_core.ledger import PricePoint
     from everspot_core.manifest import Manifest
     from everspot_core.market import Market
@@ -148,6 +149,23 @@ class PlacementScore:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """An instance that a launch has brought."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchAnswer:
+    """What a cloud said to a launch: what it brought, which may be less than was asked for, and what it refused."""
+
+    instances: tuple[Launched, ...] = ()
+    errors: tuple[LaunchError, ...] = ()
+
+
 class Cloud(Protocol):
     """A cloud, seen from one cluster's scheduler. Its methods raise the cloud's own errors, which `trouble`
     classifies."""
@@ -174,6 +192,24 @@ class Cloud(Protocol):
         """How likely it is that `count` spot instances of any of these types can be had in each zone of the cluster's
         region; with `regions`, in each of those. May be asked often: what is not to be asked again yet is remembered.
         Empty where the cloud gives no scores, or not for so few types."""
+        ...
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """Launch what the intent asks for, tagged with its token. Asking again by the same intent launches nothing
+        more and answers the same.
+
+        What is refused for good is part of the answer. Whatever is raised may have been carried out all the same, or
+        may be by and by: the same has to be asked again.
+        """
+        ...
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        """End these instances. Those that the cloud does not know, or that have ended, are left out; one that cannot
+        be ended keeps no other one alive, and is raised in the end."""
+        ...
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        """The name of the quota that an instance counts towards: what has the same one is refused together."""
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
+from everspot_core.market import Market
 from everspot_core.notify import Notifications
 from everspot_core.price_table import PriceTable
 from everspot_core.records import InstanceRecord, InstanceState
@@ -22,6 +24,7 @@ from everspot_clouds.base import (
     CloudInstance,
     Door,
     Identity,
+    LaunchAnswer,
     Message,
     MetadataError,
     NotOffered,
@@ -60,6 +63,26 @@ class FolderCloud:
     ) -> list[PlacementScore]:
         """See `Cloud`: nobody keeps a score."""
         return []
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """See `Cloud`.
+
+        Raises:
+            NotOffered: always: agents are started by hand.
+        """
+        raise NotOffered("a folder has no capacity to launch: agents are started by hand")
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        """See `Cloud`.
+
+        Raises:
+            NotOffered: always, as for `launch`.
+        """
+        raise NotOffered("a folder has no capacity to end: agents are stopped by hand")
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        """See `Cloud`: there are none."""
+        return ""
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`: nothing is sent."""

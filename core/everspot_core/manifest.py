@@ -129,7 +129,8 @@ class Elastic(Frozen):
     template_version: str = Field(description="Its version.")
     places: dict[str, str] = Field(description="By zone, the cloud's own name of the place there: a subnet's id.")
     max_prices: dict[str, float] = Field(
-        default_factory=dict, description="The most that is paid for an hour of a type, USD; no limit where silent."
+        default_factory=dict,
+        description="The most that is paid for an hour of Spot, USD, by type; any where silent.",
     )
 
 

@@ -24,7 +24,10 @@ BRINGS = {
         "scheduling", "secrets",
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
-    "Cloud": {"acknowledge", "close", "instances", "messages", "notify", "placement_scores", "spot_prices", "trouble"},
+    "Cloud": {
+        "acknowledge", "close", "instances", "launch", "messages", "notify", "placement_scores", "quota_of",
+        "spot_prices", "terminate", "trouble",
+    },
     "Door": {"enter", "forward"},
 }  # fmt: skip
 

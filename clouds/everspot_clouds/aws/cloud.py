@@ -7,16 +7,18 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from everspot_core.clock import Clock
+from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
+from everspot_core.market import Market
 from everspot_core.notify import Notifications
 
-from everspot_clouds.aws import errors, instances, prices
+from everspot_clouds.aws import capacity, errors, instances, prices, quotas
 from everspot_clouds.aws.messages import LONG_POLL, Listener
 from everspot_clouds.aws.notify import Sender
 from everspot_clouds.aws.placement import Placement
 from everspot_clouds.aws.volumes import VolumeTags
-from everspot_clouds.base import CloudInstance, Message, PlacementScore, Trouble
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 
 _TRIES = 3
 _CONNECT = timedelta(seconds=5)
@@ -80,6 +82,19 @@ class AwsCloud:
     ) -> list[PlacementScore]:
         """See `Cloud`."""
         return self._placement.scores(types, count, regions)
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """See `Cloud`."""
+        return capacity.launch(self._ec2, self._cluster, intent)
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        """See `Cloud`."""
+        capacity.terminate(self._ec2, instances)
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        """See `Cloud`."""
+        found = quotas.quota_of(instance_type, market)
+        return found.code if found is not None else instance_type.partition(".")[0]
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`."""

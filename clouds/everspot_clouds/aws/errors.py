@@ -22,6 +22,7 @@ from botocore.exceptions import (
     SSOError,
     TokenRetrievalError,
 )
+from everspot_core.launching import LaunchTrouble
 
 from everspot_clouds.base import CloudError, Trouble
 
@@ -65,6 +66,18 @@ QUOTA = frozenset(
         "MaxFleetCountExceeded",
     }
 )
+PRICE = frozenset({"SpotMaxPriceTooLow"})
+"""Of those of capacity: it is there, for more than the most that is paid."""
+REQUEST = frozenset(
+    {
+        "EncryptedVolumesNotSupported",
+        "OperationNotPermitted",
+        "UnknownParameter",
+        "UnsupportedOperation",
+        "VPCIdNotSpecified",
+    }
+)
+"""Mistakes of a request whose names do not begin like the others'; of CreateFleet's answers and of RunInstances."""
 CREDENTIALS = frozenset(
     {
         "AuthFailure",
@@ -147,6 +160,21 @@ def trouble(error: Exception) -> Trouble:
     return Trouble.TRANSIENT if isinstance(error, BotoCoreError | OSError) else Trouble.REQUEST
 
 
+def launch_trouble(code: str) -> LaunchTrouble:
+    """What can be done about an error in a CreateFleet answer. There it has a code and no status: of what no table has,
+    `Invalid…`, `Missing…` and `Malformed…` are mistakes of the request, as they are everywhere in EC2 (EC2 Developer
+    Guide, "Error codes for the Amazon EC2 API"), and the rest may pass.
+    """
+    plain = _plain(code)
+    if plain in _PRICES:
+        return LaunchTrouble.PRICE
+    known = trouble_of(code)
+    if known is not None:
+        return LaunchTrouble(known.value)
+    wrong = plain in _REQUESTS or plain.startswith(("invalid", "missing", "malformed"))
+    return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
+
+
 def told(error: Exception) -> CloudError:
     """The error for people, with what they can do about it."""
     kind = trouble(error)
@@ -175,3 +203,4 @@ _BY_CODE = {
     )
     for code in codes
 }
+_PRICES, _REQUESTS = (frozenset(_plain(code) for code in codes) for codes in (PRICE, REQUEST))

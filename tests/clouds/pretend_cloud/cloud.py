@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
 from everspot_core.notify import Notifications
@@ -54,6 +55,15 @@ class PretendCloud:
         self, types: Collection[str], count: int, regions: Collection[str] = ()
     ) -> list[PlacementScore]:
         return []
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        return LaunchAnswer()
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        pass
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        return ""
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         pass

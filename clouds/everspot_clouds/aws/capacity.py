@@ -1,0 +1,169 @@
+"""Capacity that a scheduler launches and ends: CreateFleet of type `instant`, and TerminateInstances.
+
+Sources: botocore's EC2 service model (CreateFleetRequest, SpotOptionsRequest, OnDemandOptionsRequest,
+FleetLaunchTemplateOverridesRequest, CreateFleetError); EC2 User Guide, "Configure an EC2 Fleet of type instant"; EC2
+Developer Guide, "Ensuring idempotency in Amazon EC2 API requests": the same client token with the same parameters
+answers the same and launches nothing more. The request is a function of the intent alone, so that it stays the same.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from everspot_core.fleet import Prefer
+from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.market import Market
+from everspot_core.records import Role
+
+from everspot_clouds.aws import errors
+from everspot_clouds.aws.fleet import STRATEGIES, max_unit_price
+from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
+from everspot_clouds.base import LaunchAnswer, Launched, Trouble
+
+AT_ONCE = 100
+"""Instances in one TerminateInstances; it takes 1,000, and advises smaller batches."""
+AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
+"""Failures of a whole request that pass. Whether an earlier attempt was carried out is not known then."""
+_POINTER = "failed to fulfill capacity. please review errors in the response."
+"""The message of an override that gave nothing because of the errors of others; it is none of its own."""
+_MISMATCH = "IdempotentParameterMismatch"
+_UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
+_log = logging.getLogger(__name__)
+
+
+def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
+    """See `Cloud.launch`. Raises botocore's errors where the request may have been carried out."""
+    try:
+        answer = ec2.create_fleet(**request(cluster, intent))
+    except (ClientError, BotoCoreError) as error:
+        kind = errors.trouble(error)
+        if kind in AGAIN:
+            raise
+        return LaunchAnswer(errors=(_refused(error, kind, intent),))
+    return read(answer, intent)
+
+
+def request(cluster: str, intent: LaunchIntent) -> dict[str, Any]:
+    """The parameters of CreateFleet."""
+    spot = intent.market is Market.SPOT
+    tags = [{"Key": k, "Value": v} for k, v in _tags(cluster, intent).items()]
+    return {
+        "Type": "instant",
+        "ClientToken": intent.token,
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {
+                    "LaunchTemplateId": intent.template,
+                    "Version": intent.template_version,
+                },
+                "Overrides": [_override(rank, pool, intent) for rank, pool in enumerate(intent.pools)],
+            }
+        ],
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": intent.count,
+            "DefaultTargetCapacityType": intent.market.value,
+        },
+        "SpotOptions" if spot else "OnDemandOptions": _options(intent),
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance")],
+    }
+
+
+def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
+    """What an answer of CreateFleet says."""
+    found = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
+    raw = answer.get("Errors") or []
+    own = [e for e in raw if e.get("ErrorMessage", "").lower() != _POINTER] or raw
+    return LaunchAnswer(instances=tuple(found), errors=tuple(_error(e, intent) for e in own))
+
+
+def terminate(ec2: Any, instances: Iterable[str]) -> None:
+    """See `Cloud.terminate`. Raises botocore's errors.
+
+    One id that EC2 does not know, or one instance that is protected, fails the whole call (API reference,
+    TerminateInstances): then the batch is halved until it stands alone.
+    """
+    failed: list[Exception] = []
+    wanted = list(dict.fromkeys(instances))
+    for first in range(0, len(wanted), AT_ONCE):
+        _terminate(ec2, wanted[first : first + AT_ONCE], failed)
+    if failed:
+        raise failed[0]
+
+
+def _terminate(ec2: Any, batch: Sequence[str], failed: list[Exception]) -> None:
+    try:
+        ec2.terminate_instances(InstanceIds=list(batch))
+    except ClientError as error:
+        if errors.trouble(error) is not Trouble.REQUEST:
+            raise
+        if len(batch) > 1:
+            half = len(batch) // 2
+            _terminate(ec2, batch[:half], failed)
+            _terminate(ec2, batch[half:], failed)
+        elif errors.code_of(error) in _UNKNOWN:
+            _log.info("%s is not known to EC2: there is nothing to end", batch[0])
+        else:
+            _log.error("%s cannot be ended: %s", batch[0], errors.said(error))
+            failed.append(error)
+
+
+def _tags(cluster: str, intent: LaunchIntent) -> dict[str, str]:
+    """What finds them again, also should the template not say so; its other tags come from there."""
+    return {CLUSTER_TAG: cluster, ROLE_TAG: Role.AGENT.value, LAUNCH_TAG: intent.token}
+
+
+def _override(rank: int, pool: LaunchPool, intent: LaunchIntent) -> dict[str, Any]:
+    """One pool. Of an instant fleet each names one subnet; a maximum price is for Spot alone."""
+    override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": pool.place}
+    if intent.ordered:
+        override["Priority"] = float(rank)
+    if pool.max_price is not None and pool.market is Market.SPOT:
+        override["MaxPrice"] = max_unit_price(pool.max_price, 1)
+    return override
+
+
+def _options(intent: LaunchIntent) -> dict[str, Any]:
+    spot, on_demand = STRATEGIES[Prefer.ORDER if intent.ordered else Prefer.BALANCE]
+    found: dict[str, Any] = {"AllocationStrategy": (spot if intent.market is Market.SPOT else on_demand).value}
+    if intent.market is Market.ON_DEMAND:  # what is reserved is paid for anyway
+        found["CapacityReservationOptions"] = {"UsageStrategy": "use-capacity-reservations-first"}
+    if intent.whole:
+        single = {"SingleInstanceType": True, "SingleAvailabilityZone": True}
+        found |= {**single, "MinTargetCapacity": intent.count}
+    return found
+
+
+def _launched(group: dict[str, Any], intent: LaunchIntent) -> Iterator[Launched]:
+    override = (group.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
+    kind = group.get("InstanceType") or override.get("InstanceType") or intent.pools[0].instance_type
+    zone = group.get("AvailabilityZone") or _zone(override, intent) or intent.pools[0].zone
+    for name in group.get("InstanceIds") or []:
+        yield Launched(instance_id=name, instance_type=kind, zone=zone)
+
+
+def _zone(override: dict[str, Any], intent: LaunchIntent) -> str:
+    by_place = {pool.place: pool.zone for pool in intent.pools}
+    return str(override.get("AvailabilityZone") or by_place.get(override.get("SubnetId", ""), ""))
+
+
+def _error(raw: dict[str, Any], intent: LaunchIntent) -> LaunchError:
+    override = (raw.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
+    code = raw.get("ErrorCode") or ""
+    return LaunchError(
+        instance_type=override.get("InstanceType") or "",
+        zone=_zone(override, intent),
+        market=intent.market,
+        kind=errors.launch_trouble(code),
+        code=code,
+        message=raw.get("ErrorMessage") or "",
+    )
+
+
+def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchError:
+    """A refusal of the whole request: it speaks of every pool."""
+    code = errors.code_of(error)
+    message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
+    # This token was carried out for other parameters, a newer release's: what came of it is found by its tag.
+    found = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
+    return LaunchError(market=intent.market, kind=found, code=code or type(error).__name__, message=message)

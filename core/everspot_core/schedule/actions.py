@@ -58,6 +58,7 @@ class Why(StrEnum):
     NO_SPOT = "no-spot"  # no spot pool can hold it
     UNKNOWN_LENGTH = "unknown-length"  # a deadline, and nobody has said how long it runs
     NO_CAPACITY = "no-capacity"  # tried
+    AT_CAP = "at-cap"  # nodes, needed_usd: what it needs; instances, usd: what runs or comes; most, most_usd; reserved
     AT_RISK = "at-risk"  # left_hours, time_hours: on-demand is not to be had either
     CRITICAL = "critical"  # market: reserved or on-demand, at once
     FAILED_OVER = "failed-over"  # preemptions, window_hours

@@ -60,6 +60,8 @@ _BECAUSE = {
     Why.BACK_TO_SPOT: "spot has been back for {up_hours:.2f} h, and moving asks for {needed_hours:.2f} h",
     Why.RUNS_WELL: "it runs on {market} as it should",
     Why.NO_CAPACITY: "none of {tried} pools has capacity for it",
+    Why.AT_CAP: "{nodes} more, at ${needed_usd:.2f} an hour, would pass the cap on what is launched: {instances} of "
+    "{most} instances run or come, at ${usd:.2f} of {most_usd} an hour; {reserved} are kept for those ahead",
     Why.AT_RISK: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, and on-demand is not to be had either",
     Why.CRITICAL: "it is critical, and does not wait for spot",
     Why.FAILED_OVER: "it lost {preemptions} spot instances within {window_hours:.2f} h",

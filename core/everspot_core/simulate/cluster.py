@@ -116,7 +116,7 @@ class Cluster:
             booting=0,
             faults=(),
             idle_limit=timedelta(0),
-            cap=None,
+            cap=self.fleet.cap,
         )
 
     def available(self, key: PoolKey) -> int | None:

@@ -49,6 +49,7 @@ def check(cluster: "Cluster") -> None:
         capacity = cluster.supply.count(key, cluster.now) if key.market is Market.SPOT else None
         _need(capacity is None or count <= capacity, "no pool gives more than it has", key)
     _check_standing(cluster)
+    _check_cap(cluster)
 
 
 def _check_room(cluster: "Cluster", name: str) -> None:
@@ -66,6 +67,15 @@ def _check_standing(cluster: "Cluster") -> None:
     for line in cluster.fleet.standing:
         if line.market is Market.ON_DEMAND and cluster.supply.count(line.key, cluster.now) is None:
             _need(there[line.key] == line.count, "the base is always there", line.key)
+
+
+def _check_cap(cluster: "Cluster") -> None:
+    cap, launched = cluster.fleet.cap, [m for m in cluster.machines.values() if m.launched_for is not None]
+    if cap is not None:
+        usd = sum(m.usd_per_hour for m in launched)
+        _need(len(launched) <= cap.instances, "no more is launched than the cap allows", len(launched))
+        right = cap.usd_per_hour is None or usd <= cap.usd_per_hour + 1e-6
+        _need(right, "what is launched costs no more an hour than the cap allows", usd)
 
 
 def _need(right: bool, rule: str, where: object) -> None:

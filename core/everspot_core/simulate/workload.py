@@ -16,11 +16,13 @@ from everspot_core.documents import Frozen
 from everspot_core.field_types import Name
 from everspot_core.job import Priority, Resources
 from everspot_core.records import Market
-from everspot_core.schedule.view import PoolKey
+from everspot_core.schedule.view import Cap, PoolKey
 from everspot_core.simulate.settings import Setting
 from everspot_core.simulate.synthetic import GENERATORS
 from everspot_core.simulate.trace import Trace
 
+MOST = 100_000
+"""Instances."""
 ALWAYS = "always"
 """Availability of capacity that never runs dry."""
 MADE = ("markov", "heavy-tailed", "steady", "diurnal", "droughts")
@@ -82,17 +84,22 @@ class PoolOffer(Frozen):
 class StandingOffer(PoolOffer):
     """Instances that are there from the beginning. Those that are taken away come back as soon as there are any."""
 
-    count: int = Field(ge=1, le=100_000)
+    count: int = Field(ge=1, le=MOST)
 
 
 class FleetTerms(Frozen):
-    """What holds for the whole fleet. A changeover is launch and set-up; `tick_seconds`: the scheduler's, at most."""
+    """What holds for the whole fleet. A changeover is launch and set-up; `tick_seconds`: the scheduler's, at most.
+
+    `max_instances` and `max_usd_per_hour` cap what is launched at once, by default not at all.
+    """
 
     launch_hours: Hours = 0.05
     setup_hours: Hours = 0.05
     changeover_upper_hours: Hours | None = None
     tick_seconds: Positive = 300
     shared: bool = Field(default=False, description="Whether an instance can hold several jobs.")
+    max_instances: int | None = Field(default=None, ge=1, le=MOST, description="Launched ones, running and coming.")
+    max_usd_per_hour: Positive | None = Field(default=None, description="Of launched ones, running and coming.")
 
     @model_validator(mode="after")
     def _bounds(self) -> "FleetTerms":
@@ -104,6 +111,13 @@ class FleetTerms(Frozen):
     def changeover_hours(self) -> float:
         """Expected, and what happens."""
         return self.launch_hours + self.setup_hours
+
+    @property
+    def cap(self) -> Cap | None:
+        """The most that may be launched at once; None: no cap."""
+        if self.max_instances is None and self.max_usd_per_hour is None:
+            return None
+        return Cap(instances=self.max_instances or MOST, usd_per_hour=self.max_usd_per_hour)
 
     @property
     def upper_hours(self) -> float:

@@ -74,7 +74,7 @@ class Queue:
         self._ahead: list[tuple[int, float, _Order, JobView]] = []
         self._teams: dict[str, list[JobView]] = defaultdict(list)
         for job in jobs:
-            tier = _tier(job, now)
+            tier = precedence(job, now)
             if tier is None:
                 self._teams[job.team].append(job)
             else:
@@ -117,7 +117,7 @@ def _holders(instance: InstanceView) -> tuple[str, ...]:
     return instance.residents or ((given.job_id,) if given is not None and given.job_id is not None else ())
 
 
-def _tier(job: JobView, now: datetime) -> tuple[int, float] | None:
+def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
     """Which of the first four it belongs to, and its place there; None: it takes its turn by fair share."""
     waited = now - waiting_since(job)
     if waited >= STARVED:
@@ -125,12 +125,12 @@ def _tier(job: JobView, now: datetime) -> tuple[int, float] | None:
     if critical(job):
         return 1, 0.0
     spare = slack(job, now)
-    if spare is not None and spare < URGENT and not _hopeless(job, now):
+    if spare is not None and spare < URGENT and not hopeless(job, now):
         return 2, spare.total_seconds()
     return (3, -waited.total_seconds()) if waited >= AGED else None
 
 
-def _hopeless(job: JobView, now: datetime) -> bool:
+def hopeless(job: JobView, now: datetime) -> bool:
     """Past saving, even if all goes as expected: it must not take the place of one that can still arrive."""
     outlook, deadline = outlook_of(job), job.submission.deadline_at
     return outlook is not None and deadline is not None and now + outlook.left > deadline

@@ -75,13 +75,17 @@ class Launches:
         """
         record = job.record
         left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
+        mine = self._by_job[job.job_id]
+        # A gang leaves all that was launched with the one that its lease named.
+        leaving = {i.launched_at for i in mine if i.instance_id == left and i.launched_at is not None}
         own = owner is not None and owner.launched_for == job.job_id
         begun = owner.launched_at if owner is not None and own else None
         fresh = [
             i
-            for i in self._by_job[job.job_id]
+            for i in mine
             if i.idle
             and i.instance_id != left
+            and i.launched_at not in leaving
             and i.instance_id not in self.taken
             and (begun is None or (i.launched_at is not None and i.launched_at >= begun))
         ]

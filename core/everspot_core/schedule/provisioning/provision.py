@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from everspot_core.records import Market, Reason
-from everspot_core.schedule.actions import Action, Assign, Hold, Refuse, Stay, Stop, Why
+from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Refuse, Release, Stay, Stop, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
@@ -18,6 +18,7 @@ from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
+from everspot_core.schedule.provisioning.turns import by_press
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -47,9 +48,10 @@ def provision(
     if not view.draining:
         running = [j for j in view.jobs if j.state.owned and j.job_id not in busy_jobs]
         # Who runs on spot may have to leave it now; those who wait come in the order in which they chose.
-        for job in [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]:
+        turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
+        for job in turns if view.cap is None else by_press(turns, view, now):
             actions += desk.decide(job, waiting.get(job.job_id))
-    return actions + desk.launches.release()
+    return actions + desk.release()
 
 
 class _Provisioning:
@@ -84,14 +86,16 @@ class _Provisioning:
 
     def back_off(self, job: JobView) -> None:
         """What a job in back-off has of its own is kept for as long as launching anew may take, and no longer."""
-        until, work = self.not_before(job), outlook_of(job)
+        until, work, offers = self.not_before(job), outlook_of(job), self._launching.offers(job)
         changeover = work.changeover_upper if work is not None else CHANGEOVER_UPPER
-        if (
-            until is not None
-            and until - self.now > changeover
-            and self._steering.is_safe(job, self._launching.offers(job))
-        ):
+        if until is not None and until - self.now > changeover and self._steering.is_safe(job, offers):
             self.launches.settle(job.job_id)
+        if not self.launches.coming(job, None):
+            self._launching.reserve(job, offers)
+
+    def release(self) -> list[Release]:
+        """What nobody needs any more."""
+        return self.launches.release()
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
         """What the job does now. `hold` says why it got no instance that is there; None if the job runs."""
@@ -120,16 +124,21 @@ class _Provisioning:
             self.launches.keep(coming)
             return [Hold(job_id=job.job_id, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})]
         if to.market is None:
+            self._launching.reserve(job, offers)
             return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
         launch = self._launching.launch(job, to, offers)
         if launch is not None:
             return [launch]
-        risk = self._steering.risk(job, offers)
+        risk = self._launching.at_cap(job) or self._steering.risk(job, offers)
         if to.market is Market.ON_DEMAND and not coming:  # run dry: what there is is better than nothing
             launch = self._launching.launch(job, replace(risk, market=Market.SPOT), offers)
             if launch is not None:
                 return [launch]
-        self.launches.keep(coming)
+        # What comes and is not wanted any more may be all that is in the way, and then it goes.
+        if not self._launching.fits_instead(job, to, offers, coming):
+            self.launches.keep(coming)
+        if risk.why is Why.AT_CAP:
+            self._launching.keep_room(job, offers)
         return [Hold(job_id=job.job_id, why=risk.why, figures=risk.figures)]
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
@@ -142,8 +151,16 @@ class _Provisioning:
             launch = self._launching.launch(job, to, offers)
             if launch is not None:
                 return [launch]
-            to = self._steering.risk(job, offers)
+            full = self._launching.at_cap(job)
+            mine = [i for i in self.view.instances if i.launched_for is not None and _has_alone(i, job)]
+            if full is not None and to.why is Why.LAST_SAFE_MOMENT and self._swaps(job, to, offers, mine):
+                return [_stop(job, owner, to)]
+            to = full or self._steering.risk(job, offers)
         return [_stay(job, owner, to)]
+
+    def _swaps(self, job: JobView, to: MarketChoice, offers: Offers, mine: list[InstanceView]) -> bool:
+        """Whether the job gives back what it has to get what it must have: nothing else is in the way."""
+        return bool(mine) and self._launching.fits_instead(job, to, offers, mine)
 
     def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
         """Whether the job is to move from its owner to what is on its way, now as when that was launched.
@@ -164,17 +181,8 @@ class _Provisioning:
         if len(coming) < job.nodes or not all(i.healthy for i in coming):
             why = MarketChoice(market=market_of(coming[0]), why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
             return [_stay(job, owner, why)]
-        market = market_of(coming[0]).value
-        return [
-            Stop(
-                job_id=job.job_id,
-                instance_id=owner.instance_id,
-                epoch=job.epoch,
-                reason=Reason.MOVE,
-                why=Why.MOVE,
-                figures={"market": market},
-            )
-        ]
+        figures: Figures = {"market": market_of(coming[0]).value}
+        return [_stop(job, owner, MarketChoice(market=market_of(coming[0]), why=Why.MOVE, figures=figures))]
 
     def _owner(self, job: JobView) -> InstanceView | None:
         record = job.record
@@ -185,3 +193,20 @@ class _Provisioning:
 
 def _stay(job: JobView, owner: InstanceView, to: MarketChoice) -> Stay:
     return Stay(job_id=job.job_id, instance_id=owner.instance_id, why=to.why, figures=to.figures)
+
+
+def _stop(job: JobView, owner: InstanceView, to: MarketChoice) -> Stop:
+    return Stop(
+        job_id=job.job_id,
+        instance_id=owner.instance_id,
+        epoch=job.epoch,
+        reason=Reason.MOVE,
+        why=to.why,
+        figures=to.figures,
+    )
+
+
+def _has_alone(instance: InstanceView, job: JobView) -> bool:
+    """Whether the job runs there, and nothing else."""
+    given = instance.assignment
+    return instance.residents == (job.job_id,) or (not instance.residents and given is not None and job.owned_by(given))

@@ -1,0 +1,83 @@
+"""The cap: how many instances may be launched at once, and what they may cost, with those that run or come."""
+
+from collections.abc import Iterable
+
+from everspot_core.schedule.actions import Figures
+from everspot_core.schedule.view import ClusterView, InstanceView, pool_of
+
+EPSILON = 1e-9
+"""Dollars that count as nothing: less is rounding."""
+
+
+class Room:
+    """What may still be launched in one round of planning.
+
+    Prices are those of the moment: a pool that grows dearer may take what runs past the cap, and then nothing more is
+    launched. What is released counts until it is gone.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        self._cap = view.cap
+        self._pools = {p.key: p.usd_per_hour for p in view.pools}
+        listed = [*view.types, *(p.instance_type for p in view.pools)]
+        self._types = {t.name: t.on_demand_usd_per_hour for t in listed if t.on_demand_usd_per_hour is not None}
+        launched = [i for i in view.instances if i.launched_for is not None and not i.gone]
+        self._instances, self._usd = len(launched), sum(map(self._rate, launched))
+        self._reserved, self._reserved_usd = 0, 0.0
+        self._closed = False
+
+    def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:
+        """Whether so many instances may be launched at this price each. `without`: as if these were gone."""
+        if self._cap is None:
+            return True
+        given_up = list(without)
+        instances = self._instances + self._reserved - len(given_up)
+        usd = self._usd + self._reserved_usd - sum(map(self._rate, given_up))
+        if self._closed or instances + count > self._cap.instances:
+            return False
+        limit = self._cap.usd_per_hour
+        return limit is None or usd + count * usd_per_hour <= limit + EPSILON
+
+    def ever(self, count: int, usd_per_hour: float) -> bool:
+        """Whether they would fit if nothing else ran."""
+        cap = self._cap
+        if cap is None:
+            return True
+        limit = cap.usd_per_hour
+        return count <= cap.instances and (limit is None or count * usd_per_hour <= limit + EPSILON)
+
+    def take(self, count: int, usd_per_hour: float) -> None:
+        """They are launched."""
+        self._instances += count
+        self._usd += count * usd_per_hour
+
+    def reserve(self, count: int, usd_per_hour: float) -> None:
+        """They are not launched yet, and nobody behind may take their room."""
+        self._reserved += count
+        self._reserved_usd += count * usd_per_hour
+
+    def close(self) -> None:
+        """Nothing more is launched in this round."""
+        self._closed = True
+
+    def figures(self, count: int, usd_per_hour: float) -> Figures:
+        """What is to be said where they do not fit."""
+        assert self._cap is not None  # noqa: S101 - without a cap everything fits
+        limit = self._cap.usd_per_hour
+        return {
+            "nodes": count,
+            "needed_usd": count * usd_per_hour,
+            "instances": self._instances,
+            "most": self._cap.instances,
+            "reserved": self._reserved,
+            "usd": self._usd,
+            "most_usd": f"${limit:.2f}" if limit is not None else "any amount",
+        }
+
+    def _rate(self, instance: InstanceView) -> float:
+        """Dollars an hour; of what nobody knows the price, as much as the dearest that is known."""
+        pool = pool_of(instance)
+        dearest = max([*self._pools.values(), *self._types.values()], default=0.0)
+        if pool is None:
+            return dearest
+        return self._pools.get(pool, self._types.get(pool.instance_type, dearest))

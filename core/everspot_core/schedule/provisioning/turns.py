@@ -1,0 +1,35 @@
+"""In which order jobs are launched for where not all can be: what is launched has a cap."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.market.offers import need_of
+from everspot_core.schedule.market.policy import is_safe
+from everspot_core.schedule.placement.queue import hopeless, precedence, slack
+from everspot_core.schedule.view import ClusterView, JobView
+
+_Press = tuple[int, timedelta]
+_NONE = timedelta(0)
+
+
+def by_press(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
+    """Those first that are past their last safe moment, then those that are ahead of others anyway, then those with a
+    deadline, the nearest to its last safe moment first, then the others, last those that run and might do better.
+
+    Within each as they come. Those who cannot arrive in time any more count as those without a deadline.
+    """
+    return sorted(jobs, key=lambda job: _press(job, view, now))
+
+
+def _press(job: JobView, view: ClusterView, now: datetime) -> _Press:
+    work, deadline, spare = outlook_of(job), job.submission.deadline_at, slack(job, now)
+    if work is None or deadline is None or hopeless(job, now):
+        spare = None
+    elif not is_safe(need_of(work, deadline, view.tick, now)):
+        return 0, spare or _NONE
+    if job.state.owned:
+        return 4, _NONE
+    if precedence(job, now) is not None:
+        return 1, _NONE
+    return (2, spare) if spare is not None else (3, _NONE)

@@ -1,0 +1,215 @@
+"""The cap on what is launched: never passed, given to those who can wait least, and told to those who wait for it."""
+
+from dataclasses import replace
+
+import pytest
+from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Why, say
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from provision_helpers import (
+    HOUR,
+    NOW,
+    ON_DEMAND,
+    TICK,
+    TYPE,
+    WORK,
+    World,
+    decide,
+    dry,
+    holding,
+    instance,
+    job,
+    one,
+    outlook,
+    pool,
+)
+from workload_helpers import drive, offer, trace
+
+POOLS = [pool(), pool(ON_DEMAND)]
+
+
+def cap(instances=99, usd=None) -> Cap:
+    return Cap(instances=instances, usd_per_hour=usd)
+
+
+def launched(actions) -> list[str]:
+    return [a.job_id for a in actions if isinstance(a, Launch)]
+
+
+def waits(actions) -> dict[str, Hold]:
+    return {a.job_id: a for a in actions if isinstance(a, Hold) and a.why is Why.AT_CAP}
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"), [(cap(3), 3), (cap(9), 5), (cap(usd=2.5), 2), (cap(usd=2.0), 2), (cap(1, 9.0), 1), (cap(0), 0)]
+)
+def test_no_more_is_launched_than_the_cap_allows_and_who_waits_is_told(limit, count):
+    actions = decide([job(f"j{n}") for n in range(5)], pools=POOLS, cap=limit)
+    assert len(launched(actions)) == count
+    assert len(waits(actions)) == 5 - count
+
+
+def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
+    runs, held = holding(job("runs"), instance("i-0", launched_for="runs"))
+    coming = instance("n-1", launched_for="comes", ready=False)
+    standing = instance("s-1", ON_DEMAND, launched_for=None, stale=True)
+    jobs, there = [runs, job("comes"), job("new")], [*held, coming, standing]
+    assert launched(decide(jobs, there, POOLS, cap=cap(3))) == ["new"]
+    hold = waits(decide(jobs, there, POOLS, cap=cap(2, 9.0)))["new"]
+    assert hold.figures | {"reserved": 0} == {
+        "nodes": 1,
+        "needed_usd": 1.0,
+        "instances": 2,
+        "most": 2,
+        "usd": 2.0,
+        "most_usd": "$9.00",
+        "reserved": 0,
+    }
+    assert "2 of 2 instances run or come, at $2.00 of $9.00 an hour" in say(hold)
+
+
+def test_of_the_pools_those_are_named_that_the_cap_has_room_for():
+    large = TYPE.model_copy(update={"name": "large"})
+    view = job(due=40, work=WORK, speeds={"large": 4.0})
+    pools = [pool(), pool(kind=large, usd=2.0), pool(ON_DEMAND)]
+    assert one(decide(view, pools=pools, cap=cap(usd=2.0)), Launch).instance_type == "large"
+    launch = one(decide(view, pools=pools, cap=cap(usd=1.5)), Launch)
+    assert [p.instance_type for p in launch.ranked] == ["t"]
+
+
+def test_who_is_nearest_to_the_last_safe_moment_goes_first():
+    jobs = [job("undated", ago=9), job("far", due=30, work=WORK), job("near", due=15, work=WORK)]
+    jobs += [job("late", due=10.3, work=WORK), job("lost", due=9, work=WORK, ago=5)]
+    order = ["late", "near", "far", "lost", "undated"]
+    for room in range(6):
+        assert sorted(launched(decide(jobs, pools=POOLS, cap=cap(room)))) == sorted(order[:room])
+
+
+def test_a_critical_job_comes_before_all_that_can_still_wait():
+    jobs = [job("critical", critical=True), job("near", due=15, work=WORK), job("late", due=10.3, work=WORK)]
+    assert launched(decide(jobs, pools=POOLS, cap=cap(1))) == ["late"]
+    assert sorted(launched(decide(jobs, pools=POOLS, cap=cap(2)))) == ["critical", "late"]
+
+
+def test_room_is_kept_for_a_deadline_that_waits_for_spot():
+    """The one that waits may need on-demand at any moment; what is without a deadline must not sit there then."""
+    pools = [dry(), pool(ON_DEMAND)]
+    jobs = [job("waits", due=40, work=WORK), job("undated", critical=False, ago=30)]
+    assert launched(decide(jobs[1:], pools=pools, cap=cap(1))) == ["undated"]
+    held = decide([jobs[0], replace(jobs[1], preempted_at=(NOW,) * 3)], pools=pools, cap=cap(1))
+    assert [a.why for a in held if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
+
+
+def test_what_is_free_goes_to_the_job_ahead_even_if_it_needs_more_than_that():
+    """Else a gang would never come together; one that is larger than the cap keeps nobody from anything."""
+    jobs = [job("gang", due=12, work=WORK, nodes=3), job("small", due=20, work=WORK)]
+    actions = decide(jobs, pools=POOLS, cap=cap(3), instances=[instance("n-0", launched_for="x", ready=False)])
+    assert launched(actions) == []
+    assert sorted(waits(actions)) == ["gang", "small"]
+    assert launched(decide([replace(jobs[0], nodes=9), jobs[1]], pools=POOLS, cap=cap(3))) == ["small"]
+
+
+def test_spot_that_is_on_its_way_makes_room_for_the_on_demand_that_is_needed_instead():
+    view = job(due=10.25 + TICK / HOUR - 0.001, work=WORK, ago=1)
+    world = World([view], [instance("n-0", ready=False)], POOLS, cap=cap(1))
+    world.settle()
+    (only,) = world.instances.values()
+    assert only.pool.market is ON_DEMAND
+
+
+def test_at_the_last_safe_moment_a_job_gives_back_its_spot_where_the_cap_leaves_no_other_way():
+    view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
+    stop = one(decide(view, held, POOLS, cap=cap(1)), Stop)
+    assert (stop.instance_id, stop.why) == ("i-0", Why.LAST_SAFE_MOMENT)
+    world = World([view], held, POOLS, cap=cap(1))
+    world.settle()
+    world.boot()
+    world.settle()
+    (only,) = world.instances.values()
+    assert (only.pool.market, world.jobs["j"].record.owner) == (ON_DEMAND, only.instance_id)
+
+
+def test_a_job_keeps_its_spot_where_giving_it_back_would_make_no_room():
+    view, held = holding(job(due=10.1, work=WORK, ago=9), instance("i-0", ago=1))
+    stay = one(decide(view, held, POOLS, cap=cap(1, 2.0)), Stay)
+    assert stay.why is Why.AT_CAP
+
+
+def test_a_move_for_the_better_takes_no_room_from_who_waits():
+    view, held = holding(job("runs", due=40, work=WORK), instance("i-0", ON_DEMAND, launched_for="runs", ago=40))
+    assert launched(decide([view], held, POOLS, cap=cap(2))) == ["runs"]
+    assert launched(decide([view, job("waits")], held, POOLS, cap=cap(2))) == ["waits"]
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> World:
+    """All are there from the beginning, and the cap is what they need at once: less would be too little for some."""
+    jobs = []
+    for n in range(draw(st.integers(1, 5))):
+        left, nodes = draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([1, 1, 2]))
+        due = draw(st.none() | st.floats(1.0, 4.0).map(lambda times, left=left: left * times + 0.6))
+        jobs.append(job(f"j{n}", due=due, work=outlook(left), nodes=nodes, critical=draw(st.integers(0, 5)) == 0))
+    most = draw(st.integers(1, 8))
+    usd = draw(st.none() | st.floats(1.0, 20.0))
+    pools = [pool(available=draw(st.none() | st.integers(0, 3))), dry("c"), pool(ON_DEMAND)]
+    return World(jobs, (), pools, cap=cap(most, usd))
+
+
+FATES = st.lists(st.tuples(st.sampled_from(["boot", "lose", "pass"]), st.integers(0, 60)), max_size=12)
+
+
+@given(world=crowds(), fates=FATES)
+@settings(max_examples=60, deadline=None)
+def test_whatever_happens_the_cap_is_not_passed_and_nobody_is_launched_for_twice(world, fates):
+    limit = world.more["cap"]
+    for fate, dice in fates:
+        if fate == "boot":
+            world.boot()
+        elif fate == "pass":
+            world.now += dice * TICK
+        elif world.instances:
+            world.lose(sorted(world.instances)[dice % len(world.instances)])
+        for _ in range(8):
+            changes = world.round()
+            prices = [3.0 if i.pool.market is ON_DEMAND else 1.0 for i in world.instances.values()]
+            assert len(prices) <= limit.instances
+            assert limit.usd_per_hour is None or sum(prices) <= limit.usd_per_hour + 1e-6
+            assert len(set(launched(changes))) == len(launched(changes))
+            if not changes:
+                break
+        else:
+            raise AssertionError(f"it never settles: {world.told[-6:]}")
+        for view in world.jobs.values():
+            idle = [i for i in world.instances.values() if i.launched_for == view.job_id and i.idle]
+            assert len(idle) <= view.nodes
+
+
+def hours(n):
+    return n / 12
+
+
+@given(
+    made=st.lists(
+        st.tuples(st.integers(1, 40), st.integers(0, 60), st.sampled_from([1, 1, 2])), min_size=1, max_size=5
+    ),
+    spells=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4)), min_size=1, max_size=8),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_deadline_that_could_be_kept_is_kept_under_a_cap_that_is_just_enough(made, spells):
+    """For so many instances as all of them need at once, which rule out any move that keeps the old one meanwhile."""
+    jobs = [
+        {"id": f"j{n}", "hours": hours(length), "deadline_hours": hours(length) + 0.5 + hours(slack), "nodes": nodes}
+        for n, (length, slack, nodes) in enumerate(made)
+    ]
+    pools = [offer(), offer("spot", 1.0, availability="t")]
+    _, told = drive(jobs, {"t": trace(*spells)}, pools=pools, max_instances=sum(nodes for *_, nodes in made))
+    assert (told.misses, told.refused, told.unfinished) == (0, 0, 0)
+
+
+def test_a_cap_that_is_too_small_delays_and_breaks_nothing():
+    """Two boot for 0.25 h, and each does two jobs of 0.25 h of set-up and an hour of work."""
+    jobs = [{"id": f"j{n}", "hours": 1, "priority": "critical"} for n in range(4)]
+    for fleet in ({"max_instances": 2}, {"max_usd_per_hour": 8.0}):
+        _, told = drive(jobs, pools=[offer()], **fleet)
+        assert (told.finished, told.launched, told.hours) == (4, 2, 2.75)
+        assert told.cost.total == pytest.approx(2 * 2.75 * 3)

@@ -23,7 +23,7 @@ from everspot_core.records import Assignment, JobRecord, Market
 from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
 from everspot_core.simulate import GENERATORS, POLICIES, Setting, runs, starts
 from everspot_core.simulate.crowd import generate
-from everspot_core.simulate.members import Machine, Task
+from everspot_core.simulate.members import SimulatedInstance, Task
 from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.workload import Workload
 from everspot_core.simulate.workload_file import parse
@@ -84,11 +84,11 @@ def cluster(jobs: int) -> ClusterView:
     )
 
 
-def _machines(workload: Workload, count: int) -> Iterator[Machine]:
+def _machines(workload: Workload, count: int) -> Iterator[SimulatedInstance]:
     large = next(t for t in workload.fleet.types if t.name == "g5.12xlarge")
     for n in range(count):
         market = Market.SPOT if n % 2 else Market.ON_DEMAND
-        machine = Machine(
+        machine = SimulatedInstance(
             instance_id=f"i-{n:06d}",
             pool=PoolKey(large.name, "us-east-1a", market),
             instance_type=large,
@@ -100,7 +100,7 @@ def _machines(workload: Workload, count: int) -> Iterator[Machine]:
         yield machine
 
 
-def _held(machine: Machine, job_id: str) -> JobRecord:
+def _held(machine: SimulatedInstance, job_id: str) -> JobRecord:
     record = lease.assign(None, job_id, machine.instance_id, BEGIN)
     machine.take(job_id, record.epoch)
     machine.assignment = Assignment(

@@ -14,7 +14,7 @@ _HEAD = "# The clusters that `everspot use` has noted. Every command talks to th
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCluster:
     """A cluster that the user has named. `profile`: of the AWS configuration, whose credentials it takes."""
 
     name: str
@@ -27,9 +27,9 @@ class UserConfig:
     """What the file says: the clusters by name, and which of them is in use."""
 
     current: str | None = None
-    clusters: dict[str, Known] = field(default_factory=dict)
+    clusters: dict[str, KnownCluster] = field(default_factory=dict)
 
-    def with_cluster(self, known: Known) -> "UserConfig":
+    def with_cluster(self, known: KnownCluster) -> "UserConfig":
         """This, with a cluster more, which is the one in use."""
         return UserConfig(known.name, {**self.clusters, known.name: known})
 
@@ -104,8 +104,8 @@ def _table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _known(name: str, value: Any) -> Known:
+def _known(name: str, value: Any) -> KnownCluster:
     if not _table(value) or not isinstance(value.get("store"), str):
         raise CliError(f"{path()}: clusters.{name} has no text `store`", hint="correct it, or remove it")
     profile = value.get("profile")
-    return Known(name, value["store"], profile if isinstance(profile, str) else None)
+    return KnownCluster(name, value["store"], profile if isinstance(profile, str) else None)

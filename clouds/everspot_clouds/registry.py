@@ -8,7 +8,7 @@ from everspot_clouds.base import Provider
 
 
 @dataclass(frozen=True)
-class Entry:
+class CloudEntry:
     """One cloud. `module`: the module with its `PROVIDER`; `schemes`: URL schemes of its stores."""
 
     module: str
@@ -16,8 +16,8 @@ class Entry:
 
 
 CLOUDS = {
-    "aws": Entry("everspot_clouds.aws.provider", ("s3",)),
-    "folder": Entry("everspot_clouds.folder", ("file", "memory")),
+    "aws": CloudEntry("everspot_clouds.aws.provider", ("s3",)),
+    "folder": CloudEntry("everspot_clouds.folder", ("file", "memory")),
 }
 """The clouds by their names in the manifest."""
 

@@ -28,7 +28,7 @@ from everspot_scheduler.pools import Pools
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import ASK_EVERY, Scores
 from everspot_scheduler.together import side_by_side
-from everspot_scheduler.usage import Usage
+from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer
 from everspot_scheduler.waiting import Waits
 
@@ -57,7 +57,7 @@ class Scheduler:
         self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
-        self._scores, self._usage = Scores(store.clock), Usage(store)
+        self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._pools = Pools(self._scores)
         self._waits = Waits(store, scheduler_id)
         seconds = timedelta(seconds=1)

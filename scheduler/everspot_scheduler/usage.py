@@ -21,7 +21,7 @@ MOST = 1e12
 _log = logging.getLogger(__name__)
 
 
-class Usage:
+class UsageMeter:
     """Adds up, tick by tick, what the instances of running jobs cost, and writes it down now and then."""
 
     def __init__(self, store: Store) -> None:

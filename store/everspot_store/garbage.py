@@ -27,7 +27,7 @@ _LOOK_EVERY, _LOOKS = 25, 4  # deletions between two looks at one's own announce
 _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics")
 
 
-class Kind(StrEnum):
+class GarbageKind(StrEnum):
     """Why an object is of no use."""
 
     HEADS = "checkpoints taken over by jobs that were never submitted"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
     SWEEPS = "announcements of collectors that were cut off"
 
 
-_SHARED = (Kind.CODE, Kind.FILES)
+_SHARED = (GarbageKind.CODE, GarbageKind.FILES)
 """What somebody may begin to use who found it there."""
 
 
@@ -50,7 +50,7 @@ class Garbage:
     """One object of the data bucket, or a head in the control bucket. `size` in bytes; `job_id` of what belongs to a
     job."""
 
-    kind: Kind
+    kind: GarbageKind
     key: str
     size: int
     job_id: str | None = None
@@ -93,23 +93,23 @@ class Collector:
         found = [
             *self._of_jobs(old, heads, known.records, ended),
             *(
-                _of(Kind.NAMED if e.key.startswith(NAMED) else Kind.CODE, e)
+                _of(GarbageKind.NAMED if e.key.startswith(NAMED) else GarbageKind.CODE, e)
                 for e in old
                 if e.key.startswith(_CODE) and e.key not in known.used
             ),
-            *(_of(Kind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in known.used),
+            *(_of(GarbageKind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in known.used),
             *self._of_agents(old, keep, now),
-            *(_of(Kind.SWEEPS, e) for e in old if e.key.startswith(f"{SWEEPS}/")),
+            *(_of(GarbageKind.SWEEPS, e) for e in old if e.key.startswith(f"{SWEEPS}/")),
             *orphans,
         ]
-        return sorted(found, key=lambda item: (list(Kind).index(item.kind), item.key))
+        return sorted(found, key=lambda item: (list(GarbageKind).index(item.kind), item.key))
 
     def remove(self, found: list[Garbage]) -> list[Garbage]:
         """Remove what `find` has found and is garbage still; what was removed. The heads of ended jobs stop naming
         their checkpoints first, so that nobody finds one that is half there. Who names code and files is read again
         right before they are deleted: a job may have been submitted and a dataset put since."""
         _read(self._store)
-        ended = {item.job_id for item in found if item.kind is Kind.FINISHED and item.job_id is not None}
+        ended = {item.job_id for item in found if item.kind is GarbageKind.FINISHED and item.job_id is not None}
         emptied = {job for job in ended if self._empty(job)}
         removed = []
         for some in _runs(found):
@@ -143,11 +143,11 @@ class Collector:
         """Remove those that are of no use still."""
         removed = []
         for item in some:
-            if item.kind is Kind.HEADS:
+            if item.kind is GarbageKind.HEADS:
                 if item.job_id is None or item.job_id in known.jobs:
                     continue
                 self._store.heads.delete(item.job_id)
-            elif item.key in known.used or (item.kind is Kind.FINISHED and item.job_id not in emptied):
+            elif item.key in known.used or (item.kind is GarbageKind.FINISHED and item.job_id not in emptied):
                 continue
             else:
                 self._store.data.delete(item.key)
@@ -161,7 +161,7 @@ class Collector:
             return []
         heads = {entry.key: entry for entry in self._store.control.list("heads/") if wall - entry.modified >= GRACE}
         keys = {job: self._store.heads.key(job) for job in sorted(without)}
-        return [_of(Kind.HEADS, heads[key], job) for job, key in keys.items() if key in heads]
+        return [_of(GarbageKind.HEADS, heads[key], job) for job, key in keys.items() if key in heads]
 
     def _of_jobs(
         self, old: list[Entry], heads: dict[str, CheckpointHead], records: dict[str, JobRecord], ended: set[str]
@@ -174,15 +174,15 @@ class Collector:
                 continue
             _, job, what, *rest = entry.key.split("/")
             if job in ended and what in _OLD:
-                found.append(_of(Kind.LOGS, entry, job))
+                found.append(_of(GarbageKind.LOGS, entry, job))
             if what != _CHECKPOINTS or job not in heads or job not in records:
                 continue
             if job in ended and entry.key not in kept:
-                found.append(_of(Kind.FINISHED, entry, job))
+                found.append(_of(GarbageKind.FINISHED, entry, job))
             elif entry.key not in everybody and (
                 int(rest[0]) < heads[job].epoch or (int(rest[0]) == heads[job].epoch and not records[job].state.owned)
             ):
-                found.append(_of(Kind.PARTS, entry, job))
+                found.append(_of(GarbageKind.PARTS, entry, job))
         return found
 
     def _of_agents(self, old: list[Entry], keep: timedelta, now: datetime) -> list[Garbage]:
@@ -191,7 +191,7 @@ class Collector:
             return []
         ends = {name: doc.value.ended_at for name, doc in self._store.ends.scan().items()}
         gone = {name for name, at in ends.items() if now - at >= keep}
-        return [_of(Kind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in gone]
+        return [_of(GarbageKind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in gone]
 
     def _empty(self, job: str) -> bool:
         """Have the head of an ended job name nothing. False: it changed meanwhile, and is left."""
@@ -202,13 +202,13 @@ class Collector:
         return self._store.heads.replace(job, found, new) is not None
 
 
-def _of(kind: Kind, entry: Entry, job_id: str | None = None) -> Garbage:
+def _of(kind: GarbageKind, entry: Entry, job_id: str | None = None) -> Garbage:
     return Garbage(kind, entry.key, entry.size, job_id)
 
 
 def _runs(found: list[Garbage]) -> Iterator[list[Garbage]]:
     """In order, by kind, and at most `_AT_ONCE` of one kind together."""
-    for kind in Kind:
+    for kind in GarbageKind:
         items = [item for item in found if item.kind is kind]
         yield from (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 

@@ -9,7 +9,7 @@ from everspot_core.records import EventKind, Progress
 from everspot_store import ManualClock, Store
 from everspot_train.agent.beginning import SILENCE, Beginning
 from everspot_train.agent.outbox import Outbox
-from everspot_train.rundir import Phase, Ready, RunDir, Status
+from everspot_train.rundir import Ready, RunDir, Status, TrainingPhase
 
 
 class Told:
@@ -68,7 +68,7 @@ def test_what_never_was_ready_is_not_told_as_training_when_it_ends(prepared: Tol
 def test_a_program_that_speaks_for_itself_is_not_spoken_for(prepared: Told) -> None:
     prepared.beginning.launched()
     prepared.ready()
-    prepared.status = Status(phase=Phase.TRAINING, step=1)
+    prepared.status = Status(phase=TrainingPhase.TRAINING, step=1)
     prepared.clock.advance(2 * SILENCE)
     prepared.beginning.tell_if_silent(restored=False)
     prepared.beginning.tell(restored=False)

@@ -24,14 +24,14 @@ from everspot_train.agent.decide import concluded, decide, postponed
 from everspot_train.agent.demand import KILL_GRACE, PATIENCE
 from everspot_train.agent.endings import ending_of
 from everspot_train.agent.world import LeaseView, Memory, World
-from everspot_train.rundir import Phase, Status
+from everspot_train.rundir import Status, TrainingPhase
 from hypothesis import given
 from hypothesis import strategies as st
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIMITS = Limits(stop_margin=timedelta(seconds=4), orphan_limit=timedelta(minutes=5))
 JOB = JobKey("job-1", 1)
-TRAINING = Status(phase=Phase.TRAINING, step=7)
+TRAINING = Status(phase=TrainingPhase.TRAINING, step=7)
 
 
 def seconds(value: float) -> timedelta:
@@ -190,7 +190,7 @@ def test_a_silent_store_suspends_the_lease_and_ends_nothing_before_the_orphan_li
     assert acts(BUSY, replace(seen, now=seconds(90) + LIMITS.orphan_limit))[0] == Abandon(
         "the lease could not be renewed for the orphan limit"
     )
-    over = replace(seen, running=False, exit_code=0, status=Status(phase=Phase.FINISHED))
+    over = replace(seen, running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
     assert acts(BUSY, over) == []  # it may be another's: nothing is told
     assert isinstance(acts(BUSY, replace(over, lease=LeaseView.VALID))[0], Conclude)
     noticed = acts(BUSY, replace(seen, interruption=interruption(160)))
@@ -198,12 +198,12 @@ def test_a_silent_store_suspends_the_lease_and_ends_nothing_before_the_orphan_li
 
 
 def test_a_fenced_trainer_is_abandoned_and_not_concluded() -> None:
-    seen = running(running=False, exit_code=3, status=Status(phase=Phase.FENCED))
+    seen = running(running=False, exit_code=3, status=Status(phase=TrainingPhase.FENCED))
     assert [type(action) for action in acts(BUSY, seen)] == [Abandon]
 
 
 def test_a_release_that_failed_is_concluded_again_until_the_lease_is_over() -> None:
-    seen = running(running=False, exit_code=0, status=Status(phase=Phase.FINISHED))
+    seen = running(running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
     memory, actions = decide(BUSY, seen, LIMITS)
     assert isinstance(actions[0], Conclude)
     assert isinstance(acts(memory, replace(seen, now=seconds(105)))[0], Conclude)
@@ -284,7 +284,7 @@ def test_a_job_that_asks_for_it_is_restarted_when_it_stalls() -> None:
 
 def test_what_is_no_training_does_not_stall() -> None:
     memory, last = train(BUSY, 1, 5)
-    saving = TRAINING.model_copy(update={"step": 104, "phase": Phase.CHECKPOINTING})
+    saving = TRAINING.model_copy(update={"step": 104, "phase": TrainingPhase.CHECKPOINTING})
     memory, actions = decide(memory, running(last + 600, status=saving), LIMITS)
     assert actions == []
     assert acts(memory, running(last + 601, status=TRAINING.model_copy(update={"step": 104}))) == []
@@ -312,29 +312,31 @@ def test_idle_and_orphaned_instances_switch_themselves_off() -> None:
     [
         (None, 0, None, Reason.FINISHED),
         (None, 1, None, Reason.ERROR),
-        (None, -9, Phase.TRAINING, Reason.ERROR),
-        (None, 0, Phase.FAILED, Reason.ERROR),
-        (None, 1, Phase.FINISHED, Reason.ERROR),
-        (None, 0, Phase.FINISHED, Reason.FINISHED),
-        (Reason.NOTICE, 1, Phase.FINISHED, Reason.NOTICE),
-        (None, 0, Phase.STOPPED, Reason.SHUTDOWN),
-        (None, 3, Phase.FENCED, Reason.FENCED),
-        (Reason.NOTICE, 0, Phase.STOPPED, Reason.NOTICE),
-        (Reason.NOTICE, -9, Phase.TRAINING, Reason.NOTICE),
-        (Reason.NOTICE, 0, Phase.FINISHED, Reason.FINISHED),
-        (Reason.NOTICE, 1, Phase.FAILED, Reason.NOTICE),
-        (Reason.NOTICE, 3, Phase.FENCED, Reason.FENCED),
+        (None, -9, TrainingPhase.TRAINING, Reason.ERROR),
+        (None, 0, TrainingPhase.FAILED, Reason.ERROR),
+        (None, 1, TrainingPhase.FINISHED, Reason.ERROR),
+        (None, 0, TrainingPhase.FINISHED, Reason.FINISHED),
+        (Reason.NOTICE, 1, TrainingPhase.FINISHED, Reason.NOTICE),
+        (None, 0, TrainingPhase.STOPPED, Reason.SHUTDOWN),
+        (None, 3, TrainingPhase.FENCED, Reason.FENCED),
+        (Reason.NOTICE, 0, TrainingPhase.STOPPED, Reason.NOTICE),
+        (Reason.NOTICE, -9, TrainingPhase.TRAINING, Reason.NOTICE),
+        (Reason.NOTICE, 0, TrainingPhase.FINISHED, Reason.FINISHED),
+        (Reason.NOTICE, 1, TrainingPhase.FAILED, Reason.NOTICE),
+        (Reason.NOTICE, 3, TrainingPhase.FENCED, Reason.FENCED),
         (Reason.NOTICE, 0, None, Reason.NOTICE),
-        (Reason.CANCEL, 1, Phase.FAILED, Reason.CANCEL),
+        (Reason.CANCEL, 1, TrainingPhase.FAILED, Reason.CANCEL),
     ],
 )
-def test_how_an_ending_is_judged(asked: Reason | None, exit_code: int, phase: Phase | None, reason: Reason) -> None:
+def test_how_an_ending_is_judged(
+    asked: Reason | None, exit_code: int, phase: TrainingPhase | None, reason: Reason
+) -> None:
     status = Status(phase=phase, step=5, durable_step=5) if phase else None
     assert ending_of(asked, exit_code, status).reason is reason
 
 
 def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
-    status = Status(phase=Phase.FAILED, step=5, cut_off=True)
+    status = Status(phase=TrainingPhase.FAILED, step=5, cut_off=True)
     assert ending_of(None, 1, status).reason is Reason.SHUTDOWN
     assert ending_of(Reason.NOTICE, 1, status).reason is Reason.NOTICE
 
@@ -349,7 +351,7 @@ worlds = st.builds(
     lease=st.sampled_from(list(LeaseView)[1:]),
     running=st.booleans(),
     exit_code=st.sampled_from([0, 1, -9]),
-    status=st.sampled_from([None, TRAINING, Status(phase=Phase.FINISHED), Status(phase=Phase.STOPPED)]),
+    status=st.sampled_from([None, TRAINING, Status(phase=TrainingPhase.FINISHED), Status(phase=TrainingPhase.STOPPED)]),
     shutdown_by=st.sampled_from([None, seconds(500)]),
 )
 

@@ -179,9 +179,9 @@ pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps({"mess
 os._exit(1)
 """,
     "its status, before it and what started it are killed": """
-from everspot_train.rundir import Phase, RunDir, Status
+from everspot_train.rundir import RunDir, Status, TrainingPhase
 del os.environ["TOKEN"], os.environ["EVERSPOT_SECRET_NAMES"]
-RunDir.from_environment().write(Status(phase=Phase.FAILED, message=f"the server refused {token}"))
+RunDir.from_environment().write(Status(phase=TrainingPhase.FAILED, message=f"the server refused {token}"))
 os.kill(os.getppid(), signal.SIGKILL)
 os._exit(1)
 """,

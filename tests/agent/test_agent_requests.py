@@ -16,10 +16,10 @@ from everspot_train.agent.actions import JobKey
 from everspot_train.agent.agent import POLL_BUSY
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
-from everspot_train.agent.session import Session
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.session import JobSession
+from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.watch import Contact
-from everspot_train.rundir import Phase, RunContext, RunDir, Status
+from everspot_train.rundir import RunContext, RunDir, Status, TrainingPhase
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 
@@ -67,14 +67,14 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     store.assignments.put("i-1", Assignment(instance_id="i-1", job_id="j", epoch=1, changed_at=clock.now()))
     lease = store.acquire("j", 1, "i-1", ttl=limits.lease_ttl)
     assert lease is not None
-    session = Session(store, clock, lease, submission, tmp_path / "run", limits)
+    session = JobSession(store, clock, lease, submission, tmp_path / "run", limits)
     context = RunContext(
         job_id="j", epoch=1, instance_id="i-1", cloud="folder", control_url="", submission=submission,
         scratch_dir=str(tmp_path / "run" / "scratch"),
     )  # fmt: skip
     session.prepare(context)
     rundir = RunDir(tmp_path / "run")
-    rundir.write(Status(phase=Phase.TRAINING, step=0))
+    rundir.write(Status(phase=TrainingPhase.TRAINING, step=0))
     manifest = Manifest(cluster="c", cloud="folder", control_url="memory:", data_url="memory:", limits=limits)
     identity = Identity(instance_id="i-1", instance_type="m5.large", zone="z", market=Market.SPOT)
     hardware, contact = Hardware(vcpus=2, memory_gib=8), Contact("the store", clock)
@@ -83,7 +83,7 @@ def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Pat
     events = store.event_writer("j", 1, "trainer-i-1", "i-1")
     checkpoints = store.checkpoints("j", 1, incarnation=lease.incarnation)
     publisher = Publisher(checkpoints, 2, clock, lambda published, _: events.emit(EventKind.CHECKPOINTED, step=0))
-    poll = Schedule(limits.poll_every * POLL_BUSY, clock)
+    poll = DueTimer(limits.poll_every * POLL_BUSY, clock)
 
     def go_on(seconds: int) -> None:
         for second in range(seconds):

@@ -17,9 +17,9 @@ from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import LocalLauncher
-from everspot_train.agent.session import Session, renewal_of
+from everspot_train.agent.session import JobSession, renewal_of
 from everspot_train.agent.world import LeaseView
-from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, Status, StopRequest
+from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, Status, StopRequest, TrainingPhase
 
 CLOCK = ManualClock()
 FINISHED = Ending(Reason.FINISHED, 0, 10, 10)
@@ -33,13 +33,13 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def session(store: Store, tmp_path: Path) -> Session:
+def session(store: Store, tmp_path: Path) -> JobSession:
     spec = JobSpec(name="toy", recipe="image_classification")
     submission = store.submit(JobSubmission(job_id="job-1", spec=spec, submitted_at=CLOCK.now()))
     store.records.create("job-1", transitions.assign(None, "job-1", "i-1", CLOCK.now()))
     lease = store.acquire("job-1", 1, "i-1", ttl=FAST.lease_ttl)
     assert lease is not None
-    session = Session(store, CLOCK, lease, submission, tmp_path / "run", FAST)
+    session = JobSession(store, CLOCK, lease, submission, tmp_path / "run", FAST)
     session.prepare(
         RunContext(
             job_id="job-1",
@@ -55,7 +55,7 @@ def session(store: Store, tmp_path: Path) -> Session:
 
 
 def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
-    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+    store: Store, session: JobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (session.run_dir.path / "output.log").write_bytes(b"x" * (6 << 20))
     monkeypatch.setattr("everspot_train.agent.logs.CHUNK_BYTES", 1 << 20)
@@ -76,8 +76,8 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
     assert found is not None and found.value.state is JobState.SUCCEEDED
 
 
-def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: Session) -> None:
-    session.run_dir.write(Status(phase=Phase.TRAINING, step=10))
+def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: JobSession) -> None:
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=10))
     session.stalled(10, 75.0, restart=False)
     CLOCK.advance(renewal_of(FAST))
 
@@ -87,7 +87,7 @@ def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: S
     (told,) = [event for event in store.events("job-1") if event.kind is EventKind.STALLED]
     assert told.data == {"step": 10, "seconds": 75.0, "restarted": False}
 
-    session.run_dir.write(Status(phase=Phase.TRAINING, step=11))
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=11))
     CLOCK.advance(renewal_of(FAST))
     assert session.renew_if_due()
     assert session.record.progress.stalled_seconds is None
@@ -109,7 +109,7 @@ class Holding:
     def kill(self) -> None: ...
 
 
-def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: Session) -> None:
+def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: JobSession) -> None:
     def told() -> tuple[float | None, float | None, bool | None]:
         CLOCK.advance(renewal_of(FAST))
         assert session.renew_if_due()
@@ -121,13 +121,13 @@ def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: Sessio
     session.started(program)
     assert told() == (2.0, None, None)  # of one that says nothing itself
     program.gib = 1.0
-    session.run_dir.write(Status(phase=Phase.TRAINING, step=1, gpu_memory_gib=11.25, mixed=True))
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=1, gpu_memory_gib=11.25, mixed=True))
     assert told() == (2.0, 11.25, True)
     program.gib = 3.0
-    session.run_dir.write(Status(phase=Phase.TRAINING, step=2, gpu_memory_gib=9.0, mixed=True))
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=2, gpu_memory_gib=9.0, mixed=True))
     assert told() == (3.0, 11.25, True)
     program.gib = None
-    session.run_dir.write(Status(phase=Phase.STARTING))  # started again
+    session.run_dir.write(Status(phase=TrainingPhase.STARTING))  # started again
     assert told() == (3.0, 11.25, True)
 
 
@@ -194,7 +194,7 @@ def a_desk(store: Store, home: Path) -> Desk:
 
 @pytest.mark.parametrize("given_up", [False, True])
 def test_a_lease_that_ran_out_is_renewed_as_long_as_nobody_else_has_the_job(
-    store: Store, session: Session, given_up: bool
+    store: Store, session: JobSession, given_up: bool
 ) -> None:
     CLOCK.advance(FAST.lease_ttl)
     assert session.lease_view() is LeaseView.SUSPENDED
@@ -213,7 +213,7 @@ def test_a_lease_that_ran_out_is_renewed_as_long_as_nobody_else_has_the_job(
     assert [e.data["reclaimed"] for e in store.events("job-1")] == ([True] if given_up else [])
 
 
-def test_a_lease_that_ran_out_is_lost_once_there_is_a_successor(store: Store, session: Session) -> None:
+def test_a_lease_that_ran_out_is_lost_once_there_is_a_successor(store: Store, session: JobSession) -> None:
     CLOCK.advance(FAST.lease_ttl)
     old = store.records.get("job-1")
     assert old is not None
@@ -228,7 +228,7 @@ def test_a_lease_that_ran_out_is_lost_once_there_is_a_successor(store: Store, se
     assert store.events("job-1") == []
 
 
-def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: Session) -> None:
+def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: JobSession) -> None:
     for kind in (LeaseFile, StopRequest, CheckpointRequest):
         path = session.run_dir.path_of(kind)
         path.unlink(missing_ok=True)
@@ -243,14 +243,14 @@ def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: Session
     assert session.conclude(FINISHED, None)
 
 
-def test_a_last_word_in_the_same_tick_of_the_kernels_clock_is_heard(session: Session) -> None:
+def test_a_last_word_in_the_same_tick_of_the_kernels_clock_is_heard(session: JobSession) -> None:
     path = session.run_dir.path_of(Status)
-    session.run_dir.write(Status(phase=Phase.TRAINING, step=10))
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=10))
     os.utime(path, ns=(0, 0))
     before = session.status()
-    assert before is not None and before.phase is Phase.TRAINING
+    assert before is not None and before.phase is TrainingPhase.TRAINING
 
-    session.run_dir.write(Status(phase=Phase.FENCED, step=10))
+    session.run_dir.write(Status(phase=TrainingPhase.FENCED, step=10))
     os.utime(path, ns=(0, 0))
     after = session.status()
-    assert after is not None and after.phase is Phase.FENCED
+    assert after is not None and after.phase is TrainingPhase.FENCED

@@ -9,7 +9,7 @@ from everspot_core.records import Reason
 from everspot_train.agent.endings import ending_of
 from everspot_train.agent.failures import ERROR_FILE, Failure, read_failure
 from everspot_train.agent.program import command_for, environment_for, too_many_threads
-from everspot_train.rundir import Phase, Status
+from everspot_train.rundir import Status, TrainingPhase
 
 RUN = Path("/runs/job-1")
 
@@ -99,7 +99,7 @@ def test_a_fault_of_the_machine_is_told_from_one_of_the_program(said: str, fault
     ],
 )
 def test_the_stores_troubles_are_reasons_of_their_own(message: str, reason: Reason) -> None:
-    assert ending_of(None, 1, Status(phase=Phase.FAILED, message=message)).reason is reason
+    assert ending_of(None, 1, Status(phase=TrainingPhase.FAILED, message=message)).reason is reason
     assert ending_of(None, 1, None, Failure(message=message)).reason is reason
 
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from everspot_local.bridge import wire
 from everspot_local.bridge.providers.aws import TABLE
-from everspot_local.bridge.resources import Resources
+from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.sdk import Sdk
 from everspot_local.bridge.upstream import Upstream
 from pulumi.runtime.proto import provider_pb2 as pb
@@ -44,7 +44,7 @@ def bridge_is_in_place():
 def resources():
     """The bridge's inside, before the real upstream provider (not configured: names and validation need no cloud)."""
     upstream = Upstream(TOOLS / "bin" / "terraform-provider-aws", TOOLS / "stubs")
-    yield Resources(upstream, Sdk(TABLE.sdk), TABLE)
+    yield ProviderResources(upstream, Sdk(TABLE.sdk), TABLE)
     upstream.stop()
 
 

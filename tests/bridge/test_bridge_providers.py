@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 from everspot_local.bridge import providers, wire
 from everspot_local.bridge.provider import Provider
-from everspot_local.bridge.resources import Resources
+from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.sdk import Sdk
-from everspot_local.bridge.table import Naming, Table
+from everspot_local.bridge.table import Naming, ProviderTable
 from pulumi.runtime.proto import provider_pb2 as pb
 
 BRIDGE = Path(providers.__file__).parents[1]
 MACHINE, ZONE = "acme:compute/machineV3:MachineV3", "acme:net/zone:Zone"
-TABLE = Table(
+TABLE = ProviderTable(
     package="acme",
     prefix="apex",
     sdk="pulumi_acme",
@@ -123,7 +123,7 @@ def upstream():
 
 @pytest.fixture
 def provider(sdk, upstream):
-    return Provider(Resources(upstream, sdk, TABLE))
+    return Provider(ProviderResources(upstream, sdk, TABLE))
 
 
 def checked(provider, token, news, name="Big"):

@@ -74,8 +74,8 @@ def test_a_cluster_is_noted_once_and_used_from_any_folder(world, other, tmp_path
 
 def test_the_file_is_the_users_alone_and_any_text_survives_it(world):
     url = world.url + "/%22quoted%22"
-    userconfig.save(userconfig.UserConfig("a.b", {"a.b": userconfig.Known("a.b", url, 'so "called" ü')}))
-    assert userconfig.load().clusters["a.b"] == userconfig.Known("a.b", url, 'so "called" ü')
+    userconfig.save(userconfig.UserConfig("a.b", {"a.b": userconfig.KnownCluster("a.b", url, 'so "called" ü')}))
+    assert userconfig.load().clusters["a.b"] == userconfig.KnownCluster("a.b", url, 'so "called" ü')
     assert stat.S_IMODE(userconfig.path().stat().st_mode) == 0o600
 
 

@@ -17,7 +17,7 @@ from pretend_cloud.cloud import BEGAN, PretendCloud
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PretendCloud]]:
     """The second cloud, known to the product by one entry of the registry."""
-    monkeypatch.setitem(registry.CLOUDS, "pretend", registry.Entry("pretend_cloud.provider", ("pretend",)))
+    monkeypatch.setitem(registry.CLOUDS, "pretend", registry.CloudEntry("pretend_cloud.provider", ("pretend",)))
     yield PretendCloud
     PretendCloud.taken = None
 

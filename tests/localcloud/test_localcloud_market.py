@@ -13,7 +13,7 @@ from everspot_core.catalogue import builtin
 from everspot_core.records import Market
 from everspot_local.controls.actions import Actions
 from everspot_local.machines.lifecycle import Machines
-from everspot_local.machines.machine import EndedBy, Machine, Phase
+from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot
 from everspot_local.market.delays import Delays
 from everspot_local.market.market import LocalMarket
@@ -95,7 +95,7 @@ def test_a_machine_is_noticed_and_taken(ground: Ground) -> None:
     assert [what for what, _ in noted.notes] == ["pending", "rebalance", "notice"]
     assert machine.reclaim_at == noted.notes[-1][1] + timedelta(seconds=30)
     ground.actions.do({"action": "interrupt", "instance": "one", "notice": False})
-    assert (machine.phase, machine.ended_by, ended) == (Phase.ENDED, EndedBy.MARKET, ["one"])
+    assert (machine.phase, machine.ended_by, ended) == (MachinePhase.ENDED, EndedBy.MARKET, ["one"])
     assert [what for what, _ in noted.notes[-2:]] == ["ending", "ended"]
     assert (ground.machines.living(), machine.pool.used[Market.SPOT]) == ([], 0)
     assert ground.events() == ["launch", "end"]
@@ -131,7 +131,7 @@ def test_a_machine_boots_with_what_its_cloud_gives_it(tmp_path: Path, helpers: A
     here.market.open()
     with here.market.lock:
         machine, _ = here.launch("one")
-    helpers.until(lambda: machine.phase is Phase.ENDED)
+    helpers.until(lambda: machine.phase is MachinePhase.ENDED)
     assert (machine.ended_by, here.events()) == (EndedBy.ITSELF, ["launch", "end"])
     told = (here.machines.processes.folder("one") / "environment.json").read_text()
     assert '"PRETEND_CLOUD": "here"' in told

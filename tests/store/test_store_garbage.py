@@ -14,7 +14,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import EndRecord
 from everspot_core.records import EventKind, JobRecord, Reason
 from everspot_store import ManualClock, NothingLeft, Store, StoreDenied, Unreadable
-from everspot_store.garbage import Collector, Garbage, Kind
+from everspot_store.garbage import Collector, Garbage, GarbageKind
 from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
 
 SPEC = JobSpec(name="x", recipe="r")
@@ -124,7 +124,8 @@ def test_garbage_is_found_by_kind_and_only_that_is_removed(
     assert collector.find(MONTH, clock.now(), datetime(1970, 1, 1, 23, tzinfo=UTC)) == []  # all of it is too young
     found = collector.find(MONTH, clock.now(), WALL)
     assert Counter(item.kind for item in found) == {
-        Kind.PARTS: 2, Kind.FINISHED: 2, Kind.LOGS: 1, Kind.CODE: 1, Kind.FILES: 1, Kind.AGENTS: 1,
+        GarbageKind.PARTS: 2, GarbageKind.FINISHED: 2, GarbageKind.LOGS: 1, GarbageKind.CODE: 1, GarbageKind.FILES: 1,
+        GarbageKind.AGENTS: 1,
     }  # fmt: skip
     before = set(data.objects)
     assert collector.remove(found) == found
@@ -142,7 +143,7 @@ def test_what_another_job_begins_with_stays(
     store, _, _ = shelf
     ended_a_month_ago(store, "old", tmp_path, clock)
     found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert [item.kind for item in found] == [Kind.FINISHED] * 2
+    assert [item.kind for item in found] == [GarbageKind.FINISHED] * 2
     head = store.heads.get("old")
     assert head is not None
     store.heads.put("again", head.value.model_copy(update={"job_id": "again", "epoch": 0}))
@@ -215,7 +216,7 @@ def test_what_a_job_or_a_dataset_has_named_since_the_look_stays(
     data.put("code/aa.tar.gz", b"code")
     data.put(f"datasets/_files/{hashlib.sha256(b'x').hexdigest()}", b"x")
     found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert [item.kind for item in found] == [Kind.CODE, Kind.FILES]
+    assert [item.kind for item in found] == [GarbageKind.CODE, GarbageKind.FILES]
     store.submit(JobSubmission(job_id="j", spec=SPEC, submitted_at=clock.now(), code_digest="aa"))
     small_dataset(store, tmp_path)
     assert Collector(store).remove(found) == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store, StoreDenied, StoreUnavailable
-from everspot_store.garbage import Collector, Kind
+from everspot_store.garbage import Collector, GarbageKind
 from everspot_store.testing import Fault, Faults, MemoryBackend, faulty_store
 
 WALL = datetime(2026, 6, 1, tzinfo=UTC)
@@ -90,7 +90,7 @@ class Scene:
         self.data.delete(f"datasets/set/{self.made.digest}.json")
         self.collector = Collector(self.store)
         self.found = self.collector.find(MONTH, self.clock.now(), WALL)
-        assert [item.kind for item in self.found] == [Kind.CODE, Kind.FILES]
+        assert [item.kind for item in self.found] == [GarbageKind.CODE, GarbageKind.FILES]
 
     def submit(self, job: str = "j", **more: Any) -> JobSubmission:
         made = JobSubmission(job_id=job, spec=SPEC, submitted_at=self.clock.now(), **more)
@@ -184,10 +184,10 @@ def test_a_copy_of_its_own_goes_on_to_a_job_that_is_begun_anew(tmp_path: Path) -
     assert (tmp_path / "again" / "train.py").is_file()
     scene.data.delete("sweeps/x.json")
     found = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
-    assert {item.kind for item in found} == {Kind.FILES, Kind.NAMED}  # the copies of both jobs stay
+    assert {item.kind for item in found} == {GarbageKind.FILES, GarbageKind.NAMED}  # the copies of both jobs stay
     scene.store.jobs.delete("j")
     found = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
-    assert [item.key for item in found if item.kind is Kind.CODE] == [f"code/own/j/{made.code_digest}.tar.gz"]
+    assert [item.key for item in found if item.kind is GarbageKind.CODE] == [f"code/own/j/{made.code_digest}.tar.gz"]
 
 
 def test_a_dataset_that_is_put_is_whole_whenever_a_collector_comes(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_what_a_collector_has_announced_and_not_done_is_not_relied_on(tmp_path: 
     scene.store.fetch_code(again, tmp_path / "again")
     assert (tmp_path / "again" / "train.py").is_file()
     kinds = [item.kind for item in Collector(scene.store).find(MONTH, scene.clock.now(), WALL)]
-    assert Kind.SWEEPS in kinds and not collector.over
+    assert GarbageKind.SWEEPS in kinds and not collector.over
 
 
 def test_an_announcement_stays_where_nobody_knows_what_was_deleted(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_an_announcement_stays_where_nobody_knows_what_was_deleted(tmp_path: Pat
     with pytest.raises(StoreDenied):
         Collector(store).remove(found)
     assert store.sweeps.announced_keys() == {"code/aa.tar.gz"}
-    (left,) = [i for i in Collector(store).find(MONTH, clock.now(), WALL) if i.kind is Kind.SWEEPS]
+    (left,) = [i for i in Collector(store).find(MONTH, clock.now(), WALL) if i.kind is GarbageKind.SWEEPS]
     assert left in Collector(store).remove([left])
     assert store.sweeps.announced_keys() == set()
 
@@ -241,7 +241,7 @@ def test_a_head_without_a_job_keeps_no_parts_for_good(store_with_retry: tuple[St
     young = datetime(1970, 1, 1, 23, tzinfo=UTC)
     assert Collector(store).find(MONTH, clock.now(), young) == []  # its retry may be under way
     found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert [item.kind for item in found] == [Kind.HEADS, Kind.FINISHED]
+    assert [item.kind for item in found] == [GarbageKind.HEADS, GarbageKind.FINISHED]
     assert Collector(store).remove(found) == found
     assert store.heads.get("never") is None and store.data.list("jobs/") == []
 

@@ -9,7 +9,7 @@ import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store, StoreUnavailable
 from everspot_store.backend import Entry
-from everspot_store.garbage import Collector, Kind
+from everspot_store.garbage import Collector, GarbageKind
 from everspot_store.testing import Faults, MemoryBackend, faulty_store
 
 WALL = datetime(2026, 6, 1, tzinfo=UTC)
@@ -61,7 +61,7 @@ class Cluster:
     def submit(self, job: str) -> JobSubmission:
         return self.store.submit(JobSubmission(job_id=job, spec=SPEC, submitted_at=self.clock.now()), self.code)
 
-    def collect(self, kind: Kind) -> None:
+    def collect(self, kind: GarbageKind) -> None:
         collector = Collector(self.store)
         collector.remove([i for i in collector.find(MONTH, self.clock.now(), self.data.now) if i.kind is kind])
 
@@ -80,7 +80,7 @@ def test_what_ctrl_c_leaves_announced_is_the_deletion_in_hand_and_not_for_good(c
 
     cluster.data.meanwhile = interrupted
     with pytest.raises(KeyboardInterrupt):
-        cluster.collect(Kind.FILES)
+        cluster.collect(GarbageKind.FILES)
     assert cluster.store.sweeps.announced_keys() == set(hit) and len(hit) == 1
     with pytest.raises(StoreUnavailable, match="put it again, if so after 2 hours"):
         cluster.store.datasets.put("set", cluster.set)
@@ -98,7 +98,7 @@ def test_a_deletion_that_was_repeated_may_come_late_and_stays_announced(cluster:
         raise StoreUnavailable("no answer")
 
     cluster.data.meanwhile = unanswered
-    cluster.collect(Kind.CODE)
+    cluster.collect(GarbageKind.CODE)
     assert cluster.store.sweeps.announced_keys() == set(late)
     made = cluster.submit("j")
     cluster.data.objects.pop(late[0], None)
@@ -115,13 +115,13 @@ def test_a_collector_that_slept_reads_anew_who_names_what(cluster: Cluster, tmp_
         if prefix == "datasets/" and cluster.store.sweeps.announced_keys():  # what is read last of all that names
             cluster.data.list = listed
             cluster.data.now += timedelta(days=2)
-            for kind in (Kind.SWEEPS, Kind.CODE):
+            for kind in (GarbageKind.SWEEPS, GarbageKind.CODE):
                 cluster.collect(kind)
             made.append(cluster.submit("j"))
         return found
 
     cluster.data.list = meanwhile
-    cluster.collect(Kind.CODE)
+    cluster.collect(GarbageKind.CODE)
     cluster.store.fetch_code(made[0], tmp_path / "out")
     assert not [key for key in cluster.data.objects if key.startswith("code/own/")]
 

@@ -11,7 +11,7 @@ import torch
 import trainer_loop
 from everspot_core.records import EventKind, Reason
 from everspot_store import StoreUnavailable
-from everspot_train.rundir import Phase, StopRequest
+from everspot_train.rundir import StopRequest, TrainingPhase
 from everspot_train.trainer import NonFiniteLoss, RunFenced, RunStopped
 from trainer_loop import Settings
 from trainer_post import JOB, Post, freeze, read_losses, wait_for
@@ -41,7 +41,7 @@ def test_a_finished_run_says_so_with_its_last_step_durable_and_its_history_writt
     first = post(1)
     train(first)
     status = first.status
-    assert (status.phase, status.step, status.total_steps, status.durable_step) == (Phase.FINISHED, 40, 40, 40)
+    assert (status.phase, status.step, status.total_steps, status.durable_step) == (TrainingPhase.FINISHED, 40, 40, 40)
     assert published(first) == [(40, "final")]
     [training] = [event for event in first.store.events(JOB) if event.kind is EventKind.TRAINING]
     assert (training.data["from_step"], training.data["restored"]) == (0, False)
@@ -108,7 +108,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_the_weights_take_it(
     first = post(1)
     with pytest.raises(NonFiniteLoss, match="nan at step 6"):
         train(first, poison_at=6, precision="fp32")
-    assert first.status.phase is Phase.FAILED
+    assert first.status.phase is TrainingPhase.FAILED
     assert "nan at step 6" in first.status.message
     assert first.steps_published == []
 
@@ -121,13 +121,13 @@ def test_a_run_that_cannot_reach_the_store_says_that_this_is_no_error_of_its_own
     heads.write_text("a file in the place of the folder: nothing can be written below it")
     with pytest.raises(StoreUnavailable):
         train(first)
-    assert (first.status.phase, first.status.cut_off) == (Phase.FAILED, True)
+    assert (first.status.phase, first.status.cut_off) == (TrainingPhase.FAILED, True)
 
     heads.unlink()
     second = post(2)
     with pytest.raises(NonFiniteLoss):
         train(second, poison_at=6, precision="fp32")
-    assert (second.status.phase, second.status.cut_off) == (Phase.FAILED, False)
+    assert (second.status.phase, second.status.cut_off) == (TrainingPhase.FAILED, False)
 
 
 def test_a_run_whose_lease_is_over_publishes_nothing(post: Callable[..., Post], train: Callable[..., None]) -> None:
@@ -135,7 +135,7 @@ def test_a_run_whose_lease_is_over_publishes_nothing(post: Callable[..., Post], 
     first.hold(-1, lost=True)
     with pytest.raises(RunFenced):
         train(first)
-    assert first.status.phase is Phase.FENCED
+    assert first.status.phase is TrainingPhase.FENCED
     assert first.steps_published == []
 
 
@@ -148,7 +148,7 @@ def test_a_run_whose_lease_cannot_be_renewed_trains_on_and_publishes_once_it_is(
     assert (first.steps_published, process.poll()) == ([], None)
     first.hold(3600)
     assert process.wait(timeout=120) == 0
-    assert first.status.phase is Phase.FINISHED
+    assert first.status.phase is TrainingPhase.FINISHED
     assert first.steps_published == [40]
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_finds_a_later_owner_leaves_at_once(post: Callable[..., Post]
     first = post(1)
     with pytest.raises(RunFenced):
         train(first)
-    assert first.status.phase is Phase.FENCED
+    assert first.status.phase is TrainingPhase.FENCED
     assert first.status.step == 0
 
 
@@ -179,7 +179,7 @@ def test_an_owner_that_was_suspended_past_its_lease_publishes_nothing_and_takes_
     assert everything(tmp_path / "store") == before
     first.hold(-1, lost=True)  # its agent has asked
     assert process.wait(timeout=120) == 0
-    assert first.status.phase is Phase.FENCED
+    assert first.status.phase is TrainingPhase.FENCED
     assert everything(tmp_path / "store") == before
     assert second.steps_published == [40, 20]
 
@@ -194,7 +194,7 @@ def test_a_process_that_believes_in_its_lease_is_still_fenced_by_its_successor(
     with pytest.raises(RunStopped):
         train(second, stop_at=3)
     assert process.wait(timeout=120) == 0
-    assert first.status.phase is Phase.FENCED
+    assert first.status.phase is TrainingPhase.FENCED
     assert second.steps_published == [3]
 
 
@@ -210,7 +210,7 @@ def test_another_number_of_threads_at_the_resume_is_a_warning(
     second.store.heads.put(JOB, head.value.model_copy(update={"checkpoints": [changed]}))
     train(second)
     assert "threads was 64 and is 1 now" in caplog.text
-    assert second.status.phase is Phase.FINISHED
+    assert second.status.phase is TrainingPhase.FINISHED
 
 
 def test_a_stop_before_the_first_step_needs_no_checkpoint(
@@ -220,7 +220,7 @@ def test_a_stop_before_the_first_step_needs_no_checkpoint(
     first.rundir.write(StopRequest(reason=Reason.DRAIN))
     with pytest.raises(RunStopped):
         train(first)
-    assert (first.status.phase, first.status.step, first.status.durable_step) == (Phase.STOPPED, 0, None)
+    assert (first.status.phase, first.status.step, first.status.durable_step) == (TrainingPhase.STOPPED, 0, None)
 
 
 def everything(folder: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from everspot_train.recipes.images import FASHION_MNIST_SHA256, BadDataset, find
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
 from everspot_train.recipes.progress import ProgressLog
 from everspot_train.recipes.resnet import ResNet
-from everspot_train.rundir import CheckpointRequest, Phase
+from everspot_train.rundir import CheckpointRequest, TrainingPhase
 from everspot_train.trainer import Run
 from trainer_post import Post
 
@@ -120,7 +120,7 @@ def test_the_recipe_learns_and_reports_its_test_accuracy(job: Callable[..., Post
     torch.set_num_threads(1)
     post = job()
     assert recipe.main([]) == 0
-    assert (post.status.phase, post.status.step) == (Phase.FINISHED, 32)
+    assert (post.status.phase, post.status.step) == (TrainingPhase.FINISHED, 32)
     assert post.status.metrics["test_accuracy"] > 0.9
 
 
@@ -154,14 +154,14 @@ def test_wrong_parameters_of_a_job_are_told_to_its_agent(job: Callable[..., Post
     """A job's own are refused at submission; those of the command line come on top of them."""
     post = job(width=8)
     assert recipe.main(["width=0"]) == 2
-    assert post.status.phase is Phase.FAILED
+    assert post.status.phase is TrainingPhase.FAILED
     assert "width" in post.status.message
 
 
 def test_missing_data_is_told_to_the_agent(job: Callable[..., Post], tmp_path: Path) -> None:
     post = job(data=str(tmp_path / "nowhere"))
     assert recipe.main([]) == 2
-    assert post.status.phase is Phase.FAILED
+    assert post.status.phase is TrainingPhase.FAILED
     assert "nowhere" in post.status.message
 
 

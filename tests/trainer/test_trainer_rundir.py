@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from everspot_core.records import Reason
-from everspot_train.rundir import LeaseFile, Phase, RunDir, RunDirError, Status, StopRequest
+from everspot_train.rundir import LeaseFile, RunDir, RunDirError, Status, StopRequest, TrainingPhase
 
 
 def test_what_was_not_written_is_none_and_what_was_is_read_back(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_an_agent_finds_its_directory_by_the_environment(tmp_path: Path, monkeyp
 
 
 def test_the_last_four_phases_are_final() -> None:
-    assert [phase.value for phase in Phase if phase.final] == ["stopped", "finished", "fenced", "failed"]
+    assert [phase.value for phase in TrainingPhase if phase.final] == ["stopped", "finished", "fenced", "failed"]
 
 
 def test_the_run_directory_and_the_recipes_parameters_need_no_torch() -> None:

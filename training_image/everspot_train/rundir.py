@@ -89,7 +89,7 @@ class CheckpointRequest(RunFile):
     seq: int
 
 
-class Phase(StrEnum):
+class TrainingPhase(StrEnum):
     """Where the training process is. The last four are final: the process ends right after them."""
 
     STARTING = "starting"
@@ -104,7 +104,7 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """Whether the training process has nothing more to say."""
-        return self in (Phase.STOPPED, Phase.FINISHED, Phase.FENCED, Phase.FAILED)
+        return self in (TrainingPhase.STOPPED, TrainingPhase.FINISHED, TrainingPhase.FENCED, TrainingPhase.FAILED)
 
 
 class Status(RunFile):
@@ -112,7 +112,7 @@ class Status(RunFile):
 
     file_name = "status.json"
 
-    phase: Phase = Phase.STARTING
+    phase: TrainingPhase = TrainingPhase.STARTING
     step: Step = 0
     total_steps: Steps = None
     steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")

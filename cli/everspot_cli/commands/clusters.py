@@ -11,7 +11,7 @@ from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 from everspot_cli.target import CLUSTER, STORE, choose
-from everspot_cli.userconfig import Known
+from everspot_cli.userconfig import KnownCluster
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -85,12 +85,12 @@ def _choose(session: Session, name: str, store: str | None, stack: str | None, p
             hint = f"say where it is: everspot use {name} --store URL"
             raise CliError(f"no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
         known = config.clusters[name]
-        known = Known(name, known.store, profile or known.profile)
+        known = KnownCluster(name, known.store, profile or known.profile)
     else:
         target = choose(store, None, stack)
         session.target = type(target)(target.url, target.said, profile)
         session.manifest.cluster  # noqa: B018 - that it is one, before it is noted
-        known = Known(name, target.url, profile)
+        known = KnownCluster(name, target.url, profile)
     userconfig.save(config.with_cluster(known))
     if session.json:
         session.answer({"name": name, "store": known.store, "profile": known.profile})

@@ -31,7 +31,7 @@ from everspot_core.schedule.actions import (
 from everspot_core.schedule.view import PoolKey
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.invariants import Broken, need
-from everspot_core.simulate.members import Machine, Task
+from everspot_core.simulate.members import SimulatedInstance, Task
 
 
 def carry_out(action: Action, cluster: Cluster) -> bool:
@@ -154,7 +154,7 @@ def _task(job_id: str, epoch: int, cluster: Cluster, action: Action) -> Task:
     return task
 
 
-def _machine(name: str, cluster: Cluster, action: Action) -> Machine:
+def _machine(name: str, cluster: Cluster, action: Action) -> SimulatedInstance:
     machine = cluster.machines.get(name)
     if machine is None:
         raise Broken(f"there is no such instance: {action}")

@@ -15,7 +15,7 @@ from everspot_core.records import JobState, Market, Reason
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import room_of
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
-from everspot_core.simulate.members import Machine, SimulatedAttempt, Task, hours
+from everspot_core.simulate.members import SimulatedAttempt, SimulatedInstance, Task, hours
 from everspot_core.simulate.supply import BEGIN, PoolSupply
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import PoolOffer, Workload
@@ -37,8 +37,8 @@ class Cluster:
         self.offers = self.fleet.offers()
         self.types = {t.name: t for t in self.fleet.types}
         self.tasks: dict[str, Task] = {}
-        self.machines: dict[str, Machine] = {}
-        self.ended: list[Machine] = []
+        self.machines: dict[str, SimulatedInstance] = {}
+        self.ended: list[SimulatedInstance] = []
         self.attempts: list[SimulatedAttempt] = []
         self.refused_at: dict[PoolKey, deque[datetime]] = defaultdict(lambda: deque(maxlen=64))
         self.launches_refused = 0
@@ -124,10 +124,10 @@ class Cluster:
         count = self.supply.count(key, self.now)
         return None if count is None else max(0, count - sum(m.pool == key for m in self.machines.values()))
 
-    def launch(self, key: PoolKey, job_id: str | None) -> Machine:
+    def launch(self, key: PoolKey, job_id: str | None) -> SimulatedInstance:
         """One more instance."""
         self._launched += 1
-        machine = Machine(
+        machine = SimulatedInstance(
             instance_id=f"i-{self._launched:06d}",
             pool=key,
             instance_type=self.types[key.instance_type],
@@ -141,13 +141,13 @@ class Cluster:
             machine.boot(NAME)
         return machine
 
-    def end(self, machine: Machine, *, interrupted: bool) -> None:
+    def end(self, machine: SimulatedInstance, *, interrupted: bool) -> None:
         """The instance is no more, and costs no more."""
         machine.ended_at, machine.interrupted = self.now, interrupted
         del self.machines[machine.instance_id]
         self.ended.append(machine)
 
-    def begin_attempt(self, task: Task, machines: tuple[Machine, ...]) -> None:
+    def begin_attempt(self, task: Task, machines: tuple[SimulatedInstance, ...]) -> None:
         """The job has been given these instances: set-up begins."""
         task.held, task.began_at = machines, self.now
         task.works_from = self.now + hours(self.fleet.setup_hours)
@@ -250,7 +250,7 @@ class Cluster:
         assert task.works_from is not None  # noqa: S101 - it holds instances
         return task.works_from if task.works_from > self.now else task.ends_at
 
-    def _booting(self) -> list[Machine]:
+    def _booting(self) -> list[SimulatedInstance]:
         return [m for m in self.machines.values() if m.record is None]
 
     def _pool(self, offer: PoolOffer) -> PoolView:
@@ -268,7 +268,7 @@ class Cluster:
             noticed_at=self._noticed.get(key),
         )
 
-    def _part(self, task: Task, machine: Machine) -> float:
+    def _part(self, task: Task, machine: SimulatedInstance) -> float:
         """Which part of an instance counts as the job's: all, or where they are shared what it needs most of."""
         if not self.fleet.shared:
             return 1.0

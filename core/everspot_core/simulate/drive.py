@@ -9,7 +9,7 @@ from everspot_core.schedule import Action, ClusterView, Hold, Stay, Why, plan
 from everspot_core.simulate.carry_out import carry_out
 from everspot_core.simulate.cluster import Cluster
 from everspot_core.simulate.invariants import check
-from everspot_core.simulate.members import Machine, SimulatedAttempt, Task, hours
+from everspot_core.simulate.members import SimulatedAttempt, SimulatedInstance, Task, hours
 from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload
@@ -37,7 +37,7 @@ _FOR_GOOD = frozenset({Why.NO_TYPE_FITS, Why.NOTHING_SEEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
+class WorkloadRun:
     """What came of a workload. `ended_at`: when the last job was over, or the horizon; instances are paid until then.
 
     `plans`: how often the plan was asked.
@@ -45,7 +45,7 @@ class Run:
 
     workload: Workload
     tasks: Mapping[str, Task]
-    machines: Sequence[Machine]
+    machines: Sequence[SimulatedInstance]
     attempts: Sequence[SimulatedAttempt]
     began_at: datetime
     ended_at: datetime
@@ -53,7 +53,7 @@ class Run:
     plans: int
 
 
-def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> Run:
+def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> WorkloadRun:
     """Drive the plan until every job is over, or nothing more can come of it.
 
     The plan is asked whenever something has happened, and again after a tick if a job waits for time to pass or a plan
@@ -76,7 +76,7 @@ def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan)
             break
         cluster.pass_to(min(moments))
     cluster.close()
-    return Run(
+    return WorkloadRun(
         workload=workload,
         tasks=cluster.tasks,
         machines=cluster.ended,

@@ -10,8 +10,8 @@ from typing import Any
 
 from everspot_core.records import JobState, Market
 from everspot_core.schedule.jobs import HOUR
-from everspot_core.simulate.drive import Run
-from everspot_core.simulate.members import Machine, Task
+from everspot_core.simulate.drive import WorkloadRun
+from everspot_core.simulate.members import SimulatedInstance, Task
 
 Span = tuple[datetime, datetime]
 
@@ -27,7 +27,7 @@ class SimulatedBill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingTimes:
     """Hours from submission to the first instance; for jobs that never had one, to the end or their refusal."""
 
     jobs: int
@@ -37,7 +37,7 @@ class Waiting:
     max: float
 
     @classmethod
-    def of(cls, waited: Iterable[float]) -> "Waiting":
+    def of(cls, waited: Iterable[float]) -> "WaitingTimes":
         """Percentiles are those of the nearest rank."""
         order = sorted(waited)
         if not order:
@@ -74,9 +74,9 @@ class Figures:
     misses: int
     latest_hours: float
     cost: SimulatedBill
-    waiting: Waiting
-    waiting_by_priority: dict[str, Waiting]
-    waiting_by_team: dict[str, Waiting]
+    waiting: WaitingTimes
+    waiting_by_priority: dict[str, WaitingTimes]
+    waiting_by_team: dict[str, WaitingTimes]
     fairness: Fairness
     paid_hours: float
     busy_hours: float
@@ -92,7 +92,7 @@ class Figures:
         return asdict(self)
 
 
-def figures(run: Run) -> Figures:
+def figures(run: WorkloadRun) -> Figures:
     """The figures of a run."""
     tasks = list(run.tasks.values())
     busy = _busy(run)
@@ -109,7 +109,7 @@ def figures(run: Run) -> Figures:
         misses=sum(x > 0 for x in late),
         latest_hours=max([0.0, *late]),
         cost=_bill(run.machines, paid, busy),
-        waiting=Waiting.of(waited.values()),
+        waiting=WaitingTimes.of(waited.values()),
         waiting_by_priority=_by(tasks, waited, lambda t: t.job.priority.value),
         waiting_by_team=_by(tasks, waited, lambda t: t.job.team),
         fairness=_fairness(run, max(waited.values(), default=0.0)),
@@ -124,7 +124,7 @@ def figures(run: Run) -> Figures:
     )
 
 
-def _bill(machines: Sequence[Machine], paid: dict[str, float], busy: dict[str, float]) -> SimulatedBill:
+def _bill(machines: Sequence[SimulatedInstance], paid: dict[str, float], busy: dict[str, float]) -> SimulatedBill:
     dollars = {m.instance_id: m.usd_per_hour * paid[m.instance_id] for m in machines}
     spot = sum(dollars[m.instance_id] for m in machines if m.pool.market is Market.SPOT)
     idle = sum(m.usd_per_hour * (paid[m.instance_id] - busy.get(m.instance_id, 0.0)) for m in machines)
@@ -132,7 +132,7 @@ def _bill(machines: Sequence[Machine], paid: dict[str, float], busy: dict[str, f
     return SimulatedBill(total=total, spot=spot, on_demand=total - spot, idle=idle)
 
 
-def _busy(run: Run) -> dict[str, float]:
+def _busy(run: WorkloadRun) -> dict[str, float]:
     """Hours in which each instance held at least one job."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for attempt in run.attempts:
@@ -152,7 +152,7 @@ def _late(task: Task, ended_at: datetime) -> float | None:
     return late / HOUR if late > timedelta(milliseconds=1) else min(0.0, late / HOUR)
 
 
-def _first_waits(run: Run) -> dict[str, float]:
+def _first_waits(run: WorkloadRun) -> dict[str, float]:
     first: dict[str, datetime] = {}
     for attempt in run.attempts:
         first[attempt.job_id] = min(attempt.began_at, first.get(attempt.job_id, attempt.began_at))
@@ -163,14 +163,14 @@ def _first_waits(run: Run) -> dict[str, float]:
     return waits
 
 
-def _by(tasks: Iterable[Task], waited: dict[str, float], name: Callable[[Task], str]) -> dict[str, Waiting]:
+def _by(tasks: Iterable[Task], waited: dict[str, float], name: Callable[[Task], str]) -> dict[str, WaitingTimes]:
     groups: dict[str, list[float]] = defaultdict(list)
     for task in tasks:
         groups[name(task)].append(waited[task.job.id])
-    return {group: Waiting.of(groups[group]) for group in sorted(groups)}
+    return {group: WaitingTimes.of(groups[group]) for group in sorted(groups)}
 
 
-def _fairness(run: Run, max_wait: float) -> Fairness:
+def _fairness(run: WorkloadRun, max_wait: float) -> Fairness:
     held: dict[str, list[tuple[Span, float]]] = defaultdict(list)
     attempts: dict[str, list[Span]] = defaultdict(list)
     for attempt in run.attempts:
@@ -225,6 +225,6 @@ def _overlap(span: Span, others: Iterable[Span]) -> float:
     return sum(max(0.0, (min(span[1], end) - max(span[0], start)) / HOUR) for start, end in others)
 
 
-def _end(machine: Machine) -> datetime:
+def _end(machine: SimulatedInstance) -> datetime:
     assert machine.ended_at is not None  # noqa: S101 - a run has ended all of them
     return machine.ended_at

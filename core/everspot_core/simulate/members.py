@@ -26,7 +26,7 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Machine:
+class SimulatedInstance:
     """An instance from its launch to its end, paid all the while. `launched_for`: None: of the standing fleet."""
 
     instance_id: str
@@ -130,7 +130,7 @@ class Task:
     preemptions: int = 0
     refused: bool = False
     finished_at: datetime | None = None
-    held: tuple[Machine, ...] = ()
+    held: tuple[SimulatedInstance, ...] = ()
     began_at: datetime | None = None
     works_from: datetime | None = None
     speed: float = 1.0

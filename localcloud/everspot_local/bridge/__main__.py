@@ -26,7 +26,7 @@ from pulumi.runtime.proto import provider_pb2_grpc
 
 from everspot_local.bridge import providers
 from everspot_local.bridge.provider import Provider
-from everspot_local.bridge.resources import Resources
+from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.sdk import Sdk
 from everspot_local.bridge.upstream import MAX_MESSAGE_BYTES, BridgeError, Upstream
 
@@ -60,7 +60,7 @@ def main() -> int:
         table = providers.table(os.environ.get("EVERSPOT_BRIDGE_PROVIDER", providers.USUAL))
         title = table.plugin
         upstream = Upstream(tools / "bin" / table.binary, tools / "stubs", table.proxied)
-        resources = Resources(upstream, Sdk(table.sdk), table)
+        resources = ProviderResources(upstream, Sdk(table.sdk), table)
     except (BridgeError, LookupError) as error:
         sys.stderr.write(f"{title}: {error}\n")
         return 1

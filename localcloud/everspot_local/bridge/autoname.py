@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from everspot_local.bridge.names import Mapping
-from everspot_local.bridge.table import Naming, Table
+from everspot_local.bridge.table import Naming, ProviderTable
 from everspot_local.bridge.upstream import BridgeError
 
 DIGITS = "0123456789abcdef"
@@ -14,7 +14,7 @@ SUFFIX_LENGTH = 7
 PROPOSE, ENFORCE, DISABLE = 0, 1, 2
 
 
-def rule_for(table: Table, mapping: Mapping) -> Naming | None:
+def rule_for(table: ProviderTable, mapping: Mapping) -> Naming | None:
     """Return the naming rule of a type, None if it is not named."""
     if mapping.upstream in table.unnamed:
         return None
@@ -24,7 +24,7 @@ def rule_for(table: Table, mapping: Mapping) -> Naming | None:
 
 
 def name_it(
-    table: Table,
+    table: ProviderTable,
     mapping: Mapping,
     inputs: dict[str, Any],
     olds: dict[str, Any],
@@ -58,7 +58,7 @@ def _fresh(rule: Naming, proposal: str, name: str, seed: bytes, ending: str) -> 
     return f"{rule.prefix}{base[:room]}-{''.join(digits)}{ending}"
 
 
-def in_the_way(table: Table, mapping: Mapping, olds: dict[str, Any], news: dict[str, Any]) -> bool:
+def in_the_way(table: ProviderTable, mapping: Mapping, olds: dict[str, Any], news: dict[str, Any]) -> bool:
     """Whether a resource has a name of the user's own that its replacement is to have as well."""
     rule = rule_for(table, mapping)
     if rule is None or rule.property not in news or rule.property in news.get("__defaults", []):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.sdk import Names, Sdk, Shape, snake
-from everspot_local.bridge.table import Table
+from everspot_local.bridge.table import ProviderTable
 
 # Attributes that the SDK leaves out on purpose, in every type: Pulumi has options of its own for them.
 HIDDEN = {"timeouts", "id"}
@@ -58,7 +58,7 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def upstream_type(table: Table, token: str, known: Container[str]) -> str:
+def upstream_type(table: ProviderTable, token: str, known: Container[str]) -> str:
     """Return the upstream type that a resource or function token means.
 
     Raises:
@@ -80,7 +80,7 @@ def upstream_type(table: Table, token: str, known: Container[str]) -> str:
 class Namer:
     """Puts the SDK's names into upstream schemas."""
 
-    def __init__(self, sdk: Sdk, table: Table) -> None:
+    def __init__(self, sdk: Sdk, table: ProviderTable) -> None:
         self.sdk = sdk
         self.table = table
 

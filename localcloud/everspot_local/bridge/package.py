@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from everspot_local.bridge.names import Mapping, NameMismatch
-from everspot_local.bridge.resources import Resources
+from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.sdk import SdkError
 
@@ -19,7 +19,7 @@ META = {"moduleFormat": "(.*)(?:/[^/]*)"}
 SCALARS = {"string": "string", "bool": "boolean", "number": "number", "int": "integer", "float": "number"}
 
 
-def package_schema(resources: Resources) -> str:
+def package_schema(resources: ProviderResources) -> str:
     """The schema as JSON; takes about three seconds."""
     package = resources.table.package
     found: dict[str, Any] = {}

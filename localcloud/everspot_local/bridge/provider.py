@@ -16,9 +16,9 @@ from everspot_local.bridge import autoname, state, wire
 from everspot_local.bridge.names import Mapping, NameMismatch
 from everspot_local.bridge.package import package_schema
 from everspot_local.bridge.plan import Change
-from everspot_local.bridge.resources import Plan, Resources, Unfinished, loaded
+from everspot_local.bridge.resources import Plan, ProviderResources, Unfinished, loaded
 from everspot_local.bridge.sdk import SdkError
-from everspot_local.bridge.state import State, config_with_timeout
+from everspot_local.bridge.state import ResourceState, config_with_timeout
 from everspot_local.bridge.upstream import BridgeError
 from everspot_local.bridge.values import BadValue
 
@@ -77,7 +77,7 @@ def _token(urn: str) -> str:
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
     """The provider protocol. Thread-safe: the engine calls in parallel, and upstream takes parallel calls."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: ProviderResources) -> None:
         self.resources = resources
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -168,12 +168,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Create(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Create a resource, or in a preview say what it would be."""
         mapping = self.resources.mapping(_token(request.urn))
-        inputs, nothing = wire.load(request.properties), State()
+        inputs, nothing = wire.load(request.properties), ResourceState()
         config = self.resources.config(mapping, inputs, nothing)
         config = config_with_timeout(config, mapping, "create", request.timeout)
         plan = self.resources.plan(mapping, nothing, config)
         if request.preview:
-            outputs = _with_assets(State(plan.planned), inputs).outputs(mapping)
+            outputs = _with_assets(ResourceState(plan.planned), inputs).outputs(mapping)
             return provider_pb2.CreateResponse(id="", properties=wire.dump(outputs))
         made = _with_assets(self.resources.apply(mapping, plan, config), inputs)
         return provider_pb2.CreateResponse(id=made.id, properties=wire.dump(made.outputs(mapping)))
@@ -187,7 +187,11 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         config = self.resources.config(mapping, news, prior, list(request.ignoreChanges))
         config = config_with_timeout(config, mapping, "update", request.timeout)
         plan = self.resources.plan(mapping, prior, config)
-        done = State(plan.planned, plan.private) if request.preview else self.resources.apply(mapping, plan, config)
+        done = (
+            ResourceState(plan.planned, plan.private)
+            if request.preview
+            else self.resources.apply(mapping, plan, config)
+        )
         return provider_pb2.UpdateResponse(properties=wire.dump(_with_assets(done, news).outputs(mapping)))
 
     @answered
@@ -236,7 +240,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
 
-def _with_assets(made: State, inputs: dict[str, Any]) -> State:
+def _with_assets(made: ResourceState, inputs: dict[str, Any]) -> ResourceState:
     made.assets = {k: v for k, v in inputs.items() if wire.is_asset(v)}
     return made
 

@@ -12,8 +12,8 @@ from everspot_local.bridge.ignored import ignore
 from everspot_local.bridge.names import Mapping, Namer, upstream_type
 from everspot_local.bridge.plan import Change, changes, proposed, pulumi_path, replacements
 from everspot_local.bridge.sdk import Names, Sdk
-from everspot_local.bridge.state import State
-from everspot_local.bridge.table import Table
+from everspot_local.bridge.state import ResourceState
+from everspot_local.bridge.table import ProviderTable
 from everspot_local.bridge.upstream import BridgeError, Upstream, decode, diagnostics, raise_errors
 from everspot_local.bridge.values import BadValue, from_upstream, strangers, to_upstream, without_unknowns
 
@@ -21,7 +21,7 @@ from everspot_local.bridge.values import BadValue, from_upstream, strangers, to_
 class Unfinished(BridgeError):
     """An operation failed after the resource came to be; `state` is what upstream knows of it."""
 
-    def __init__(self, message: str, state: State) -> None:
+    def __init__(self, message: str, state: ResourceState) -> None:
         super().__init__(message)
         self.state = state
 
@@ -40,10 +40,10 @@ class Plan:
         return list(changes(mapping.node, self.prior, self.planned))
 
 
-class Resources:
+class ProviderResources:
     """One upstream provider with the names of its types."""
 
-    def __init__(self, upstream: Upstream, sdk: Sdk, table: Table) -> None:
+    def __init__(self, upstream: Upstream, sdk: Sdk, table: ProviderTable) -> None:
         self.upstream = upstream
         self.sdk = sdk
         self.table = table
@@ -116,7 +116,7 @@ class Resources:
         )
         return [(pulumi_path(mapping.node, d.path), d.text) for d in diagnostics(answer.diagnostics) if d.error]
 
-    def plan(self, mapping: Mapping, prior: State, config: dict[str, Any]) -> Plan:
+    def plan(self, mapping: Mapping, prior: ResourceState, config: dict[str, Any]) -> Plan:
         """Ask upstream what it would do.
 
         Raises:
@@ -140,7 +140,7 @@ class Resources:
         return Plan(prior.value, planned, answer.planned_private, forced)
 
     def config(
-        self, mapping: Mapping, inputs: dict[str, Any], prior: State, ignored: Sequence[str] = ()
+        self, mapping: Mapping, inputs: dict[str, Any], prior: ResourceState, ignored: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Return the configuration of some inputs, with the prior values where changes are to be ignored."""
         config: dict[str, Any] = to_upstream(mapping.node, inputs)
@@ -148,7 +148,7 @@ class Resources:
             ignore(mapping.node, config, prior.value, ignored)
         return config
 
-    def apply(self, mapping: Mapping, plan: Plan, config: dict[str, Any]) -> State:
+    def apply(self, mapping: Mapping, plan: Plan, config: dict[str, Any]) -> ResourceState:
         """Carry out a plan.
 
         Raises:
@@ -164,7 +164,7 @@ class Resources:
             config=value(config),
             planned_private=plan.private,
         )
-        done = State(decode(answer.new_state.msgpack), answer.private)
+        done = ResourceState(decode(answer.new_state.msgpack), answer.private)
         try:
             raise_errors(answer.diagnostics)
         except BridgeError as error:
@@ -174,7 +174,7 @@ class Resources:
             raise
         return done
 
-    def read(self, mapping: Mapping, known: State) -> State:
+    def read(self, mapping: Mapping, known: ResourceState) -> ResourceState:
         """Return the resource as it is now; `value` is None when it is gone."""
         answer = self.upstream.call(
             "ReadResource",
@@ -183,16 +183,16 @@ class Resources:
             private=known.private,
         )
         raise_errors(answer.diagnostics)
-        return State(decode(answer.new_state.msgpack), answer.private)
+        return ResourceState(decode(answer.new_state.msgpack), answer.private)
 
-    def adopt(self, mapping: Mapping, resource_id: str) -> State:
+    def adopt(self, mapping: Mapping, resource_id: str) -> ResourceState:
         """Return what upstream makes of an id alone (an import), not read yet."""
         answer = self.upstream.call("ImportResourceState", type_name=mapping.upstream, id=resource_id)
         raise_errors(answer.diagnostics)
         found = next((r for r in answer.imported_resources if r.type_name == mapping.upstream), None)
-        return State(decode(found.state.msgpack), found.private) if found else State()
+        return ResourceState(decode(found.state.msgpack), found.private) if found else ResourceState()
 
-    def delete(self, mapping: Mapping, known: State) -> None:
+    def delete(self, mapping: Mapping, known: ResourceState) -> None:
         """Delete a resource.
 
         Raises:
@@ -230,7 +230,7 @@ class Resources:
         return result
 
 
-def loaded(resources: Resources, mapping: Mapping, resource_id: str, outputs: dict[str, Any]) -> State:
+def loaded(resources: ProviderResources, mapping: Mapping, resource_id: str, outputs: dict[str, Any]) -> ResourceState:
     """Rebuild a state from outputs and keep the assets that were given as they were given."""
     known = state.load(resources.upstream, mapping, resource_id, outputs)
     known.assets = {k: v for k, v in outputs.items() if wire.is_asset(v)}

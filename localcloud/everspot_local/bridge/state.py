@@ -20,7 +20,7 @@ TIMEOUTS_KEY = "e2bfb730-ecaa-11e6-8f88-34363bc7c4c0"
 
 
 @dataclass
-class State:
+class ResourceState:
     """What upstream knows of one resource: its value, and a private part that only upstream reads."""
 
     value: dict[str, Any] | None = None
@@ -67,7 +67,7 @@ def wire_unknown(value: Any) -> bool:
     return False
 
 
-def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[str, Any]) -> State:
+def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[str, Any]) -> ResourceState:
     """Rebuild upstream's state from outputs, upgraded when an older schema wrote them.
 
     Raises:
@@ -88,10 +88,10 @@ def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[s
         answer = upstream.call("UpgradeResourceState", type_name=mapping.upstream, version=written, raw_state=raw)
         raise_errors(answer.diagnostics)
         value = decode(answer.upgraded_state.msgpack)
-    return State(value, private)
+    return ResourceState(value, private)
 
 
-def with_timeout(known: State, mapping: Mapping, operation: str, seconds: float) -> State:
+def with_timeout(known: ResourceState, mapping: Mapping, operation: str, seconds: float) -> ResourceState:
     """Return the state with a timeout for one operation, which has no configuration that could carry it.
 
     Types of upstream's older kind keep their timeouts in the private part, those of the newer kind in the value.
@@ -104,8 +104,8 @@ def with_timeout(known: State, mapping: Mapping, operation: str, seconds: float)
         parts = {}
     if TIMEOUTS_KEY in parts:
         parts[TIMEOUTS_KEY][operation] = int(seconds * 1e9)
-        return State(known.value, json.dumps(parts).encode(), known.assets)
-    return State(_timed(known.value or {}, mapping, operation, seconds), known.private, known.assets)
+        return ResourceState(known.value, json.dumps(parts).encode(), known.assets)
+    return ResourceState(_timed(known.value or {}, mapping, operation, seconds), known.private, known.assets)
 
 
 def _takes_timeout(mapping: Mapping, operation: str) -> bool:

@@ -20,7 +20,7 @@ class Naming:
 
 
 @dataclass(frozen=True)
-class Table:
+class ProviderTable:
     """One provider.
 
     `package`: first word of its tokens. `prefix`: first word of its upstream types. `sdk`: its SDK's Python package.

@@ -27,7 +27,7 @@ class BadScript(ValueError):
 
 
 @dataclass(frozen=True)
-class Step:
+class ScriptStep:
     """An action at a market time since the start; repeated if `every` is given."""
 
     at: timedelta
@@ -39,7 +39,7 @@ class Step:
 class Script:
     """All steps, and the instance types that a script declares."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ScriptStep] = field(default_factory=list)
     types: list[InstanceType] = field(default_factory=list)
 
     @classmethod
@@ -49,7 +49,7 @@ class Script:
         Raises:
             BadScript: naming the file and what is wrong in it.
         """
-        steps: list[Step] = []
+        steps: list[ScriptStep] = []
         types: list[InstanceType] = []
         if script is not None:
             document = _read(Path(script))
@@ -75,7 +75,7 @@ class Script:
 class _Play:
     """One step falling due; what cannot be done then (no such instance) is logged by the timeline."""
 
-    def __init__(self, market: LocalMarket, actions: Actions, step: Step) -> None:
+    def __init__(self, market: LocalMarket, actions: Actions, step: ScriptStep) -> None:
         self._market = market
         self._actions = actions
         self._step = step
@@ -93,21 +93,21 @@ def _read(path: Path) -> Any:
         raise BadScript(f"{path}: {error}") from None
 
 
-def _step(source: str | Path, number: int, entry: Any) -> Step:
+def _step(source: str | Path, number: int, entry: Any) -> ScriptStep:
     if not isinstance(entry, dict) or entry.get("action") not in Actions.NAMES or "at" not in entry:
         raise BadScript(f"{source}, step {number}: needs `at` and `action`, one of {', '.join(Actions.NAMES)}")
     fields = dict(entry)
     at, every = _span(fields.pop("at")), fields.pop(REPEATED, None)
-    return Step(at=at, action=fields, every=None if every is None else _span(every))
+    return ScriptStep(at=at, action=fields, every=None if every is None else _span(every))
 
 
-def _trace(path: Path, region: str) -> list[Step]:
+def _trace(path: Path, region: str) -> list[ScriptStep]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadScript(f"{path}: {error}") from None
     traces = {"*": document} if "data" in document else document
-    steps: list[Step] = []
+    steps: list[ScriptStep] = []
     for pool, trace in traces.items():
         gap = timedelta(seconds=float(trace["metadata"]["gap_seconds"]))
         steps += _changes(gap, [{"action": "depth", "pool": pool, "instances": int(n)} for n in trace["data"]])
@@ -117,10 +117,10 @@ def _trace(path: Path, region: str) -> list[Step]:
     return steps
 
 
-def _changes(gap: timedelta, actions: list[dict[str, Any]]) -> list[Step]:
+def _changes(gap: timedelta, actions: list[dict[str, Any]]) -> list[ScriptStep]:
     """Only where the figure differs from the one before."""
     return [
-        Step(at=gap * number, action=action)
+        ScriptStep(at=gap * number, action=action)
         for number, action in enumerate(actions)
         if number == 0 or action != actions[number - 1]
     ]

@@ -25,7 +25,7 @@ from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises
 from everspot_local.demo.leftovers import leftovers
 from everspot_local.demo.story import Story
-from everspot_local.demo.world import ROOT, STACKS, DemoError, World
+from everspot_local.demo.world import ROOT, STACKS, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = Console()
@@ -49,7 +49,7 @@ def main() -> int:
     home: Path = options.out
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    world = World(home=home, time_scale=options.time_scale, say=_say)
+    world = DemoWorld(home=home, time_scale=options.time_scale, say=_say)
     checks: list[Check] = []
     code = 1
     try:
@@ -72,7 +72,7 @@ def main() -> int:
     return code
 
 
-def _play(world: World, limit: timedelta) -> list[Check]:
+def _play(world: DemoWorld, limit: timedelta) -> list[Check]:
     with _step(f"a local cloud, {world.time_scale:g} times as fast as the world"):
         world.start()
     with _step("pulumi up -s account"):
@@ -104,7 +104,7 @@ def _play(world: World, limit: timedelta) -> list[Check]:
     return checks
 
 
-def _report(world: World) -> tuple[dict, float]:  # type: ignore[type-arg]
+def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
     report = world.everspot_json("report", "--html", str(world.home / "report.html"))
     (world.home / "report.json").write_text(json.dumps(report, indent=2))
     console.print(world.everspot("report", "--as-of", report["as_of"]), highlight=False, markup=False)

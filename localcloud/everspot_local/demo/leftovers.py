@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from everspot_local.demo.world import World
+from everspot_local.demo.world import DemoWorld
 
 
-def leftovers(world: World, cluster: str) -> list[str]:
+def leftovers(world: DemoWorld, cluster: str) -> list[str]:
     """Every resource that the cluster could have left behind, by kind and id; empty when all is gone."""
     ec2 = world.client("ec2")
     found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_local.demo.world import DemoError, World
+from everspot_local.demo.world import DemoError, DemoWorld
 
 SPECS = Path(__file__).parent / "jobs"
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
@@ -28,7 +28,7 @@ class Stroke:
 class Story:
     """The jobs by their names, and the strokes that they meet."""
 
-    world: World
+    world: DemoWorld
     ids: dict[str, str] = field(default_factory=dict)
     strokes: list[Stroke] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ class DemoError(RuntimeError):
 
 
 @dataclass
-class World:
+class DemoWorld:
     """Folders and environment of one demonstration. `say` gets one line per thing worth telling."""
 
     home: Path

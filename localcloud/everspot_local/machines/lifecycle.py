@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.records import Market
 
-from everspot_local.machines.machine import EndedBy, Machine, Phase
+from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.market.market import LocalMarket
 
@@ -89,7 +89,7 @@ class Machines:
         machine.pool.used[machine.market] -= 1
         machine.ended_at, machine.ended_by = now, by
         market.log.end(machine.id, by is EndedBy.MARKET, now)
-        self._enter(machine, Phase.ENDING, now)
+        self._enter(machine, MachinePhase.ENDING, now)
         for listener in self.listeners:
             try:
                 listener(machine)
@@ -105,8 +105,8 @@ class Machines:
         machine = self.all[machine_id]
         if machine.alive:
             self.end(machine, EndedBy.ITSELF, graceful=False)
-        elif machine.phase is not Phase.ENDED:
-            self._enter(machine, Phase.ENDED, self._market.clock.now())
+        elif machine.phase is not MachinePhase.ENDED:
+            self._enter(machine, MachinePhase.ENDED, self._market.clock.now())
 
     def reset(self) -> None:
         """End all processes, and forget every machine."""
@@ -114,14 +114,14 @@ class Machines:
         self.all = {}
 
     def _run(self, machine: Machine) -> None:
-        if machine.phase is Phase.PENDING:
-            self._enter(machine, Phase.RUNNING, self._market.clock.now())
+        if machine.phase is MachinePhase.PENDING:
+            self._enter(machine, MachinePhase.RUNNING, self._market.clock.now())
 
     def _boot(self, machine: Machine) -> None:
         if machine.alive:
             self.processes.boot(machine.id, machine.instance.environment())
 
-    def _enter(self, machine: Machine, phase: Phase, at: datetime) -> None:
+    def _enter(self, machine: Machine, phase: MachinePhase, at: datetime) -> None:
         machine.phase = phase
         machine.instance.entered(at)
 

@@ -10,7 +10,7 @@ from everspot_core.records import Market
 from everspot_local.market.pools import MarketPool
 
 
-class Phase(Enum):
+class MachinePhase(Enum):
     """Where a machine is on its way. It costs until it begins to end."""
 
     PENDING = "pending"
@@ -63,7 +63,7 @@ class Machine:
     launched_at: datetime
     instance: Instance
     fleet: str | None = None
-    phase: Phase = Phase.PENDING
+    phase: MachinePhase = MachinePhase.PENDING
     ended_by: EndedBy | None = None
     rebalance_at: datetime | None = None
     reclaim_at: datetime | None = None
@@ -72,4 +72,4 @@ class Machine:
     @property
     def alive(self) -> bool:
         """Whether it is pending or running."""
-        return self.phase in (Phase.PENDING, Phase.RUNNING)
+        return self.phase in (MachinePhase.PENDING, MachinePhase.RUNNING)

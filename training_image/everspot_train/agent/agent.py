@@ -22,8 +22,8 @@ from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
-from everspot_train.agent.session import Session
-from everspot_train.agent.threads import Repeating, Schedule
+from everspot_train.agent.session import JobSession
+from everspot_train.agent.threads import DueTimer, Repeating
 from everspot_train.agent.watch import Watch
 from everspot_train.agent.world import LeaseView, Memory, World
 
@@ -63,12 +63,12 @@ class Agent:
         self._unfit = fitness.look()
         self._clock = clock
         self._memory = Memory(idle_since=clock.monotonic())
-        self._session: Session | None = None
+        self._session: JobSession | None = None
         self._shutdown_by: timedelta | None = None
         self._leaving: act.Leave | None = None
         self._retry_at = timedelta()
-        self._poll = Schedule(manifest.limits.poll_every, clock)
-        self._poll_busy = Schedule(manifest.limits.poll_every * POLL_BUSY, clock)
+        self._poll = DueTimer(manifest.limits.poll_every, clock)
+        self._poll_busy = DueTimer(manifest.limits.poll_every * POLL_BUSY, clock)
 
     def shut_down(self, within: timedelta) -> None:
         """Stop the job, give it back, and end, all `within` this time. Safe to call from a signal handler."""

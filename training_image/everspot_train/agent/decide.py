@@ -25,7 +25,7 @@ from everspot_train.agent.actions import (
 )
 from everspot_train.agent.demand import demand_of
 from everspot_train.agent.endings import ending_of
-from everspot_train.agent.pace import Pace
+from everspot_train.agent.pace import StepPace
 from everspot_train.agent.world import LeaseView, Memory, World
 
 
@@ -79,7 +79,7 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
         refusal = (world.assignment.reason or Reason.DRAIN) if world.assignment.order is Order.STOP else memory.cordoned
         if refusal is not None:
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
-        return replace(memory, job=offer, pace=Pace()), [Take(offer)]
+        return replace(memory, job=offer, pace=StepPace()), [Take(offer)]
     if world.leaves is not None:
         return memory, [Leave(f"the scheduler lets this instance go: {world.leaves.value}", poweroff=True)]
     if world.now - world.store_seen >= limits.orphan_limit:

@@ -30,7 +30,7 @@ from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT
 from everspot_train.agent.process import Launcher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
-from everspot_train.agent.session import Session
+from everspot_train.agent.session import JobSession
 from everspot_train.rundir import RunContext
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -88,7 +88,7 @@ class Desk:
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
 
-    def take(self, job: JobKey) -> Session | None:
+    def take(self, job: JobKey) -> JobSession | None:
         """Acquire the job's lease. None: it is not, or no longer, this instance's. Raises `StoreError`."""
         ttl, owner = self._manifest.limits.lease_ttl, self._identity.instance_id
         zero = self._starts_over(job)
@@ -101,9 +101,9 @@ class Desk:
         # What an earlier agent started, and this one did not find, looks into another folder: it sees no renewal.
         again = f"-{lease.incarnation}" if lease.incarnation > 1 else ""
         run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
-        return Session(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
+        return JobSession(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
 
-    def start(self, session: Session) -> None:
+    def start(self, session: JobSession) -> None:
         """Launch the job's program. What hinders that becomes the session's ending: the user's own error where it is
         their code, a preemption where it is the store or this machine. The machine's is followed by a back-off, and
         counted: a code that no machine can unpack (a path too long, more than a disk) looks the same."""
@@ -148,7 +148,7 @@ class Desk:
         found = self._store.records.get(job.job_id)
         return found is None or found.value.epoch < job.epoch
 
-    def _launch(self, session: Session) -> None:
+    def _launch(self, session: JobSession) -> None:
         spec = session.submission.spec
         folder = session.run_dir.path
         if (code := self._code_dir(session.submission, folder)) is not None:
@@ -167,7 +167,7 @@ class Desk:
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 
-    def _folder(self, session: Session, folder: Path) -> FolderKeeper:
+    def _folder(self, session: JobSession, folder: Path) -> FolderKeeper:
         policy, scratch = session.submission.spec.checkpoint, session.run_dir.path / "scratch"
         job_id, epoch = session.key
         owner = session.incarnation
@@ -185,7 +185,7 @@ class Desk:
         head = self._store.heads.get(job.job_id)
         return head is None or not head.value.checkpoints
 
-    def _context(self, session: Session) -> RunContext:
+    def _context(self, session: JobSession) -> RunContext:
         folder = session.run_dir.path
         code = self._code_dir(session.submission, folder)
         return RunContext(
@@ -213,7 +213,7 @@ def _could_not_start(error: Exception, reason: Reason) -> Ending:
     return Ending(reason, None, None, None, f"the job could not be started: {error}")
 
 
-def _too_often(session: Session) -> Ending | None:
+def _too_often(session: JobSession) -> Ending | None:
     """The end of a job that keeps nothing and has been started over more often than it may."""
     times, most = session.record.from_zero, session.submission.spec.retries.from_zero
     if times <= most:

@@ -6,7 +6,7 @@ from everspot_core.ledger import FaultKind
 from everspot_core.records import Reason
 
 from everspot_train.agent.failures import Failure, words_of
-from everspot_train.rundir import Phase, Status
+from everspot_train.rundir import Status, TrainingPhase
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ def ending_of(
 
 def _judged(asked: Reason | None, code: int | None, status: Status | None, failure: Failure) -> tuple[Reason, str]:
     phase, word = (status.phase, status.message) if status else (None, "")
-    if phase is Phase.FENCED:
+    if phase is TrainingPhase.FENCED:
         return Reason.FENCED, word
-    if phase is Phase.FINISHED and not code:
+    if phase is TrainingPhase.FINISHED and not code:
         return Reason.FINISHED, word
     if asked is not None:
         # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
         return asked, word
-    if phase is Phase.FINISHED:
+    if phase is TrainingPhase.FINISHED:
         return Reason.ERROR, f"the program {words_of(code)} after its last checkpoint: {failure.message}".rstrip(": ")
-    if phase is Phase.STOPPED:
+    if phase is TrainingPhase.STOPPED:
         return Reason.SHUTDOWN, word  # somebody else than this agent stopped it, and it saved its work
-    if phase is not Phase.FAILED and not code:
+    if phase is not TrainingPhase.FAILED and not code:
         return Reason.FINISHED, word
     trouble = failure.trouble(word)
     if trouble is not None:

@@ -14,7 +14,7 @@ from everspot_core.manifest import Manifest
 from everspot_store import remove_tree
 
 from everspot_train.agent.hardware import Hardware, measure
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.threads import DueTimer
 
 MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
 MIN_FREE_MIB = 512
@@ -53,7 +53,7 @@ class Fitness:
         self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE}
         self._broken = ""
         self._said: str | None = None
-        self._schedule = Schedule(LOOK_EVERY, clock)
+        self._schedule = DueTimer(LOOK_EVERY, clock)
 
     def look(self) -> str | None:
         """Why no job should be put here; None while there is no reason. Cheap: looks anew only now and then."""

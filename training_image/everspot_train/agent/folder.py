@@ -21,7 +21,7 @@ from everspot_store import Checkpoints, Fenced, StoreError
 from pydantic import JsonValue
 
 from everspot_train.agent.outcome import Say
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.threads import DueTimer
 
 KIND, FOLDER = "kind", "folder"
 SENT = "sent"
@@ -92,7 +92,7 @@ class FolderKeeper:
         self._say = say
         self._clock = clock
         self._lock = threading.Lock()
-        self._look = Schedule(_LOOK_EVERY, clock)
+        self._look = DueTimer(_LOOK_EVERY, clock)
         self._kept = _Kept({}, {}, {})
         self._next = 1
         self._began: timedelta | None = None

@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 from everspot_store import KeyTaken, Store, StoreError
 
 from everspot_train.agent.actions import JobKey
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.threads import DueTimer
 
 SPACING = timedelta(seconds=60)
 FOLLOWED_SPACING = timedelta(seconds=5)
@@ -45,7 +45,7 @@ class LogShipper:
         self._clock = clock
         self._most_backlog = most_backlog
         self._shipped_at = clock.monotonic()
-        self._followers = Schedule(LOOK_FOR_FOLLOWERS, clock)
+        self._followers = DueTimer(LOOK_FOR_FOLLOWERS, clock)
         self._followed = False
         self._offset = 0
         self._punched = 0

@@ -7,7 +7,7 @@ from datetime import timedelta
 from everspot_core.clock import Clock
 from everspot_store import Store, StoreError, StoreUnavailable, WriteOutcome
 
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.threads import DueTimer
 
 SPACING = timedelta(seconds=60)
 MOST_BYTES = 256 * 1024
@@ -27,14 +27,14 @@ class OwnLog(logging.Handler):
         self._lines_lock = threading.Lock()
         self._ship_lock = threading.Lock()
         self._store: Store | None = None
-        self._schedule: Schedule | None = None
+        self._schedule: DueTimer | None = None
         self._instance_id = ""
         self._seq = 0
 
     def to(self, store: Store, instance_id: str, clock: Clock) -> None:
         """From now on there is a store."""
         self._store, self._instance_id = store, instance_id
-        self._schedule = Schedule(SPACING, clock)
+        self._schedule = DueTimer(SPACING, clock)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from everspot_train.agent.actions import Stalled
-from everspot_train.rundir import Phase, Status
+from everspot_train.rundir import Status, TrainingPhase
 
 FACTOR = 10
 """A program that makes no step for so many times its usual has stalled."""
@@ -15,7 +15,7 @@ _FORGETS = 0.95
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepPace:
     """`step`: the last one seen, at `step_at`. `usual`: real time of a step, None before two were seen. `stalled`: what
     was told of the present silence. Moments are of CLOCK_MONOTONIC."""
 
@@ -24,12 +24,12 @@ class Pace:
     usual: timedelta | None = None
     stalled: Stalled | None = None
 
-    def seen(self, status: Status | None, now: timedelta, *, restart: bool) -> tuple["Pace", Stalled | None]:
+    def seen(self, status: Status | None, now: timedelta, *, restart: bool) -> tuple["StepPace", Stalled | None]:
         """What to remember after a look, and the stall if it is one that has not been told."""
-        if status is None or status.phase is not Phase.TRAINING:
+        if status is None or status.phase is not TrainingPhase.TRAINING:
             return replace(self, step_at=now), None
         if status.step != self.step:
-            return Pace(status.step, now, self._usual(status.step, now)), None
+            return StepPace(status.step, now, self._usual(status.step, now)), None
         silence = now - self.step_at
         if self.stalled is not None or self.usual is None or silence < max(self.usual * FACTOR, LEAST):
             return self, None

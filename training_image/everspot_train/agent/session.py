@@ -26,7 +26,7 @@ from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import detail_of, write_outcome
 from everspot_train.agent.process import TrainingProcess
-from everspot_train.agent.threads import Schedule
+from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
 
@@ -44,7 +44,7 @@ def renewal_of(limits: Limits) -> timedelta:
     return max(limits.beat_every, limits.lease_ttl * RENEWED_AFTER)
 
 
-class Session:
+class JobSession:
     """Owned by the main thread, which alone starts, stops and ends it. The helper threads only call `renew_if_due`
     and `ship`, which do nothing once the session is over.
 
@@ -71,7 +71,7 @@ class Session:
         self._logs = LogShipper(store, self.key, run_dir, clock)
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
-        self._renewal = Schedule(renewal_of(limits), clock)
+        self._renewal = DueTimer(renewal_of(limits), clock)
         self._renewal.due()  # taking the job up was the first beat
         self._concluding = False
         self._releasing = False

@@ -47,7 +47,7 @@ class Repeating:
             self.failure = error
 
 
-class Schedule:
+class DueTimer:
     """When something is due again. Not thread-safe: each belongs to one thread."""
 
     def __init__(self, every: timedelta, clock: Clock) -> None:

@@ -11,7 +11,7 @@ from everspot_core.records import Assignment, Notice, Order, Reason
 
 from everspot_train.agent.actions import JobKey, Stop
 from everspot_train.agent.failures import Failure
-from everspot_train.agent.pace import Pace
+from everspot_train.agent.pace import StepPace
 from everspot_train.rundir import Status
 
 REMEMBERED = 64
@@ -83,7 +83,7 @@ class Memory:
     cordoned: Reason | None = None
     rebalance_seen: datetime | None = None
     checkpoint_requests: int = 0
-    pace: Pace = Pace()  # noqa: RUF009  frozen
+    pace: StepPace = StepPace()  # noqa: RUF009  frozen
     handled: tuple[JobKey, ...] = ()
     idle_since: timedelta = field(default_factory=timedelta)
 

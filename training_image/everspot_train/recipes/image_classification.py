@@ -18,7 +18,7 @@ from everspot_train.recipes.images import BadDataset, Images, load_images
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
 from everspot_train.recipes.progress import ProgressLog, leave
 from everspot_train.recipes.resnet import ResNet
-from everspot_train.rundir import Phase, RunContext, RunDir, Status
+from everspot_train.rundir import RunContext, RunDir, Status, TrainingPhase
 from everspot_train.trainer import BatchOrder, Run, TensorLoader, TrainerError
 
 log = logging.getLogger("everspot.recipe")
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadParameters as error:
         log.error("%s", error)
         if rundir := RunDir.from_environment():  # the run was not even opened, so nobody has told the agent why
-            rundir.write(Status(phase=Phase.FAILED, message=str(error)))
+            rundir.write(Status(phase=TrainingPhase.FAILED, message=str(error)))
         return 2
     except BadDataset as error:
         log.error("%s", error)

@@ -1,6 +1,6 @@
 """How a training loop ended, by the exception that left it."""
 
-from everspot_train.rundir import Phase
+from everspot_train.rundir import TrainingPhase
 from everspot_train.trainer.errors import RunFenced, RunStopped
 
 
@@ -11,12 +11,12 @@ def is_clean(error: BaseException | None) -> bool:
     return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
-def last_word(error: BaseException | None) -> tuple[Phase, str]:
+def last_word(error: BaseException | None) -> tuple[TrainingPhase, str]:
     """The phase in which it ended, and why, for the agent."""
     if is_clean(error):
-        return Phase.FINISHED, ""
+        return TrainingPhase.FINISHED, ""
     if isinstance(error, RunStopped):
-        return Phase.STOPPED, ""
+        return TrainingPhase.STOPPED, ""
     if isinstance(error, RunFenced):
-        return Phase.FENCED, error.why
-    return Phase.FAILED, f"{type(error).__name__}: {error}"
+        return TrainingPhase.FENCED, error.why
+    return TrainingPhase.FAILED, f"{type(error).__name__}: {error}"

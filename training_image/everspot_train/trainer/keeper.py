@@ -10,7 +10,7 @@ from everspot_core.job import Precision
 from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 
-from everspot_train.rundir import Phase, RunContext
+from everspot_train.rundir import RunContext, TrainingPhase
 from everspot_train.trainer.environment import process_age
 from everspot_train.trainer.errors import RunFenced, RunStopped
 from everspot_train.trainer.link import Decision, Link, restore_directory, snapshot_directory
@@ -103,12 +103,12 @@ class Keeper:
     def checkpoint_now(self, step: int, trigger: str) -> None:
         """Make `step` durable before returning."""
         if self._link:
-            self._link.reporter.update(phase=Phase.CHECKPOINTING, step=step)
+            self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
         began = self._snapshot(step)
         if began is not None:
             self._on_first(lambda link: link.publish_now(step, trigger, began, self._info))
 
-    def close(self, phase: Phase, step: int, message: str, *, cut_off: bool) -> None:
+    def close(self, phase: TrainingPhase, step: int, message: str, *, cut_off: bool) -> None:
         """The last word of this process."""
         if self._link:
             self._link.close(phase, step, message, cut_off=cut_off)

@@ -12,7 +12,7 @@ from everspot_core.records import EventKind
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
 
-from everspot_train.rundir import Phase, RunContext, RunDir, RunDirError
+from everspot_train.rundir import RunContext, RunDir, RunDirError, TrainingPhase
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.trainer.requests import Requests
@@ -75,7 +75,7 @@ class Link:
         self._last_begun = self.clock.monotonic()
         self._last_step = 0
         self.trigger = ""
-        self.reporter.update(phase=Phase.STARTING)
+        self.reporter.update(phase=TrainingPhase.STARTING)
         self._clear_scratch()
 
     def pinned(self) -> dict[str, JsonValue]:
@@ -90,7 +90,7 @@ class Link:
             Fenced: if a later owner was here.
             CheckpointCorrupt: if there are checkpoints and none is whole.
         """
-        self.reporter.update(phase=Phase.RESTORING)
+        self.reporter.update(phase=TrainingPhase.RESTORING)
         folder = restore_directory(self.context)
         found = self._checkpoints.restore(folder)
         self._last_begun = self.clock.monotonic()
@@ -108,7 +108,7 @@ class Link:
         """Training begins or goes on at `step`; `seconds`: real time since the process was started; `mixed`: whether
         in mixed precision."""
         self.reporter.update(
-            phase=Phase.TRAINING,
+            phase=TrainingPhase.TRAINING,
             step=step,
             total_steps=total_steps,
             resumed_from=restored.step if restored else None,
@@ -166,7 +166,7 @@ class Link:
         self._publisher.collect()
         return self._publisher.durable_step != step
 
-    def close(self, phase: Phase, step: int, message: str = "", *, cut_off: bool = False) -> None:
+    def close(self, phase: TrainingPhase, step: int, message: str = "", *, cut_off: bool = False) -> None:
         """The last word of this process."""
         self._publisher.close()
         self.reporter.close()

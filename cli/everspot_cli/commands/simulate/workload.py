@@ -11,7 +11,7 @@ from everspot_core.counting import counted
 from everspot_core.problems import BadInputs, Problems
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.figures import Figures, Waiting, figures
+from everspot_core.simulate.figures import Figures, WaitingTimes, figures
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import Workload, traces_of
@@ -184,7 +184,7 @@ def _row(*cells: tuple[str, str | Text]) -> Table:
     return table
 
 
-def _waited(waiting: Waiting) -> list[str]:
+def _waited(waiting: WaitingTimes) -> list[str]:
     hours = (waiting.mean, waiting.p50, waiting.p95, waiting.max)
     return [str(waiting.jobs), *(f"{h:.2f}" for h in hours)]
 

@@ -15,14 +15,14 @@ from everspot_local.aws import account
 from everspot_local.aws.ec2.exceptions import UnsupportedHere
 from everspot_local.aws.environment import endpoints
 from everspot_local.aws.events import source
-from everspot_local.machines.machine import EndedBy, Machine, Phase
+from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.market.pools import MarketPool
 
 STATES = {
-    Phase.PENDING: ("pending", 0),
-    Phase.RUNNING: ("running", 16),
-    Phase.ENDING: ("shutting-down", 32),
-    Phase.ENDED: ("terminated", 48),
+    MachinePhase.PENDING: ("pending", 0),
+    MachinePhase.RUNNING: ("running", 16),
+    MachinePhase.ENDING: ("shutting-down", 32),
+    MachinePhase.ENDED: ("terminated", 48),
 }
 # Who ended an instance, in the API's words: transition, code, message.
 REASONS = {
@@ -40,7 +40,7 @@ class LocalInstance(Instance):
 
     def __init__(self, ec2_backend: Any, image_id: str, user_data: Any, security_groups: Any, **kwargs: Any) -> None:
         super().__init__(ec2_backend, image_id, user_data, security_groups, **kwargs)
-        self._state = InstanceState(*STATES[Phase.PENDING])
+        self._state = InstanceState(*STATES[MachinePhase.PENDING])
         self.fleet_id: str | None = kwargs.get("fleet_id")
         self.spot_instance_request_id: str | None = None
         if self.lifecycle == "spot" or kwargs.get("instance_market_options") == "spot":
@@ -80,9 +80,9 @@ class LocalInstance(Instance):
     def entered(self, at: datetime) -> None:
         """Change the state that the API tells, and tell it on EventBridge."""
         machine = self.machine
-        if machine.phase is Phase.ENDING and machine.ended_by is not None:
+        if machine.phase is MachinePhase.ENDING and machine.ended_by is not None:
             self._set_reason(machine.ended_by, at)
-        elif machine.phase is Phase.ENDED:
+        elif machine.phase is MachinePhase.ENDED:
             account.current().metadata.close(self.id)
             self._release()
         self._state = InstanceState(*STATES[machine.phase])

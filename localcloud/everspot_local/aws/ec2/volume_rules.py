@@ -14,7 +14,7 @@ GP3_IOPS_PER_GIB, GP3_THROUGHPUT_PER_IOPS = 500, 0.25
 
 
 @dataclass(frozen=True)
-class Kind:
+class VolumeType:
     """What a volume type takes. GiB, IOPS, MiB/s; None: it takes no such parameter."""
 
     gib: tuple[int, int]
@@ -23,13 +23,13 @@ class Kind:
 
 
 KINDS = {
-    "gp2": Kind((1, 16384)),
-    "gp3": Kind((1, 65536), (3000, 80_000), (125, 2000)),
-    "io1": Kind((4, 16384), (100, 64_000)),
-    "io2": Kind((4, 65536), (100, 256_000)),
-    "st1": Kind((125, 16384)),
-    "sc1": Kind((125, 16384)),
-    "standard": Kind((1, 1024)),
+    "gp2": VolumeType((1, 16384)),
+    "gp3": VolumeType((1, 65536), (3000, 80_000), (125, 2000)),
+    "io1": VolumeType((4, 16384), (100, 64_000)),
+    "io2": VolumeType((4, 65536), (100, 256_000)),
+    "st1": VolumeType((125, 16384)),
+    "sc1": VolumeType((125, 16384)),
+    "standard": VolumeType((1, 1024)),
 }
 
 

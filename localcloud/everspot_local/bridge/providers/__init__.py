@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from everspot_local.bridge.table import Table
+from everspot_local.bridge.table import ProviderTable
 
 # The provider of a plugin that names none, as those that set-up wrote before it named one.
 USUAL = "aws"
 
 
-def table(name: str) -> Table:
+def table(name: str) -> ProviderTable:
     """Return a provider's table.
 
     Raises:
@@ -20,5 +20,5 @@ def table(name: str) -> Table:
     known = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if name not in known:
         raise LookupError(f"the bridge knows no provider {name!r}; there are {', '.join(known)}")
-    found: Table = importlib.import_module(f"{__name__}.{name}").TABLE
+    found: ProviderTable = importlib.import_module(f"{__name__}.{name}").TABLE
     return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everspot_local.bridge.table import Naming, Table
+from everspot_local.bridge.table import Naming, ProviderTable
 
-TABLE = Table(
+TABLE = ProviderTable(
     package="aws",
     prefix="aws",
     sdk="pulumi_aws",

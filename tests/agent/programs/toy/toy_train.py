@@ -14,7 +14,7 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.records import EventKind
 from everspot_store import Fenced, Store, SystemClock
-from everspot_train.rundir import CheckpointRequest, LeaseFile, Phase, RunContext, RunDir, Status, StopRequest
+from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, RunDir, Status, StopRequest, TrainingPhase
 
 MODULUS = 2**61 - 1
 
@@ -63,7 +63,7 @@ class Toy:
         self.run_dir.write(self.status)
 
     def restore(self) -> None:
-        self.say(phase=Phase.RESTORING)
+        self.say(phase=TrainingPhase.RESTORING)
         self.checkpoints.fence()
         scratch = Path(self.context.scratch_dir)
         found = self.checkpoints.restore(scratch)
@@ -72,7 +72,7 @@ class Toy:
             self.step, self.weight = state["step"], state["weight"]
         resumed = found.step if found is not None else None
         self.events.emit(EventKind.TRAINING, from_step=self.step, restored=found is not None, seconds=0.0)
-        self.say(phase=Phase.TRAINING, resumed_from=resumed, durable_step=resumed)
+        self.say(phase=TrainingPhase.TRAINING, resumed_from=resumed, durable_step=resumed)
 
     def checkpoint(self, trigger: str) -> None:
         path = Path(self.context.scratch_dir) / f"state-{self.step}.json"
@@ -90,10 +90,10 @@ class Toy:
             yield
             yield from self.train()
         except Fenced as error:
-            self.say(phase=Phase.FENCED, message=str(error))
+            self.say(phase=TrainingPhase.FENCED, message=str(error))
             raise
         except Exception as error:
-            self.say(phase=Phase.FAILED, message=f"{type(error).__name__}: {error}")
+            self.say(phase=TrainingPhase.FAILED, message=f"{type(error).__name__}: {error}")
             raise
 
     def train(self) -> Iterator[None]:
@@ -102,7 +102,7 @@ class Toy:
                 raise Fenced(self.context.job_id, self.context.epoch, "its lease has ended")
             if not self.deaf and self.run_dir.read(StopRequest) is not None:
                 self.checkpoint("notice")
-                self.say(phase=Phase.STOPPED)
+                self.say(phase=TrainingPhase.STOPPED)
                 return
             request = self.run_dir.read(CheckpointRequest)
             if request is not None and request.seq > self.requests:
@@ -114,9 +114,9 @@ class Toy:
             yield
             if self.step % self.every == 0 and self.step < self.total:
                 self.checkpoint("interval")
-            self.say(phase=Phase.TRAINING, metrics={"loss": 1.0 / (1 + self.step)})
+            self.say(phase=TrainingPhase.TRAINING, metrics={"loss": 1.0 / (1 + self.step)})
         self.checkpoint("final")
-        self.say(phase=Phase.FINISHED)
+        self.say(phase=TrainingPhase.FINISHED)
 
     def execute(self) -> None:
         self.clock.sleep(timedelta(seconds=self.step_seconds))

@@ -1,65 +1,22 @@
 """Roles held to their policies, and the book of calls."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from everspot_local.options import Options
-
-TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-    }
-)
-ARN = "arn:aws:ec2:us-east-1:123456789012"
+from localcloud_worker import Worker, enforcing, refused
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    state = Path(tmp_path_factory.mktemp("iam"))
-    return dataclasses.replace(Options(state_dir=state, scale=120, boot_command=None), iam_enforce=True)
-
-
-class Worker:
-    """A role on an instance, and clients with its credentials."""
-
-    def __init__(self, kit: Any) -> None:
-        self.kit = kit
-        iam = kit.client("iam")
-        iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
-        iam.create_instance_profile(InstanceProfileName="workers")
-        iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
-        kit.heard_of("workers")
-        self.instance_id = kit.run(IamInstanceProfile={"Name": "workers"})
-
-    def may(self, *statements: dict[str, Any]) -> None:
-        document = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **s} for s in statements]})
-        self.kit.client("iam").put_role_policy(RoleName="worker", PolicyName="all", PolicyDocument=document)
-
-    def client(self, service: str) -> Any:
-        cloud = self.kit.cloud
-        found = cloud.account.metadata.source.credentials.of(cloud.machines.find(self.instance_id).instance)
-        return self.kit.client(
-            service,
-            aws_access_key_id=found["AccessKeyId"],
-            aws_secret_access_key=found["SecretAccessKey"],
-            aws_session_token=found["Token"],
-        )
+    return enforcing(Path(tmp_path_factory.mktemp("iam")))
 
 
 @pytest.fixture
 def worker(kit: Any) -> Worker:
     return Worker(kit)
-
-
-def refused(call: Any, **arguments: Any) -> str:
-    with pytest.raises(ClientError) as caught:
-        call(**arguments)
-    return str(caught.value.response["Error"]["Code"])
 
 
 def test_nothing_is_allowed_that_no_policy_allows(kit: Any, worker: Worker) -> None:
@@ -128,49 +85,6 @@ def test_queues_are_allowed_by_their_arn(kit: Any, worker: Worker) -> None:
     assert "Messages" not in worker.client("sqs").receive_message(QueueUrl=mine)
     assert refused(worker.client("sqs").receive_message, QueueUrl=other) == "AccessDenied"
     assert refused(worker.client("sqs").delete_message, QueueUrl=mine, ReceiptHandle="x") == "AccessDenied"
-
-
-def test_instances_may_be_ended_by_their_tags(kit: Any, worker: Worker) -> None:
-    def tagged(cluster: str) -> str:
-        tags = [{"ResourceType": "instance", "Tags": [{"Key": "everspot:cluster", "Value": cluster}]}]
-        return str(kit.run(TagSpecifications=tags))
-
-    mine, other = tagged("mine"), tagged("other")
-    worker.may(
-        {
-            "Action": "ec2:TerminateInstances",
-            "Resource": f"{ARN}:instance/*",
-            "Condition": {"StringEquals": {"aws:ResourceTag/everspot:cluster": "mine"}},
-        }
-    )
-    ec2 = worker.client("ec2")
-    assert refused(ec2.terminate_instances, InstanceIds=[mine, other]) == "UnauthorizedOperation"
-    ec2.terminate_instances(InstanceIds=[mine])
-
-
-def test_create_fleet_needs_what_it_does_in_the_callers_name(kit: Any, worker: Worker) -> None:
-    template = kit.template(
-        IamInstanceProfile={"Arn": "arn:aws:iam::123456789012:instance-profile/workers"},
-    )
-    request = {
-        "Type": "instant",
-        "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
-        "LaunchTemplateConfigs": [
-            {"LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "1"}, "Overrides": []}
-        ],
-        "TagSpecifications": [{"ResourceType": "fleet", "Tags": [{"Key": "everspot:cluster", "Value": "c"}]}],
-    }
-    needed = [
-        {"Action": "ec2:CreateFleet", "Resource": f"{ARN}:fleet/*"},
-        {"Action": "ec2:CreateTags", "Resource": f"{ARN}:fleet/*"},
-        {"Action": "ec2:RunInstances", "Resource": [f"{ARN}:launch-template/{template}", f"{ARN}:instance/*"]},
-        {"Action": "iam:PassRole", "Resource": "arn:aws:iam::123456789012:role/worker"},
-    ]
-    for left_out in range(len(needed)):
-        worker.may(*(s for i, s in enumerate(needed) if i != left_out))
-        assert refused(worker.client("ec2").create_fleet, **request) == "UnauthorizedOperation"
-    worker.may(*needed)
-    assert worker.client("ec2").create_fleet(**request)["Instances"]
 
 
 def test_the_book_says_who_called_what_on_what(kit: Any, worker: Worker) -> None:

@@ -24,6 +24,9 @@ from everspot_local.aws.ec2.fleet_targets import Targets, read_targets
 from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.ec2.roles import service_linked_role_exists
 from everspot_local.aws.events import source as events
+from everspot_local.aws.iam import caller
+from everspot_local.aws.iam.launches import Launch, calls_of_launch
+from everspot_local.aws.iam.resources import FLEET_TAGS_BY, base_context
 from everspot_local.aws.strict import strict
 
 log = logging.getLogger(__name__)
@@ -180,7 +183,13 @@ class LocalFleet(TaggedEC2Resource):
         return all(came)
 
     def check_way(self, override: Override, market: Market) -> None:
-        """Raise what EC2 would say of one launch by it."""
+        """Raise what EC2 would say of one launch by it. An `instant` fleet launches in its caller's name."""
+        version = self.ec2_backend._get_template_from_args(override.launch_template)
+        if self.type == "instant":
+            launch = Launch(
+                version.template.id, version.data, override.override, market, self.launch_tags, FLEET_TAGS_BY
+            )
+            caller.check(calls_of_launch(self.ec2_backend, launch, base_context(self.ec2_backend.region_name)))
         self.ec2_backend.check_run(override.image_id, 1, **self._arguments(override, market))
 
     def afford(self, instances: int) -> EC2ClientError | None:

@@ -6,7 +6,6 @@ which policies a role has; our own evaluation reads them.
 """
 
 import json
-import logging
 from typing import Any
 
 from moto.core.exceptions import ServiceException
@@ -17,15 +16,14 @@ from moto.s3.models import FakeBucket
 
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT, Account
-from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide
+from everspot_local.aws.iam.caller import Caller, Denial, enter, unauthorized_text
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.aws.iam.resources import calls_of
 from everspot_local.aws.model_limits import check_request
 from everspot_local.aws.refusals import Refused
 from everspot_local.aws.signatures import check_region
 from everspot_local.market.clock import stamp
 
-log = logging.getLogger(__name__)
-FREE = {"sts:GetCallerIdentity"}
 CODES = {"ec2": "UnauthorizedOperation", "ssm": "AccessDeniedException", "events": "AccessDeniedException"}
 
 
@@ -64,7 +62,10 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
         calls = calls_of(handler, service, action, s3_resource)
     except ServiceException:  # it names something that does not exist, which the service itself will say
         calls = [Call(f"{service}:{action}", "*")]
-    denied = _denied(key, calls) if key and here.options.iam_enforce else None
+    held = key if here.options.iam_enforce else None
+    caller = Caller(principal, lambda: [_document(policy) for policy in held.collect_policies()]) if held else None
+    enter(caller)
+    denied = caller.denied(call for call in calls if not call.later) if caller else None
     _book(here, principal, service, action, calls, denied)
     if denied is not None:
         raise _refusal(service, principal, denied)
@@ -87,18 +88,6 @@ def _role_key(handler: Any) -> AssumedRoleAccessKey | None:
         return None
 
 
-def _denied(key: AssumedRoleAccessKey, calls: list[Call]) -> Call | None:
-    documents = [_document(policy) for policy in key.collect_policies()]
-    for call in calls:
-        try:
-            if call.action not in FREE and decide(documents, call) is not PolicyDecision.ALLOW:
-                return call
-        except UnknownCondition:
-            log.exception("%s is refused", call.action)
-            return call
-    return None
-
-
 def _document(policy: Any) -> dict[str, Any]:
     if isinstance(policy, Policy):
         text = next(version.document for version in policy.versions if version.is_default)
@@ -107,25 +96,26 @@ def _document(policy: Any) -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def _book(here: Account, principal: str, service: str, action: str, calls: list[Call], denied: Call | None) -> None:
+def _book(here: Account, principal: str, service: str, action: str, calls: list[Call], denied: Denial | None) -> None:
     here.calls.write(
         {
             "at": stamp(here.market.clock.now()),
             "principal": principal,
             "service": service,
             "action": action,
-            "checked": [{"action": c.action, "resource": c.resource} for c in calls],
+            "checked": [{"action": a, "resource": r} for a, r in dict.fromkeys((c.action, c.resource) for c in calls)],
             "allowed": denied is None,
         }
     )
 
 
-def _refusal(service: str, principal: str, denied: Call) -> Exception:
+def _refusal(service: str, principal: str, denied: Denial) -> Exception:
+    action, resource = denied.call.action, denied.call.resource
     if service == "s3":
-        bucket = denied.resource.rpartition(":")[2].partition("/")[0]
+        bucket = resource.rpartition(":")[2].partition("/")[0]
         return BucketAccessDeniedError(bucket=bucket) if bucket != "*" else S3AccessDeniedError()
-    return Refused(
-        CODES.get(service, "AccessDenied"),
-        f"User: {principal} is not authorized to perform: {denied.action} on resource: {denied.resource}",
-        403,
-    )
+    if service == "ec2":
+        said = unauthorized_text(principal, denied)
+    else:
+        said = f"User: {principal} is not authorized to perform: {action} on resource: {resource}"
+    return Refused(CODES.get(service, "AccessDenied"), said, 403)

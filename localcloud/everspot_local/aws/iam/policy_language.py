@@ -30,11 +30,13 @@ class UnknownCondition(ValueError):
 
 @dataclass(frozen=True)
 class Call:
-    """One action on one resource. Context keys are lower case, for example `aws:sourcearn`."""
+    """One action on one resource. Context keys are lower case, for example `aws:sourcearn`. `later`: it is decided
+    while the request is carried out, and what it does without it the answer tells."""
 
     action: str
     resource: str = "*"
     context: Context = field(default_factory=dict)
+    later: bool = False
 
 
 def decide(documents: Iterable[Mapping[str, Any]], call: Call, principal: str | None = None) -> PolicyDecision:

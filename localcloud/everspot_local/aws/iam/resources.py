@@ -7,12 +7,16 @@ policy that names resources does not allow them.
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from moto.iam.models import iam_backends
+from everspot_core.records import Market
+from moto.ec2.utils import convert_tag_spec
 from moto.s3.models import s3_backends
 
 from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.ec2.fleet_targets import read_targets
+from everspot_local.aws.iam.launches import Launch, arn, calls_of_launch, requested, tagged
 from everspot_local.aws.iam.policy_language import Call, Context
 
 # Actions whose permission has another name than the call.
@@ -30,6 +34,7 @@ S3_PARTS = {
 }
 # Services whose permissions are those of another (Service Authorization Reference, "Amazon S3": TagResource).
 PREFIXES = {"s3control": "s3"}
+FLEET_TAGS_BY = ("RunInstances", "CreateFleet")
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",
     "DeleteMessageBatch": "DeleteMessage",
@@ -39,7 +44,7 @@ SQS_ACTIONS = {
 
 def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -> list[Call]:
     """Every action and resource that must be allowed for one request; all of them."""
-    context = {"aws:requestedregion": (str(handler.region),), "aws:securetransport": ("true",)}
+    context = base_context(str(handler.region))
     if service == "s3":
         return list(_s3(handler, action, s3_resource or "*", context))
     if service == "sqs":
@@ -50,6 +55,11 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
         arn = f"arn:aws:ssm:{handler.region}:{ACCOUNT}:parameter/{str(name).lstrip('/')}"
         return [Call(f"ssm:{action}", arn, context)]
     return [Call(f"{PREFIXES.get(service, service)}:{action}", "*", context)]
+
+
+def base_context(region: str) -> Context:
+    """Keys of every request."""
+    return {"aws:requestedregion": (region,), "aws:securetransport": ("true",)}
 
 
 def _s3(handler: Any, action: str, resource: str, context: Context) -> Iterator[Call]:
@@ -87,63 +97,76 @@ def _queue(handler: Any) -> str:
 def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
     parameters = handler.params
     name = f"ec2:{action}"
-    if action in ("TerminateInstances",):
+    backend, region = handler.ec2_backend, handler.region
+    if action == "TerminateInstances":
         for instance_id in parameters.get("InstanceIds", []):
-            yield Call(name, _ec2_arn(handler, "instance", instance_id), _tagged(handler, instance_id, context))
+            yield Call(name, arn(region, "instance", instance_id), tagged(backend, instance_id, context))
     elif action in ("CreateTags", "DeleteTags"):
-        wanted = _request_tags(parameters.get("Tags", []), context)
+        wanted = requested(context, _flat(parameters.get("Tags", [])))
         for resource_id in parameters.get("Resources", []):
             kind = {"i": "instance", "vol": "volume"}.get(resource_id.partition("-")[0], "*")
-            yield Call(name, _ec2_arn(handler, kind, resource_id), _tagged(handler, resource_id, wanted))
+            yield Call(name, arn(region, kind, resource_id), tagged(backend, resource_id, wanted))
     elif action == "CreateFleet":
         yield from _create_fleet(handler, context)
+    elif action == "RunInstances":
+        yield from _run_instances(handler, context)
     elif action == "DeleteFleets":
         for fleet_id in parameters.get("FleetIds", []):
-            yield Call(name, _ec2_arn(handler, "fleet", fleet_id), _tagged(handler, fleet_id, context))
+            yield Call(name, arn(region, "fleet", fleet_id), tagged(backend, fleet_id, context))
     else:
         yield Call(name, "*", context)
 
 
 def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
-    """CreateFleet, and what it does in the caller's name: RunInstances, CreateTags and PassRole."""
-    specs = handler.params.get("TagSpecifications", [])
-    fleet_tags = [t for s in specs if s.get("ResourceType") == "fleet" for t in s.get("Tags", [])]
-    tagged = _request_tags(fleet_tags, context)
-    yield Call("ec2:CreateFleet", _ec2_arn(handler, "fleet", "*"), tagged)
-    if fleet_tags:
-        yield Call("ec2:CreateTags", _ec2_arn(handler, "fleet", "*"), {**tagged, "ec2:createaction": ("CreateFleet",)})
-    for config in handler.params.get("LaunchTemplateConfigs", []):
+    """CreateFleet, and what it does in the caller's name.
+
+    As met, an `instant` fleet is refused as a whole for CreateFleet, which is checked for its launch templates too
+    (https://github.com/kubernetes-sigs/karpenter/issues/2813), and tells of each override what a launch by it lacks:
+    RunInstances, CreateTags, PassRole (https://github.com/aws/karpenter-provider-aws/issues/1488, 6298).
+    """
+    backend, region, request = handler.ec2_backend, handler.region, handler.params
+    tags = convert_tag_spec(request.get("TagSpecifications") or [])
+    made = requested(context, tags.get("fleet", {}))
+    fleet = arn(region, "fleet", "*")
+    yield Call("ec2:CreateFleet", fleet, made)
+    if tags.get("fleet"):
+        yield Call("ec2:CreateTags", fleet, {**made, "ec2:createaction": ("CreateFleet",)})
+    for config in request.get("LaunchTemplateConfigs") or []:
         if not config.get("LaunchTemplateSpecification"):
             continue  # which is refused
-        version = handler.ec2_backend._get_template_from_args(config["LaunchTemplateSpecification"])
-        template = _ec2_arn(handler, "launch-template", version.template.id)
-        launched = {**context, "ec2:launchtemplate": (template,)}
-        yield Call("ec2:RunInstances", template, launched)
-        yield Call("ec2:RunInstances", _ec2_arn(handler, "instance", "*"), launched)
-        profile = (version.data.get("IamInstanceProfile") or {}).get("Arn")
-        for role in _roles_of(profile):
-            yield Call("iam:PassRole", role, {**context, "iam:passedtoservice": ("ec2.amazonaws.com",)})
+        version = backend._get_template_from_args(config["LaunchTemplateSpecification"])
+        template = arn(region, "launch-template", version.template.id)
+        yield Call("ec2:CreateFleet", template, tagged(backend, version.template.id, context))
+        for override in config.get("Overrides") or [{}]:
+            for market in _markets(request):
+                launch = Launch(version.template.id, version.data, override, market, tags, FLEET_TAGS_BY)
+                for call in calls_of_launch(backend, launch, context):
+                    yield replace(call, later=request.get("Type") == "instant")
 
 
-def _roles_of(profile_arn: str | None) -> list[str]:
-    profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if profile_arn else []
-    return [role.arn for p in profiles if p.arn == profile_arn for role in p.roles]
+def _markets(request: dict[str, Any]) -> list[Market]:
+    targets = read_targets(request.get("TargetCapacitySpecification") or {})
+    parts = {Market.ON_DEMAND: targets.on_demand, Market.SPOT: targets.spot}
+    return [market for market, units in parts.items() if units] or list(parts)
 
 
-def _request_tags(tags: list[dict[str, str]], context: Context) -> Context:
-    keys = tuple(t["Key"] for t in tags)
-    found: dict[str, tuple[str, ...]] = {f"aws:requesttag/{t['Key'].lower()}": (t.get("Value", ""),) for t in tags}
-    return {**context, **found, "aws:tagkeys": keys} if keys else context
+def _run_instances(handler: Any, context: Context) -> Iterator[Call]:
+    request = handler.params
+    named = request.get("LaunchTemplate")
+    version = handler.ec2_backend._get_template_from_args(named) if named else None
+    spot = (request.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"
+    launch = Launch(
+        template_id=version.template.id if version else None,
+        template=version.data if version else {},
+        request=request,
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        tags=convert_tag_spec(request.get("TagSpecifications") or []),
+    )
+    yield from calls_of_launch(handler.ec2_backend, launch, context)
 
 
-def _tagged(handler: Any, resource_id: str, context: Context) -> Context:
-    tags = handler.ec2_backend.tags.get(resource_id, {})
-    found = {f"{p}:resourcetag/{k.lower()}": (str(v),) for k, v in tags.items() for p in ("aws", "ec2")}
-    return {**context, **found}
-
-
-def _ec2_arn(handler: Any, kind: str, name: str) -> str:
-    return f"arn:aws:ec2:{handler.region}:{ACCOUNT}:{kind}/{name}"
+def _flat(tags: list[dict[str, str]]) -> dict[str, str]:
+    return {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
 def _parameters(handler: Any) -> dict[str, Any]:

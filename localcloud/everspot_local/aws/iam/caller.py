@@ -1,0 +1,93 @@
+"""Who is calling, for what AWS decides while it carries a call out: a fleet launches in its caller's name."""
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from moto.ec2.exceptions import EC2ClientError
+
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide
+
+log = logging.getLogger(__name__)
+FREE = {"sts:GetCallerIdentity"}
+
+
+@dataclass(frozen=True)
+class Denial:
+    """A call that is not allowed. `explicit`: a statement denies it; else none allows it."""
+
+    call: Call
+    explicit: bool
+
+
+@dataclass
+class Caller:
+    """A principal that is held to its policies. `read`: brings them, parsed."""
+
+    principal: str
+    read: Callable[[], list[Mapping[str, Any]]]
+
+    @cached_property
+    def _documents(self) -> list[Mapping[str, Any]]:
+        return self.read()
+
+    def denied(self, calls: Iterable[Call]) -> Denial | None:
+        """The first of some calls that it may not make; a condition that is not known is no permission."""
+        for call in calls:
+            if call.action in FREE:
+                continue
+            try:
+                verdict = decide(self._documents, call)
+            except UnknownCondition:
+                log.exception("%s is refused", call.action)
+                verdict = PolicyDecision.IMPLICIT
+            if verdict is not PolicyDecision.ALLOW:
+                return Denial(call, verdict is PolicyDecision.DENY)
+        return None
+
+
+class Unauthorized(EC2ClientError):
+    """EC2's words for it, as met: https://github.com/aws/karpenter-provider-aws/issues/6298, and 7370 for a denial."""
+
+    def __init__(self, principal: str, denial: Denial) -> None:
+        super().__init__("UnauthorizedOperation", unauthorized_text(principal, denial))
+
+
+def unauthorized_text(principal: str, denial: Denial) -> str:
+    """What EC2 says of a denial. What it encodes only EC2 can read; here it is base64 of JSON."""
+    action, resource = denial.call.action, denial.call.resource
+    why = (
+        "with an explicit deny in an identity-based policy"
+        if denial.explicit
+        else f"because no identity-based policy allows the {action} action"
+    )
+    told = {"allowed": False, "explicitDeny": denial.explicit, "action": action, "resource": resource}
+    encoded = base64.urlsafe_b64encode(json.dumps(told).encode()).decode()
+    return (
+        f"You are not authorized to perform this operation. User: {principal} is not authorized to perform: {action} "
+        f"on resource: {resource} {why}. Encoded authorization failure message: {encoded}"
+    )
+
+
+_current: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+def enter(caller: Caller | None) -> None:
+    """Say who makes the call that this thread carries out; None for somebody who may do everything."""
+    _current.set(caller)
+
+
+def check(calls: Iterable[Call]) -> None:
+    """Refuse what the caller may not do. What happens by itself, on the market's thread, is in nobody's name.
+
+    Raises:
+        Unauthorized: naming the first call that is not allowed.
+    """
+    caller = _current.get()
+    if caller is not None and (denial := caller.denied(calls)) is not None:
+        raise Unauthorized(caller.principal, denial)

@@ -1,0 +1,137 @@
+"""Stands in for the Service Authorization Reference on RunInstances: what a launch is checked for, by resource.
+
+Each resource has the keys by which policies usually tell launches apart: the launch template
+(`ec2:LaunchTemplate`, `ec2:IsLaunchTemplateResource`), tags of what exists (`aws:ResourceTag`), tags of what is made
+(`aws:RequestTag`, `aws:TagKeys`), the instance's type, market, zone, profile and metadata options.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from everspot_core.records import Market
+from moto.ec2.utils import convert_tag_spec
+from moto.iam.models import iam_backends
+
+from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.iam.policy_language import Call, Context
+
+MADE = ("instance", "network-interface", "volume")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch: its template's data, what the request says instead, and the tags that the request gives by kind.
+
+    `by`: actions that a tag of what is launched may be taken to be made by.
+    """
+
+    template_id: str | None
+    template: Mapping[str, Any]
+    request: Mapping[str, Any]
+    market: Market
+    tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    by: tuple[str, ...] = ("RunInstances",)
+
+
+def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[Call]:
+    """Every permission that a launch needs. A resource is the template's where the request names no other."""
+    region = backend.region_name
+    template = arn(region, "launch-template", launch.template_id) if launch.template_id else None
+    base = {**context, "ec2:launchtemplate": (template,)} if template else dict(context)
+    if template and launch.template_id:
+        yield Call("ec2:RunInstances", template, tagged(backend, launch.template_id, base))
+    for kind, name, own in _existing(launch):
+        found = tagged(backend, name, _sourced(base, template, own))
+        yield Call("ec2:RunInstances", arn(region, kind, name), found)
+    tags = _tags(launch)
+    placed = {**base, **_instance_keys(launch)}
+    for kind in MADE:
+        resource, keys = arn(region, kind, "*"), placed if kind == "instance" else base
+        yield Call("ec2:RunInstances", resource, requested(_sourced(keys, template, False), tags.get(kind, {})))
+    if launch.market is Market.SPOT and tags.get("spot-instances-request"):
+        # EC2 User Guide, example policies: the request for Spot is evaluated only where it is tagged.
+        resource = arn(region, "spot-instances-request", "*")
+        yield Call("ec2:RunInstances", resource, requested(base, tags["spot-instances-request"]))
+    yield from _tagging(region, launch, tags, context)
+    profile = launch.request.get("IamInstanceProfile") or launch.template.get("IamInstanceProfile") or {}
+    for role in roles_of(profile):
+        yield Call("iam:PassRole", role, {**context, "iam:passedtoservice": ("ec2.amazonaws.com",)})
+
+
+def _existing(launch: Launch) -> Iterator[tuple[str, str, bool]]:
+    """Kind and id of what a launch uses, and whether it is the request's own."""
+    request, template = launch.request, launch.template
+    first = (template.get("NetworkInterfaces") or [{}])[0]
+    asked = (request.get("NetworkInterfaces") or [{}])[0]
+    for kind, mine, theirs in (
+        ("image", request.get("ImageId"), template.get("ImageId")),
+        ("subnet", request.get("SubnetId") or asked.get("SubnetId"), first.get("SubnetId")),
+        ("key-pair", request.get("KeyName"), template.get("KeyName")),
+    ):
+        if mine or theirs:
+            yield kind, str(mine or theirs), bool(mine)
+    own = request.get("SecurityGroupIds") or asked.get("Groups") or []
+    for group in own or first.get("Groups") or template.get("SecurityGroupIds") or []:
+        yield "security-group", str(group), bool(own)
+
+
+def _tagging(region: str, launch: Launch, tags: Mapping[str, Mapping[str, str]], context: Context) -> Iterator[Call]:
+    """CreateTags for what is launched with tags. AWS does not say by which action a fleet's launch tags: each of `by`
+    has to be allowed, as in Karpenter's policy (aws/karpenter-provider-aws, cloudformation.yaml)."""
+    for kind in (*MADE, "spot-instances-request"):
+        if not tags.get(kind) or (kind == "spot-instances-request" and launch.market is not Market.SPOT):
+            continue
+        for action in launch.by:
+            made = {**requested(context, tags[kind]), "ec2:createaction": (action,)}
+            yield Call("ec2:CreateTags", arn(region, kind, "*"), made)
+
+
+def _tags(launch: Launch) -> dict[str, dict[str, str]]:
+    stated: dict[str, dict[str, str]] = convert_tag_spec(list(launch.template.get("TagSpecifications") or []))
+    return {kind: {**stated.get(kind, {}), **launch.tags.get(kind, {})} for kind in (*stated, *launch.tags)}
+
+
+def _instance_keys(launch: Launch) -> dict[str, tuple[str, ...]]:
+    request, template = launch.request, launch.template
+    metadata = {**(template.get("MetadataOptions") or {}), **(request.get("MetadataOptions") or {})}
+    profile = request.get("IamInstanceProfile") or template.get("IamInstanceProfile") or {}
+    keys = {
+        "ec2:instancetype": request.get("InstanceType") or template.get("InstanceType"),
+        "ec2:instancemarkettype": launch.market.value,
+        "ec2:availabilityzone": request.get("AvailabilityZone"),
+        "ec2:instanceprofile": profile.get("Arn"),
+        "ec2:metadatahttptokens": metadata.get("HttpTokens"),
+        "ec2:metadatahttpendpoint": metadata.get("HttpEndpoint"),
+    }
+    return {key: (str(value),) for key, value in keys.items() if value}
+
+
+def _sourced(context: Context, template: str | None, own: bool) -> Context:
+    """EC2 User Guide, "Use … launch templates to control launching": true for what the request leaves alone."""
+    return {**context, "ec2:islaunchtemplateresource": ("false" if own else "true",)} if template else context
+
+
+def roles_of(profile: Mapping[str, Any]) -> list[str]:
+    """ARNs of the roles of an instance profile, which is named by its ARN or its name."""
+    named = {profile.get("Arn"), profile.get("Name")} - {None}
+    profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if named else []
+    return [role.arn for p in profiles if named & {p.arn, p.name} for role in p.roles]
+
+
+def requested(context: Context, tags: Mapping[str, str]) -> Context:
+    """With the keys of tags that a request gives."""
+    found: dict[str, tuple[str, ...]] = {f"aws:requesttag/{k.lower()}": (str(v),) for k, v in tags.items()}
+    return {**context, **found, "aws:tagkeys": tuple(tags)} if tags else context
+
+
+def tagged(backend: Any, resource_id: str, context: Context) -> Context:
+    """With the keys of the tags that a resource has."""
+    tags = backend.tags.get(resource_id, {})
+    found = {f"{p}:resourcetag/{k.lower()}": (str(v),) for k, v in tags.items() for p in ("aws", "ec2")}
+    return {**context, **found}
+
+
+def arn(region: str, kind: str, name: str) -> str:
+    """ARN of something of EC2. Images are of no account."""
+    return f"arn:aws:ec2:{region}:{'' if kind == 'image' else ACCOUNT}:{kind}/{name}"

@@ -1,1 +1,1 @@
-"""Everspot: everspot_cli."""
+"""The `everspot` command and its report."""

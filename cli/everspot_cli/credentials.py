@@ -1,4 +1,4 @@
-"""Whose credentials the CLI takes for a store: the store's cloud knows."""
+"""The CLI's credentials for a store, which the store's cloud finds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from everspot_cli.nearby import with_local_cloud
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], Any] | None:
-    """A provider of credentials for `Store.open`; None where the store knows better by itself.
+    """A provider of credentials for `Store.open`. None if the store finds them by itself.
 
     Raises:
         CliError: if there are none, or the profile cannot be used.

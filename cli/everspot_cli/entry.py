@@ -1,4 +1,4 @@
-"""The way into `everspot`: packages that are missing are named in a sentence, before anything needs them."""
+"""Entry point of `everspot`. It names missing packages in one sentence, before anything imports them."""
 
 from everspot_core.extras import check
 

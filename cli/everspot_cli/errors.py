@@ -1,4 +1,4 @@
-"""What the command says and how it ends when something goes wrong."""
+"""Errors of the command: their messages for people and their exit codes."""
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -37,7 +37,7 @@ MEANING = {
 
 
 def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
-    """Problems for an error: the first ones one by one, the rest as a count."""
+    """The problems of an error: the first ones are listed, the rest are counted."""
     from everspot_core.problems import SHOWN_AT_MOST  # most commands end well, and start fast
 
     told = [{"field": problem.path or "the whole", "problem": problem.reason} for problem in problems[:SHOWN_AT_MOST]]
@@ -46,7 +46,7 @@ def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
 
 
 class CliError(Exception):
-    """An error with a message for people. `hint`: what to do about it; `problems`: every single fault."""
+    """An error with a message for people. `hint`: what to do about it; `problems`: each single fault."""
 
     def __init__(
         self, message: str, code: Exit = Exit.USER, *, hint: str = "", problems: list[dict[str, str]] | None = None
@@ -63,7 +63,8 @@ def fields_wrong(count: int) -> str:
 
 
 def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
-    """What rules say that each answer with warnings or refuse by naming fields: all warnings, and one refusal."""
+    """Ask several rules, each of which returns warnings or refuses fields. Returns all warnings and one combined
+    refusal."""
     warnings: list[str] = []
     refused: list[CliError] = []
     for rule in rules:
@@ -82,7 +83,7 @@ def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[lis
 
 
 def of_store(error: "StoreError", url: str) -> CliError:
-    """What an error of the store means for the user."""
+    """The error that a user gets for an error of the store."""
     from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
     if isinstance(error, StoreMissing):

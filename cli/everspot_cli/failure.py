@@ -1,5 +1,5 @@
-"""Why a job failed, for its author: the exception of the own program and what it printed last, without what the
-launcher adds around it."""
+"""Why a job failed: the exception of its program and the last lines that it printed, without the launcher's own
+output."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 LINES = 20
-"""Lines of the program's own that are shown; `everspot logs` has all."""
+"""Lines of the program's output that are shown; `everspot logs` has all of them."""
 _OWN = ("error", "missing", "stalled")
-"""Reasons that are the program's, or its author's, own."""
+"""Reasons that lie in the program or in its settings."""
 _LONGEST = 400  # characters of a line
 _RANK = re.compile(r"^\[(?:default|rank)?\d+\]:\s?")
 # torch.distributed.elastic tells of a failure in its own log lines, in a traceback of its own, and in a framed summary.
@@ -26,7 +26,8 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|
 
 
 def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | None:
-    """The exception, then the last lines; None for a job that has not failed and is not about to be tried again."""
+    """The exception and the last lines. None for a job that has neither failed nor waits to be retried after an
+    error."""
     told = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
     failed = row["state"] == JobState.FAILED.value
     if not failed and (told is None or row["last_reason"] not in _OWN):
@@ -42,7 +43,7 @@ def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | No
 
 
 def _words(row: dict[str, Any], told: Event | None, events: Sequence[Event]) -> tuple[str, str]:
-    """What ended it in one line, if somebody said so, and the text that explains it."""
+    """The cause in one line, if it is known, and the text that explains it."""
     data = told.data if told is not None else {}
     traceback, message = str(data.get("traceback") or ""), str(data.get("message") or "")
     final = next((str(e.data.get("message") or "") for e in reversed(events) if e.kind is EventKind.FAILED), "")
@@ -53,7 +54,7 @@ def _words(row: dict[str, Any], told: Event | None, events: Sequence[Event]) -> 
 
 
 def own_lines(text: str) -> list[str]:
-    """What the program itself has printed of a text, without the launcher's log, traceback and summary."""
+    """The lines of a text that the program itself printed, without the launcher's log, traceback and summary."""
     lines = [_RANK.sub("", line.rstrip()) for line in text.splitlines()]
     cut = next((n for n, line in enumerate(lines) if _SUMMARY.match(line)), None)
     if cut is not None:

@@ -1,4 +1,4 @@
-"""The job that somebody means by an id, or by the beginning of one."""
+"""Finds the job that an id, or the beginning of one, means."""
 
 from everspot_core.counting import first_few
 from everspot_core.job import JobSubmission
@@ -11,8 +11,8 @@ _SHOWN = 5
 
 
 def find_job(session: Session, given: str, *, ended: bool = False) -> JobSubmission:
-    """The job of this id; else the only one that begins with it; else the only one of those that has not ended, or
-    with `ended` that has: which one it was is then said on standard error.
+    """The job with this id; else the only job whose id begins so; else the only one of these that has not ended, or
+    with `ended` that has. In the last case standard error says which job was chosen.
 
     Archived jobs are found as the others are.
 
@@ -24,7 +24,7 @@ def find_job(session: Session, given: str, *, ended: bool = False) -> JobSubmiss
 
 
 def record_of(session: Session, job_id: str) -> JobRecord | None:
-    """The record of a job that exists, archived or not; None: it has never had an instance."""
+    """The record of an existing job, archived or not. None if it has never had an instance."""
     found = session.store.records.get(job_id)
     if found is not None:
         return found.value

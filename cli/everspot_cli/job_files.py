@@ -1,4 +1,4 @@
-"""What a job's file names beside itself: the folder of its code, the script in it, its lock file."""
+"""Checks of the files that a job's file names: the folder of its code, the script in it, the lock file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ _VALUE = 80  # characters of a wrong value that are shown
 
 
 def file_problems(folder: Path, written: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with those files. `folder`: of the job's file; `written`: the fields, as written, that
+    """Everything that is wrong with these files. `folder`: of the job's file; `written`: the fields, as written, that
     are not wrong in themselves."""
     problems: list[Problem] = []
     code, entrypoint, requirements = (written.get(name) for name in ("code", "entrypoint", "requirements"))
@@ -23,7 +23,7 @@ def file_problems(folder: Path, written: Mapping[str, Any]) -> list[Problem]:
 
 
 def _code(path: Path, script: str | None) -> list[Problem]:
-    """Whether the code is a folder, and holds the script; None: which one is not known."""
+    """Problems of the code folder and of the script in it."""
     try:
         folder = path.resolve()
         is_folder = folder.is_dir()

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _told(session: Session, error: Exception) -> CliError:
-    """What an error of the store means; any other is a defect and goes on."""
+    """The error that a user gets for an error of the store. Any other exception is a defect, and is raised."""
     from everspot_store import StoreError
 
     if not isinstance(error, StoreError):
@@ -87,7 +87,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of 
 
 
 def _json_usage(session: Session, arguments: list[str]) -> None:
-    """Run a command line whose errors are all to be JSON, those too that are found before its flags are known."""
+    """Run a command line with all errors as JSON, even those that are found before its flags are parsed."""
     session.json = True
     try:
         raise SystemExit(app(arguments, obj=session, standalone_mode=False) or int(Exit.OK))

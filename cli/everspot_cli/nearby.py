@@ -1,4 +1,4 @@
-"""A local cloud that was meant: it lives in a folder, and a shell reaches it only with the variables of its own."""
+"""Hints about a local cloud in this folder that the shell is not connected to, because its variables are not set."""
 
 import json
 import os
@@ -10,8 +10,8 @@ _HERE = Path(".everspot/local")  # where `everspot-local up` keeps it
 
 
 def local_cloud() -> str:
-    """What to do about the local cloud of this folder or of one above, which this shell does not talk to; empty if
-    there is none, or if this shell talks to it."""
+    """A hint about the local cloud of this folder or of one above, if this shell does not use it. Empty if there is
+    none, or if the shell uses it."""
     folder = _folder()
     if folder is None:
         return ""
@@ -28,7 +28,7 @@ def local_cloud() -> str:
 
 
 def with_local_cloud(hint: str) -> str:
-    """A hint, behind the one about the local cloud if there is one: who has started it means it."""
+    """A hint, after the one about the local cloud if there is one: who has started a local cloud probably means it."""
     return "; or ".join(part for part in (local_cloud(), hint) if part)
 
 

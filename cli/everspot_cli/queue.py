@@ -1,4 +1,4 @@
-"""The rows of `everspot jobs`: which jobs, and what is read for them."""
+"""The rows of `everspot jobs`: chooses the jobs and reads their documents."""
 
 import fnmatch
 from dataclasses import dataclass, field
@@ -13,17 +13,16 @@ from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
 
 RECENT = timedelta(days=1)
-"""How long what has left the tables is listed without being asked for."""
+"""How long archived jobs are listed without being asked for."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which jobs are asked for; each field narrows it down.
+    """Which jobs are wanted. Each field narrows the choice.
 
-    `since`: without what had ended before; `archived`: of those that have left the tables, all. Without either, those
-    of the last day. `names`: patterns such as
-    `fashion-*`, over names and ids. `states`: words of the STATUS column. `tags`: with these values. `limit`: the
-    newest.
+    `since`: leaves out jobs that had ended before; `archived`: includes all archived jobs. Without either, archived
+    jobs of the last day are included. `names`: patterns such as `fashion-*`, over names and ids. `states`: words of the
+    STATUS column. `tags`: with these values. `limit`: the newest.
     """
 
     active: bool = False

@@ -1,4 +1,4 @@
-"""Which commands there are, and where each lives: a command's module is imported when it is the one that is run."""
+"""The table of commands. A command's module is imported only when that command is run."""
 
 from importlib import import_module
 from typing import Any
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """The `everspot` group: knows its commands by name and one line of help, and imports the one that is asked for."""
+    """The `everspot` group. It knows each command's name and line of help, and imports only the command that is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, in the order of `COMMANDS`."""
@@ -70,15 +70,15 @@ class LazyGroup(TyperGroup):
         return self.commands[cmd_name]
 
     def all(self) -> dict[str, Any]:
-        """Every command, imported: for the references and the tests."""
+        """Every command, imported. The references and the tests need it."""
         return {name: self.get_command(None, name) for name in COMMANDS}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands, for which none of them is needed."""
+        """Write the list of commands, without importing any."""
         _Listed.of(self).show(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names and one line each, for which none of the commands is needed."""
+        """Names and help lines of the commands, without importing any."""
         return _Listed.of(self).complete(ctx, incomplete)
 
 

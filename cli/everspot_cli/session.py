@@ -1,4 +1,4 @@
-"""What every command starts from: which cluster it talks to, which clock runs, and how to answer."""
+"""The context of a command: its cluster, its clock, and how it answers."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REFRESH = timedelta(seconds=2)
 MEMO = "everspot/documents.db"
-"""Below the user's cache folder: documents by ETag, read once and not again."""
+"""File below the user's cache folder that keeps documents by ETag, so that they are read only once."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Session:
 
     @cached_property
     def target(self) -> Target:
-        """Where the cluster is, and who said so.
+        """Where the cluster is, and what named it.
 
         Raises:
             CliError: if nobody did.
@@ -96,7 +96,7 @@ class Session:
 
     @cached_property
     def cloud(self) -> "Provider":
-        """All that there is of the cluster's cloud.
+        """The adapter to the cluster's cloud.
 
         Raises:
             CliError: if this version has nothing for it.
@@ -120,7 +120,7 @@ class Session:
 
     @cached_property
     def price_table(self) -> "PriceTable | None":
-        """What `everspot prices refresh` has noted last; None: never, or it cannot be read."""
+        """The newest price table of `everspot prices refresh`. None if there is none, or if it cannot be read."""
         from everspot_store import BadDocument
 
         try:
@@ -162,12 +162,12 @@ class Session:
         print(json.dumps(self._named(value), indent=2, default=_plain), file=sys.stdout)  # noqa: T201 - the answer itself
 
     def answer_line(self, value: Any) -> None:
-        """Print one JSON document on a line of its own: for answers that go on."""
+        """Print one JSON document on one line, for answers that consist of several."""
         line = json.dumps(self._named(value), default=_plain)
         print(line, file=sys.stdout, flush=True)  # noqa: T201 - the answer itself
 
     def scale_note(self) -> str:
-        """What to say beside durations when the market's time is not the machine's."""
+        """A note for durations if market time and the machine's time differ."""
         return (
             ""
             if self.clock.scale == 1
@@ -192,8 +192,8 @@ def _plain(value: Any) -> Any:
 
 
 def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
-    """What each call answers, in order: each waits for the network, none for the others. The first error of any is
-    raised when all have ended."""
+    """The results of several calls that run at the same time, in order. When all have ended, the first error is
+    raised."""
     with ThreadPoolExecutor(len(calls), thread_name_prefix="everspot-read") as pool:
         running = [pool.submit(call) for call in calls]
     return [call.result() for call in running]

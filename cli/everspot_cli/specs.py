@@ -1,4 +1,4 @@
-"""Reading a job's YAML file, and what the command line says instead: every bad field named at once, with what would be
+"""Reads a job's YAML file and the overrides of the command line. One error names every bad field and what is
 allowed."""
 
 import re

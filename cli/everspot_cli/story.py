@@ -22,13 +22,14 @@ _STYLE = {
     EventKind.CHECKPOINTED: "cyan",
 }
 HEAD, TAIL = 8, 32
-"""Rows of a folded history: so many of its beginning and of its end."""
+"""Number of rows at the beginning and at the end of a shortened history."""
 _LONGEST = 160  # characters of a value
 _LEFT_OUT = ("traceback",)  # shown above the history, where it explains something
 
 
 def history(events: Sequence[Event], *, whole: bool = False) -> Table:
-    """What happened, oldest first. Unless `whole`, checkpoints in a row are one line, and a long middle is left out."""
+    """A job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a long
+    history is left out."""
     table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), left=5, fold=("DETAIL",))
     dated = len({event.at.date() for event in events}) > 1
     runs = [[event] for event in events] if whole else _runs(events)

@@ -1,4 +1,4 @@
-"""What a job brings along beside its code: exact versions of its datasets, and the wheels of its requirements."""
+"""What a job needs besides its code: exact versions of its datasets, and the wheels of its requirements."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 
 PYTHON = "3.12"
-"""The interpreter of the images that training_image/bake makes, where no instance says another."""
+"""Python version of the images that training_image/bake makes. It is used if no instance has reported another one."""
 
 
 def supplied(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:

@@ -1,4 +1,4 @@
-"""Which cluster a command talks to, and who said so."""
+"""Chooses the cluster that a command talks to."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the tables show: the store's documents, put together by job and by instance."""
+"""The rows of the tables: the store's documents, combined by job and by instance."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -105,7 +105,7 @@ def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) 
 
 
 def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
-    """How far a job has come: its record is as old as the last renewal, its last event may know more."""
+    """How far a job has come. The record is as old as the last renewal of the lease; the last event may be newer."""
     finished = next((e for e in events if e.kind is EventKind.FINISHED), None)
     if finished is None or record.state is not JobState.SUCCEEDED:
         return record.progress
@@ -119,7 +119,7 @@ def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
 
 
 def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any]]:
-    """Every instance that lives, oldest first; with those that ended, if `gone`."""
+    """Every running instance, oldest first. With `gone`, ended instances are included."""
     store, now = session.store, session.now
     launched, ended_, alive, beating, faulty = side_by_side(
         store.launches.scan, store.ends.scan, store.instances.scan, store.schedulers.scan, store.faults.scan
@@ -170,8 +170,8 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
 
 
 def doubts_of(session: Session) -> list[Doubt]:
-    """What speaks against images, pools and machines, by the faults of the last day. Launches are read only where there
-    are any."""
+    """Doubts about images, pools and machines, from the faults of the last day. Launches are read only if there are
+    faults."""
     store = session.store
     faults = [doc.value for doc in store.faults.scan().values()]
     if not faults:
@@ -181,5 +181,5 @@ def doubts_of(session: Session) -> list[Doubt]:
 
 
 def grave(session: Session) -> str:
-    """The doubts that explain why nothing starts, in one line; empty without."""
+    """The doubts that explain why nothing starts, in one line; empty if there are none."""
     return "; ".join(doubt.words for doubt in doubts_of(session) if doubt.grave)

@@ -1,4 +1,4 @@
-"""Why jobs wait: what the scheduler has written of it. Nothing is worked out here."""
+"""Reads why jobs wait, as the scheduler has written it. Nothing is computed here."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from everspot_cli.views import SCHEDULER_SILENT, grave
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
 """Reasons, by their codes, that faults of images and pools may explain."""
 SHOWN = 5
-"""So many reasons are listed below a table of jobs."""
+"""Number of reasons that are listed below a table of jobs."""
 
 
 @dataclass(frozen=True, slots=True)

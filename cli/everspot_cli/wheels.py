@@ -1,4 +1,4 @@
-"""A job's requirements: from a lock file to wheels in the data bucket, fetched where there is an index."""
+"""A job's requirements: fetches the wheels of a lock file with pip, and puts them into the data bucket."""
 
 import hashlib
 import re

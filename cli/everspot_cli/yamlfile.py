@@ -1,8 +1,8 @@
-"""Reading a YAML file that a stranger may have written: bounded in size, depth and aliases, and JSON's kinds only.
+"""Reads YAML files from untrusted authors. Size, depth and aliases are bounded, and only JSON's types are allowed.
 
-PyYAML builds whatever the text asks for: aliases that double thirty times, lists nine hundred deep, a key given twice
-of which the last one wins in silence. Here the text is bounded before it is parsed, and what it would become while it
-is composed, so that no file costs more than its size.
+PyYAML builds whatever a text asks for: aliases that double thirty times, lists nine hundred levels deep, duplicate keys
+of which the last one silently wins. Here the text is bounded before it is parsed, and its values while they are
+composed, so that a small file cannot become large.
 """
 
 import re
@@ -36,7 +36,7 @@ class _NotOurYaml(yaml.YAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """JSON's kinds of values. A moment stays text: whoever wants one parses it, with its zone."""
+    """Loads only JSON's types. A timestamp stays text; the code that needs it parses it with its zone."""
 
     def __init__(self, text: str, nodes: int) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):
         self._made: dict[int, tuple[int, int]] = {}  # by node: its values, its levels
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """The next node. An alias costs what it stands for; one that stands for itself is refused."""
+        """The next node. An alias counts as large as its target; one that contains itself is refused."""
         line: int = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         aliased = self.check_event(yaml.AliasEvent)
         before, above = self._left, self._depth

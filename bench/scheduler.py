@@ -81,6 +81,7 @@ def cluster(jobs: int) -> ClusterView:
         faults=(),
         idle_limit=timedelta(0),
         cap=None,
+        purses=(),
     )
 
 

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
     "compare": ("report", "Put a job as it ran beside the same job on-demand: cost, time, interruptions."),
+    "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
     "simulate": (
         "simulate",
         "Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.",

@@ -13,13 +13,14 @@ and the seconds of boot and idling at list price. Seconds lost to interruptions 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
 
 from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
 from everspot_core.billing import BillingRules
 from everspot_core.budget import BudgetUse, spent
 from everspot_core.catalogue import Catalogue
+from everspot_core.holds import Hold, in_order, parts
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import PriceBook, PriceSegment, notes, seconds_between, total
 from everspot_core.records import Event, Market
@@ -220,34 +221,20 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
     return tuple(notes(priced))
 
 
-@dataclass(frozen=True)
-class _Hold:
-    job_id: str
-    start: datetime
-    end: datetime
-
-
-def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[_Hold]]:
-    """The jobs that held each instance, in order and without overlap. Where two claim the same time, the later
-    assignment gets it."""
-    claimed: dict[str, list[_Hold]] = defaultdict(list)
+def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Hold]]:
+    """By instance, in order, without overlap."""
+    claimed: dict[str, list[Hold]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:
             if attempt.instance_id is not None:
-                claimed[attempt.instance_id].append(_Hold(job, attempt.start, attempt.end or as_of))
-    for instance, holds in claimed.items():
-        holds.sort(key=lambda h: (h.start, h.job_id))
-        following = [h.start for h in holds[1:]] + [as_of]
-        claimed[instance] = [
-            _Hold(h.job_id, h.start, min(h.end, until)) for h, until in zip(holds, following, strict=True)
-        ]
-    return claimed
+                claimed[attempt.instance_id].append(Hold(job, attempt.start, min(attempt.end or as_of, as_of)))
+    return {instance: in_order(claims) for instance, claims in claimed.items()}
 
 
 def _instance(
     launch: LaunchRecord,
     ended: EndRecord | None,
-    holds: Sequence[_Hold],
+    holds: Sequence[Hold],
     lost: Mapping[str, Sequence[Span]],
     book: PriceBook,
     rules: BillingRules,
@@ -258,29 +245,13 @@ def _instance(
     interrupted = not running and ended is not None and ended.interrupted
     free = interrupted and rules.is_free(launch, end - launch.launched_at)
     usages = []
-    for job, start, until in _parts(launch.launched_at, end, rules.minimum, holds):
+    for job, start, until in parts(launch.launched_at, end, rules.minimum, holds):
         useful = _without(start, until, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
         paid = book.segments(*pool, launch.market, start, until)
         listed = [s for span in useful for s in book.segments(*pool, Market.ON_DEMAND, *span)]
         usages.append(Usage(launch, job, tuple(paid), tuple(listed), free))
     return InstanceBill(launch, end, running, interrupted, free, tuple(usages))
-
-
-def _parts(
-    launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[_Hold]
-) -> list[tuple[str | None, datetime, datetime]]:
-    """An instance's life, cut by the jobs that held it. Time billed beyond its end, up to the minimum, belongs to no
-    job."""
-    parts: list[tuple[str | None, datetime, datetime]] = []
-    cursor = launched
-    for hold in holds:
-        start, until = max(hold.start, cursor), min(hold.end, end)
-        if start < until:
-            parts += [(None, cursor, start), (hold.job_id, start, until)]
-            cursor = until
-    parts.append((None, cursor, max(end, launched + minimum)))
-    return [(job, start, until) for job, start, until in parts if start < until]
 
 
 def _without(start: datetime, end: datetime, spans: Sequence[Span]) -> list[Span]:

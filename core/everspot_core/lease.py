@@ -117,12 +117,12 @@ def release(
 ) -> JobRecord:
     """The owner gives the job back, or has finished it.
 
-    FINISHED, CANCEL and BUDGET are final. MOVE and preemptions put the job back into the queue, and count as
-    preemptions. An error of the job itself (`Reason.failure`) puts it back with a back-off that doubles each time,
-    until there are more errors than the spec's retries. `hopeless`: such an error is final at once. `unstarted`: a
-    preemption because the owner's machine or the store could not start the program, or failed it. It puts the job back
-    with a back-off of its own, until too many instances in a row could not start it. Denied access to the store never
-    fails the job.
+    FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and count for nothing;
+    preemptions put it back, too, and are counted. An error of the job itself (`Reason.failure`) puts it back with a
+    back-off that doubles each time, until there are more errors than the spec's retries. `hopeless`: such an error is
+    final at once. `unstarted`: a preemption because the owner's machine or the store could not start the program, or
+    failed it. It puts the job back with a back-off of its own, until too many instances in a row could not start it.
+    Denied access to the store never fails the job.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -138,7 +138,7 @@ def release(
             update["state"] = JobState.FAILED
         else:
             update["not_before"] = now + spec.retries.backoff * 2**record.errors
-    elif reason is not Reason.MOVE:
+    elif reason is not Reason.MOVE and not reason.put_off:
         update["preemptions"] = record.preemptions + 1
         if unstarted:
             update |= _unstarted(record, reason, now, detail)

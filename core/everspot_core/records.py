@@ -55,6 +55,8 @@ class Reason(StrEnum):
     DENIED = "denied"  # the store refused what the job needs: a permission is missing
     DAMAGED = "damaged"  # there are checkpoints, and none of them is whole
     MISSING = "missing"  # what was submitted is not there: the job's code
+    CAP = "cap"  # a budget of its team or of the environment is used up: it waits until more may be spent
+    WINDOW = "window"  # the hours in which it may run are over: it waits for the next
     STALLED = "stalled"  # the program made no step for many times its usual, and was to be restarted then
 
     @property
@@ -78,6 +80,11 @@ class Reason(StrEnum):
     def troubled(self) -> bool:
         """Whether machine or store failed the job. Another instance is tried after a growing back-off."""
         return self in (Reason.MACHINE, Reason.DENIED, Reason.DAMAGED)
+
+    @property
+    def put_off(self) -> bool:
+        """Whether the job is to wait for its own or its team's sake. That is neither an interruption nor an error."""
+        return self in (Reason.CAP, Reason.WINDOW)
 
     @property
     def failure(self) -> bool:
@@ -259,7 +266,7 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
     # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
     STALLED = "stalled"  # agent: step, seconds (real, without a step), restarted (bool)
-    NOTICE = "notice"  # agent: source (imds|queue|drill|drain|cancel|budget), action_at
+    NOTICE = "notice"  # agent: source (imds|queue|drill|drain|cancel|budget|cap|window), action_at
     REBALANCE = "rebalance"  # agent: source
     INTERRUPTED = (
         "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market);

@@ -17,12 +17,13 @@ from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import Event, EventKind, JobRecord, Market
+from everspot_core.records import JobRecord, Market
 from everspot_core.schedule import PoolKey, Spent
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts
+from everspot_scheduler.histories import Histories
 from everspot_scheduler.together import side_by_side
 
 GRACE = timedelta(seconds=90)
@@ -39,7 +40,7 @@ class Ledger:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
-        self._billing = provider(manifest.cloud).billing
+        self.billing = provider(manifest.cloud).billing
         self.declare(manifest.instance_types)
         self.launches: dict[str, LaunchRecord] = {}
         self.ends: dict[str, EndRecord] = {}
@@ -48,7 +49,7 @@ class Ledger:
         self._priced: dict[tuple[str, str], datetime] = {}
         self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
         self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer tells of
-        self._histories: dict[str, tuple[_Standing, list[Event]]] = {}
+        self.histories = Histories(store)
         self._loaded = False
 
     def declare(self, types: Iterable[InstanceType]) -> None:
@@ -57,6 +58,7 @@ class Ledger:
         self._table_read: timedelta | None = None  # the price table is put on top anew
         self._declared = {t.name for t in self._types}
         self.catalogue: Catalogue = builtin().with_types(self._types)
+        self._book: PriceBook | None = None
 
     def load(self) -> None:
         """Read what is written already, once; the price table every hour."""
@@ -80,7 +82,7 @@ class Ledger:
         except BadDocument as error:
             _log.error("%s: the catalogue's own prices are used", error)
             return
-        self.catalogue = priced(builtin(), table).with_types(self._types)
+        self.catalogue, self._book = priced(builtin(), table).with_types(self._types), None
 
     def types(self) -> tuple[InstanceType, ...]:
         """The types that this cluster may bring: those declared in place, and those that it has had."""
@@ -207,9 +209,16 @@ class Ledger:
 
     def _keep_price(self, point: PricePoint) -> None:
         self._points[_key(point)] = point
+        self._book = None
         pool = point.instance_type, point.zone, point.market
         if pool not in self._latest or self._latest[pool].at <= point.at:
             self._latest[pool] = point
+
+    def prices(self) -> PriceBook:
+        """What every moment cost, as far as it is known."""
+        if self._book is None:
+            self._book = PriceBook(self._points.values(), self.catalogue)
+        return self._book
 
     def usd_per_hour(self, pool: PoolKey) -> float | None:
         """What an hour in a pool costs now: by its newest price, else by the catalogue; None if nobody knows."""
@@ -223,37 +232,25 @@ class Ledger:
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
         """What these jobs have used so far, by the rules of the bill.
 
-        A job's events are read once for each change of its owner: between them only time passes. Those of one that its
-        owner has taken back are read until they tell of it, which they do a little later than the record. One that has
-        never had an owner has used nothing.
+        One that has never had an owner has used nothing.
         """
-        prices, now = PriceBook(self._points.values(), self.catalogue), self._store.clock.now()
+        prices, now = self.prices(), self._store.clock.now()
         begun = {s.job_id: (s, r) for s, r in jobs if r is not None and r.epoch > 0}
-        self._histories = {job: known for job, known in self._histories.items() if job in begun}
-        stale = [r for _, r in begun.values() if self._has_more(r)]
-        side_by_side(self._read_history, stale)
+        histories = self.histories.of(r for _, r in begun.values())
         found = {}
         for job, (submission, _) in begun.items():
             used = spent_by(
-                self._histories[job][1],
+                histories[job],
                 submitted_at=submission.submitted_at,
                 now=now,
                 launches=self.launches,
                 ends=self.ends,
                 prices=prices,
                 catalogue=self.catalogue,
-                rules=self._billing,
+                rules=self.billing,
             )
             found[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return found
-
-    def _has_more(self, record: JobRecord) -> bool:
-        """Whether the events of a job may tell more by now than they did when they were read."""
-        standing, events = self._histories.get(record.job_id, (None, []))
-        return standing != _standing(record) or (record.state.owned and _seems_lost(record.epoch, events))
-
-    def _read_history(self, record: JobRecord) -> None:
-        self._histories[record.job_id] = _standing(record), self._store.events(record.job_id, brief=True)
 
 
 def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
@@ -270,21 +267,6 @@ def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
     ledger.note_instances(facts)
     ledger.note_prices(cloud)
     return ledger
-
-
-_Standing = tuple[int, bool, str | None]
-
-
-def _standing(record: JobRecord) -> _Standing:
-    """What a job's attempts begin and end with."""
-    return record.epoch, record.state.owned, record.owner
-
-
-def _seems_lost(epoch: int, events: Iterable[Event]) -> bool:
-    """Whether this ownership, by its events, was lost and not taken back since."""
-    mine = [e for e in events if e.epoch == epoch]
-    lost = max((e.at for e in mine if e.kind is EventKind.LOST), default=None)
-    return lost is not None and not any(e.data.get("reclaimed") and e.at >= lost for e in mine)
 
 
 def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:

@@ -14,6 +14,7 @@ from everspot_core.records import JobState, Market
 from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, plan_standing
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
+from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
@@ -58,6 +59,7 @@ class Scheduler:
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
+        self._accounts = Accounts(store)
         self._pools = Pools(self._scores)
         self._waits = Waits(store, scheduler_id)
         seconds = timedelta(seconds=1)
@@ -111,6 +113,7 @@ class Scheduler:
             self._ledger.declare(self._declaration.types)
         seen = self._observer.look()
         self._actor.forget_dropped(seen)
+        self._ledger.histories.forget(seen.records)
 
         def known(name: str) -> bool:
             return name in self._facts.described or name in seen.instances or name in self._ledger.launches
@@ -183,6 +186,7 @@ class Scheduler:
             losses=self._losses.of(seen.records),
             usage=self._usage.count(seen, self._ledger, pools),
             pools=pools,
+            purses=self._accounts.look(seen, self._ledger),
         )
 
     def _reckon(self, seen: Observation) -> None:

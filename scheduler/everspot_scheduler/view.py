@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Phase
+from everspot_core.budgets import Purse
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord
@@ -30,6 +31,7 @@ class Known:
 
     `spent`: by job, for those whose budget asks for it. `losses`: by job, when it lost spot instances, for those that
     have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools of the fleets behave.
+    `purses`: what is left of the budgets of teams and of the environment.
     """
 
     facts: Facts
@@ -39,6 +41,7 @@ class Known:
     losses: Mapping[str, tuple[datetime, ...]]
     usage: Mapping[str, float]
     pools: tuple[PoolView, ...]
+    purses: tuple[Purse, ...]
 
 
 class Viewer:
@@ -83,6 +86,7 @@ class Viewer:
             faults=tuple(known.faults.values()),
             idle_limit=timedelta(0),
             cap=None,
+            purses=known.purses,
         )
 
     def _tick(self) -> timedelta:

@@ -1,5 +1,8 @@
-"""Documents of which a cluster has one: its manifest, its prices, and requests to drain or roll it."""
+"""Documents of which a cluster has one: its manifest, prices and budgets, and requests to drain or roll it."""
 
+from collections.abc import Callable
+
+from everspot_core.budgets import Budgets
 from everspot_core.manifest import Manifest, left_out
 from everspot_core.price_table import PriceTable
 from everspot_core.problems import Problem
@@ -7,13 +10,15 @@ from everspot_core.records import Request, RollRequest
 
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket
-from everspot_store.errors import StoreError
+from everspot_store.errors import StoreError, StoreUnavailable
 from everspot_store.table import Table
 
 _PRICES = "prices"
 _MANIFEST = "cluster"
 _DRAIN = "drain"
 _ROLL = "roll"
+_BUDGETS = "budgets"
+_CHANGES = 5  # times that a change is tried where others change the same document
 
 
 class ClusterDocuments:
@@ -22,6 +27,7 @@ class ClusterDocuments:
     def __init__(self, control: Bucket) -> None:
         self.control = control
         self._requests = Table(control, "", Request)
+        self._budgets = Table(control, "", Budgets)
         self._manifest: Manifest | None = None
 
     def manifest(self) -> Manifest:
@@ -60,6 +66,32 @@ class ClusterDocuments:
     def write_price_table(self, table: PriceTable) -> None:
         """Put a price table in the place of the last one."""
         self.control.put(f"{_PRICES}.json", table.to_json())
+
+    def budgets(self) -> Budgets:
+        """What teams and the environment may spend; without a cap where nobody has set one.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._budgets.get(_BUDGETS)
+        return Budgets() if found is None else found.value
+
+    def change_budgets(self, change: Callable[[Budgets], Budgets]) -> Budgets:
+        """Put in their place what `change` makes of them. Where somebody else changes them at the same time, both
+        changes stand.
+
+        Raises:
+            BadDocument: if they cannot be read.
+            StoreUnavailable: if others changed them again and again.
+        """
+        for _ in range(_CHANGES):
+            found = self._budgets.get(_BUDGETS)
+            wanted = change(Budgets() if found is None else found.value)
+            table = self._budgets
+            done = table.create(_BUDGETS, wanted) if found is None else table.replace(_BUDGETS, found, wanted)
+            if done is not None:
+                return done.value
+        raise StoreUnavailable(f"{_BUDGETS}.json was changed by others {_CHANGES} times in a row")
 
     def drain_request(self) -> Request | None:
         """The request that every job leaves its instance and nothing new starts, if there is one."""

@@ -103,6 +103,7 @@ def cluster_view(**kw) -> ClusterView:
             "faults": (),
             "idle_limit": timedelta(0),
             "cap": None,
+            "purses": (),
             **kw,
         }
     )

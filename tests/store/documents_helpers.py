@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
+from everspot_core.budgets import Allowance, Budgets, Caps
 from everspot_core.catalogue import InstanceType
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.documents import Document
@@ -252,6 +253,9 @@ def examples() -> dict[str, Document]:
         jobs={"resnet-1": every_field(Wait, why="budget", words="soon", since=AT)},
     )
     found["TeamUsage"] = every_field(TeamUsage, at=AT, dollars={"vision": 1.5})
+    allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)
+    caps = every_field(Caps, day=allowance, month=allowance)
+    found["Budgets"] = every_field(Budgets, environment=caps, teams={"vision": caps}, changed_at=AT, changed_by="ann")
     found["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
     found["SchedulerBeat"] = every_field(
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,

@@ -31,7 +31,7 @@ FREE = {
     "max_prices",
 }
 """Fields whose keys are data: nothing is unknown there."""
-BY_NAME = {"jobs"}
+BY_NAME = {"jobs", "teams"}
 """Fields whose keys are data and whose values are not."""
 
 

@@ -40,7 +40,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     store, note, earlier = session.store, None, as_of
     if as_of is None:
         as_of = session.now
-        note = _settle(session)
+        note = settle(session)
     elif as_of > session.now:
         note = "this moment has not come yet: what runs now is counted as if it ran until then"
     dossiers = _dossiers(session)
@@ -133,7 +133,7 @@ def _last_step(lines: Sequence[bytes]) -> int:
     return 0
 
 
-def _settle(session: Session) -> str | None:
+def settle(session: Session) -> str | None:
     """Bring the ledger up to date by the scheduler's own reading of the cloud: note what the scheduler has not noted
     yet, and what only a later reader can, the end of its own instance.
 

@@ -147,7 +147,7 @@ def _bar(axis: Axis, usage: Usage, instance: InstanceBill, top: int, colour: dic
     )
 
 
-_OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value)
+_OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.CAP.value, Reason.WINDOW.value)
 """Why a job was told to stop that the cloud had no part in: no notice of the instance's end."""
 
 

@@ -38,6 +38,8 @@ class Why(StrEnum):
     DOLLARS = "dollars"  # spent, budget
     GPU_HOURS = "gpu-hours"  # spent, budget
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
+    TEAM_BUDGET = "team-budget"  # team, spent, committed, asked, cap, unit, period, until
+    ENVIRONMENT_BUDGET = "environment-budget"  # spent, committed, asked, cap, unit, period, until
     BACK_OFF = "back-off"  # seconds
     NO_FREE_INSTANCE = "no-free-instance"  # present: healthy instances that are large enough
     KEPT_FOR_CRITICAL = "kept-for-critical"
@@ -74,6 +76,10 @@ class Why(StrEnum):
     OLD_GENERATION = "old-generation"  # was, now
     ROLL = "roll"  # was, now: and a user wants it at once
     TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough
+
+
+WITHHELD = frozenset({Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET})
+"""Why a job is not to run, whatever is free: nothing is launched for it, and nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from everspot_core.schedule.actions import (
     Void,
     Why,
 )
+from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import end_of_waiting, spent_budget
 from everspot_core.schedule.placement.place import place
 from everspot_core.schedule.provisioning.leaving import leave
@@ -80,6 +81,7 @@ class _Planning:
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
+        self.admission = Admission(view, now)
         self.jobs = {j.job_id: j for j in sorted(view.jobs, key=lambda j: j.job_id)}
         self.instances = {i.instance_id: i for i in sorted(view.instances, key=lambda i: i.instance_id)}
         self.actions: list[StandingAction] = []
@@ -138,6 +140,7 @@ class _Planning:
             and not self.view.draining
             and not _backing_off(job, self.now)
             and end_of_waiting(job, self.now) is None
+            and self.admission.used_up(job) is None
         )
         common = {"job_id": job.job_id, "instance_id": instance.instance_id, "epoch": given.epoch}
         action: StandingAction = (
@@ -180,7 +183,8 @@ class _Planning:
             self._do(cordon, job=job, instance=instance.instance_id)
 
     def stop_owners(self) -> None:
-        """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back."""
+        """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back; so are those
+        whose team, or the environment, has spent what it may."""
         for job in self.jobs.values():
             record = job.record
             if record is None or not record.state.owned or job.job_id in self.touched_jobs:
@@ -203,6 +207,8 @@ class _Planning:
             why, reason = Why.CANCEL, Reason.CANCEL
         elif budget is not None:
             (why, figures), reason = budget, Reason.BUDGET
+        elif (used_up := self.admission.used_up(job)) is not None:
+            (why, figures), reason = used_up, Reason.CAP
         elif self.view.draining:
             why, reason = Why.DRAIN, Reason.DRAIN
         elif job.drills:

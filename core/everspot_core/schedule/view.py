@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from everspot_core.budgets import Purse
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord
@@ -294,6 +295,7 @@ class ClusterView:
     - `faults`: the instances that were of no use.
     - `idle_limit`: a launched instance without work is let go after this; zero: at once.
     - `cap`: the most that may be launched at once; None: no cap.
+    - `purses`: what is left of the budgets of teams and of the environment.
     """
 
     jobs: tuple[JobView, ...]
@@ -314,3 +316,4 @@ class ClusterView:
     faults: tuple[FaultRecord, ...]
     idle_limit: timedelta
     cap: Cap | None
+    purses: tuple[Purse, ...]

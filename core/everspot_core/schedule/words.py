@@ -38,6 +38,10 @@ _BECAUSE = {
     Why.DOLLARS: "it has spent ${spent} of its budget of ${budget}",
     Why.GPU_HOURS: "it has used {spent} of the {budget} GPU-hours of its budget",
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
+    Why.TEAM_BUDGET: "of the {cap} {unit} a {period} of team {team} {spent} are spent, {committed} committed to what "
+    "runs, and it asks for {asked}; until {until}",
+    Why.ENVIRONMENT_BUDGET: "of the {cap} {unit} a {period} of the environment {spent} are spent, {committed} "
+    "committed to what runs, and it asks for {asked}; until {until}",
     Why.BACK_OFF: "it waits {seconds:.0f} s after an error",
     Why.NO_FREE_INSTANCE: "none of {present} instances that could hold it is free",
     Why.KEPT_FOR_CRITICAL: "the on-demand instance that is free is kept for a critical job",

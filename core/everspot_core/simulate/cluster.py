@@ -117,6 +117,7 @@ class Cluster:
             faults=(),
             idle_limit=timedelta(0),
             cap=self.fleet.cap,
+            purses=(),
         )
 
     def available(self, key: PoolKey) -> int | None:

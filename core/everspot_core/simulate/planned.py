@@ -181,6 +181,7 @@ class _Job:
             faults=(),
             idle_limit=timedelta(0),
             cap=None,
+            purses=(),
         )
 
     def _view_of_job(self, outlook: Outlook) -> JobView:

@@ -12,6 +12,7 @@ from datetime import datetime
 from everspot_core.fit import Shape, fits, lacking
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
+from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import need_of
@@ -46,6 +47,7 @@ class _Placement:
         self.view, self.now = view, now
         self.actions: list[Assign | Hold] = []
         self.rates = Rates(view.pools, view.types)
+        self._admission = Admission(view, now)
         self.queue = Queue(jobs, view, now, self.rates)
         self._taken = {i.assignment.job_id for i in view.instances if i.assignment is not None} - {None}
         self._own, common = _launched(instances, view)
@@ -62,7 +64,7 @@ class _Placement:
             return
         preference = _preferred_market(job, self.view, self.now)
         ask = _ask(job, preference.market)
-        hold = self._not_now(job, ask.want)
+        hold = self._not_now(job, ask.want) or self._admission.hold(job)
         if hold is not None:
             self.actions.append(hold)
             if hold.why is Why.BACK_OFF and ask.critical:
@@ -74,6 +76,7 @@ class _Placement:
         chosen = self._its_own(job) or self._capacity.seat(ask)
         if chosen:
             self.queue.charge(job, sum(self.rates.of(record_of(i)) for i in chosen))
+            self._admission.seat(job, map(record_of, chosen))
             self.actions.append(_assign(job, chosen, rank, preference))
             return
         self.actions.append(self._no_room(ask))

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Launch, Why
+from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_core.schedule.market.offers import Acceptable, Offers, offers_for
 from everspot_core.schedule.market.policy import MarketChoice
@@ -17,8 +18,8 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Pool
 class Launching:
     """The pools, less what this plan has launched of them. What a pool gives to one job is not counted for the next."""
 
-    def __init__(self, view: ClusterView, now: datetime, launches: Launches) -> None:
-        self._now, self._launches = now, launches
+    def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
+        self._now, self._launches, self._admission = now, launches, admission
         self._pools = list(view.pools)
         self._room = Room(view)
         self._at_cap: dict[str, Figures] = {}
@@ -36,8 +37,10 @@ class Launching:
                 usd = min(p.usd_per_hour for p in able.pools)
                 self._at_cap[job.job_id] = self._room.figures(job.nodes, usd)
             return None
-        self._room.take(job.nodes, max(p.usd_per_hour for p in pools))
+        usd, gpus = max(p.usd_per_hour for p in pools), max(p.instance_type.gpus for p in pools)
+        self._room.take(job.nodes, usd)
         self._take(pools[0], job.nodes)
+        self._admission.charge(job, usd * job.nodes, gpus * job.nodes)
         first = pools[0].key
         less = first.instance_type == offers.smaller
         return Launch(

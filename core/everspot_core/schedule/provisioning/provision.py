@@ -9,11 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from everspot_core.records import Market, Reason
-from everspot_core.schedule.actions import Action, Assign, Figures, Hold, Refuse, Release, Stay, Stop, Why
+from everspot_core.schedule.actions import WITHHELD, Action, Assign, Figures, Hold, Refuse, Release, Stay, Stop, Why
+from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.steering import NO_TIME, Steering, market_of, runs_well
+from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launches import Launches
@@ -40,10 +42,13 @@ def provision(
                 continue
             desk.seat(jobs[action.job_id], action)
         elif isinstance(action, Hold) and not view.draining:
-            if desk.not_before(jobs[action.job_id]) is None:
+            if action.why in WITHHELD:
+                desk.launches.settle(action.job_id)
+            elif desk.not_before(jobs[action.job_id]) is None:
                 waiting[action.job_id] = action
                 continue
-            desk.back_off(jobs[action.job_id])
+            else:
+                desk.back_off(jobs[action.job_id])
         actions.append(action)
     if not view.draining:
         running = [j for j in view.jobs if j.state.owned and j.job_id not in busy_jobs]
@@ -59,8 +64,8 @@ class _Provisioning:
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
-        self.launches = Launches(view, now, busy)
-        self._launching = Launching(view, now, self.launches)
+        self.launches, self.admission = Launches(view, now, busy), Admission(view, now)
+        self._launching = Launching(view, now, self.launches, self.admission)
         self._steering = Steering(view, now)
         self._instances = {i.instance_id: i for i in view.instances}
 
@@ -69,6 +74,7 @@ class _Provisioning:
         coming = self.launches.coming(job, None)
         self.launches.taken |= {action.instance_id, *action.gang}
         self.launches.settle(job.job_id)
+        self.admission.seat(job, [record_of(self._instances[i]) for i in (action.instance_id, *action.gang)])
         others = [i for i in coming if i.instance_id not in self.launches.taken]
         if others and self._still_wanted(job, self._instances[action.instance_id], others):
             self.launches.keep(others)
@@ -126,6 +132,8 @@ class _Provisioning:
         if to.market is None:
             self._launching.reserve(job, offers)
             return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
+        if (held := self.admission.hold(job)) is not None:  # by what this plan has launched for others
+            return [held]
         launch = self._launching.launch(job, to, offers)
         if launch is not None:
             return [launch]

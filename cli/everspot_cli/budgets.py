@@ -1,0 +1,182 @@
+"""What teams and the environment may spend, have spent and will spend, worked out from the store as the bill is."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from everspot_core.attempts import attempts
+from everspot_core.budgets import (
+    ENVIRONMENT,
+    Amount,
+    Budgets,
+    Commitment,
+    Period,
+    Unit,
+    add,
+    committed,
+    forecast,
+    spending,
+    spent,
+)
+from everspot_core.dossier import Dossier
+from everspot_core.holds import Hold, in_order
+from everspot_core.prices import PriceBook
+from everspot_core.records import InstanceRecord
+from everspot_core.schedule import JobView, Spent
+from everspot_core.schedule.admission import commitment
+
+from everspot_cli.report.gather import settle
+from everspot_cli.session import Session, side_by_side
+
+LATELY = timedelta(days=1)
+"""A forecast goes on as it went for so long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One budget in its present period. `team` is empty for the environment; `cap` None where there is none."""
+
+    team: str
+    period: Period
+    unit: Unit
+    spent: float
+    committed: float
+    forecast: float
+    cap: float | None
+    begin: datetime
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All budgets of a cluster. `note`: why the ledger may lack what happened last."""
+
+    budgets: Budgets
+    rows: tuple[Row, ...]
+    note: str | None
+
+
+def read(session: Session) -> Reading:
+    """Every team that has a cap or has spent something this month, and the environment."""
+    note, store, now = settle(session), session.store, session.now
+    budgets = store.budgets()
+    since = min(Period.MONTH.begin(now), now - LATELY)
+    dossiers = _dossiers(session, since)
+    book = PriceBook(store.prices(), session.catalogue)
+    found, lately, first = _spending(session, dossiers, book, since)
+    going_on = _commitments(session, dossiers, book)
+    span = min(LATELY, now - first) if first is not None else timedelta(0)
+    rows = _rows(budgets, found, lately, going_on, span, now)
+    return Reading(budgets, tuple(rows), note)
+
+
+def _rows(
+    budgets: Budgets,
+    found: dict[tuple[date, str], Amount],
+    lately: dict[tuple[date, str], Amount],
+    going_on: list[Commitment],
+    span: timedelta,
+    now: datetime,
+) -> Iterator[Row]:
+    caps = {(team, period, unit): cap for team, period, unit, cap in budgets.limits()}
+    month = Period.MONTH.begin(now).date()
+    teams = {team for team, *_ in caps} | {whose for day, whose in found if day >= month}
+    for team in [ENVIRONMENT, *sorted(teams - {ENVIRONMENT})]:
+        for period in Period:
+            begin, until = period.begin(now), period.end(now)
+            used = spent(found, team, begin)
+            for unit in Unit:
+                cap = caps.get((team, period, unit))
+                bound = committed(going_on, team, unit, now, until)
+                if unit is Unit.GPU_HOURS and cap is None and not used.gpu_hours and not bound:
+                    continue  # nobody uses a GPU
+                of_late = spent(lately, team, now - 2 * LATELY).of(unit)
+                yield Row(
+                    team=team,
+                    period=period,
+                    unit=unit,
+                    spent=used.of(unit),
+                    committed=bound,
+                    forecast=forecast(used.of(unit), bound, of_late, span, until - now),
+                    cap=cap,
+                    begin=begin,
+                    until=until,
+                )
+
+
+def _dossiers(session: Session, since: datetime) -> list[Dossier]:
+    """The jobs that may have held something since then."""
+    store = session.store
+    jobs, records = side_by_side(store.jobs.scan, store.records.scan)
+    events = store.events_of(list(jobs), brief=True)
+    found = {
+        job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
+        for job, doc in jobs.items()
+    }
+    return list((found | store.archive.scan(since, session.now)).values())
+
+
+def _spending(
+    session: Session, dossiers: list[Dossier], book: PriceBook, since: datetime
+) -> tuple[dict[tuple[date, str], Amount], dict[tuple[date, str], Amount], datetime | None]:
+    """What was spent since then, what of it LATELY, and when the first instance began to cost money."""
+    now, store = session.now, session.store
+    claims: dict[str, list[Hold]] = defaultdict(list)
+    for dossier in dossiers:
+        team = dossier.submission.spec.tags.get("Team", "")
+        record = dossier.record
+        left = record.changed_at if record is not None and not record.state.owned else now
+        for attempt in attempts(dossier.events):
+            claims[attempt.instance_id or ""].append(Hold(team, attempt.start, attempt.end or left))
+    found: dict[tuple[date, str], Amount] = {}
+    lately: dict[tuple[date, str], Amount] = {}
+    first = None
+    ends = {name: doc.value for name, doc in store.ends.scan().items()}
+    for name, doc in store.launches.scan().items():
+        launch, ended = doc.value, ends.get(name)
+        if launch.launched_at >= now or (ended is not None and ended.ended_at < since):
+            continue
+        first = min(launch.launched_at, first or now)
+        kind = session.catalogue.types.get(launch.instance_type)
+        gpus, rules, holds = kind.gpus if kind else 0, session.cloud.billing, in_order(claims[name])
+        for into, begin in ((found, since), (lately, now - LATELY)):
+            add(into, spending(launch, ended, holds, gpus=gpus, book=book, rules=rules, since=begin, now=now))
+    return found, lately, first
+
+
+def _commitments(session: Session, dossiers: list[Dossier], book: PriceBook) -> list[Commitment]:
+    """What the jobs that run will go on to spend, by the plan's own measure."""
+    now, instances = session.now, session.store.instances.scan()
+    found = []
+    for dossier in dossiers:
+        record = dossier.record
+        there = instances.get(record.owner or "") if record is not None and record.state.owned else None
+        if there is not None:
+            machine = there.value
+            usd = _usd_per_hour(machine, book, now)
+            found.append(commitment(_view(dossier), usd, machine.gpus, machine.instance_type, now))
+    return found
+
+
+def _usd_per_hour(machine: InstanceRecord, book: PriceBook, now: datetime) -> float:
+    moment = now + timedelta(seconds=1)
+    return float(book.segments(machine.instance_type, machine.zone, machine.market, now, moment)[0].usd_per_hour)
+
+
+def _view(dossier: Dossier) -> JobView:
+    """The job as a plan would see it that knows no more than its author and its record say."""
+    return JobView(
+        submission=dossier.submission,
+        record=dossier.record,
+        stale=False,
+        cancel=False,
+        drills=(),
+        spent=Spent(dollars=0.0, gpu_hours=0.0),
+        nodes=1,
+        outlook=None,
+        preempted_at=(),
+        measured=None,
+        speeds={},
+        measured_speeds=frozenset(),
+    )

@@ -1,0 +1,161 @@
+"""`everspot budget`: what teams and the environment may spend, and what they have spent of it."""
+
+import math
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from everspot_core.budgets import ENVIRONMENT, MOST, Allowance, Caps, Period, Unit
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.budgets import Reading, Row, read
+from everspot_cli.commands.control import user
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+from everspot_cli.tables import sheet
+
+BAR = 20  # characters
+
+
+class Action(StrEnum):
+    """What `everspot budget` may be asked to do."""
+
+    SHOW = "show"
+    SET = "set"
+    CLEAR = "clear"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("budget")(budget)
+
+
+def budget(
+    context: typer.Context,
+    action: Annotated[
+        Action, typer.Argument(help="show: what is spent; set: a cap, in place of the last; clear: have none.")
+    ] = Action.SHOW,
+    team: Annotated[
+        str | None,
+        typer.Option("--team", metavar="TEAM", help="The team of a job's tag Team. Default: the whole environment."),
+    ] = None,
+    per: Annotated[
+        Period | None, typer.Option("--per", help="With set: for how long. With clear, by default both.")
+    ] = None,
+    dollars: Annotated[float | None, typer.Option("--dollars", help="With set: at most so many.")] = None,
+    gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="With set: at most so many.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what teams and the environment have spent and may spend, or set a cap.
+
+    Days and months are those of the calendar in UTC. Where a job would pass a cap, it waits; what runs at the cap
+    checkpoints and waits, and goes on once the cap is raised or the next period begins.
+    """
+    session = session_of(context, json)
+    _check(action, team, per, {"dollars": dollars, "gpu_hours": gpu_hours})
+    whose = team if team is not None else ENVIRONMENT
+    values = {unit: value for unit, value in (("dollars", dollars), ("gpu_hours", gpu_hours)) if value is not None}
+    if action is not Action.SHOW:
+        periods = [per] if per is not None else list(Period)
+
+        def wanted(caps: Caps) -> Caps:
+            was = {p: caps.of(p) if action is Action.SET else Allowance() for p in periods}
+            return caps.model_copy(update={p.value: own.model_copy(update=values) for p, own in was.items()})
+
+        by, now = user(), session.now
+        session.store.change_budgets(lambda b: b.changed(whose, wanted(b.of(whose)), now, by))
+    reading = read(session)
+    rows = [row for row in reading.rows if team is None or row.team == team]
+    if session.json:
+        session.answer(_answer(reading, rows))
+    else:
+        _print(session, reading, rows)
+
+
+def _check(action: Action, team: str | None, per: Period | None, values: dict[str, float | None]) -> None:
+    """All that is wrong with what was asked for, at once, before anything is changed."""
+    found: list[tuple[str, str]] = []
+    given = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
+    if team is not None and (not team.strip() or len(team) > 256 or not team.isprintable()):
+        found.append(("--team", "has to be the value of a tag: 1 to 256 characters that can be printed"))
+    if action is Action.SET and per is None:
+        found.append(("--per", "is missing: day or month"))
+    if action is Action.SHOW and per is not None:
+        found.append(("--per", "belongs to set and clear"))
+    if action is Action.SET and not given:
+        found.append(("--dollars, --gpu-hours", "one of them has to be given, or both"))
+    for option, value in given.items():
+        if action is not Action.SET:
+            found.append((option, "belongs to set"))
+        elif not math.isfinite(value) or not 0 <= value <= MOST:
+            found.append((option, f"has to be a number from 0 (nothing may run) to {MOST:.0e}, not {value:g}"))
+    if found:
+        problems = [{"field": field, "problem": problem} for field, problem in found]
+        raise CliError(f"`everspot budget {action.value}` cannot be done", Exit.USAGE, problems=problems)
+
+
+def _answer(reading: Reading, rows: list[Row]) -> dict[str, Any]:
+    return {
+        "budgets": [
+            {
+                "whose": "environment" if row.team == ENVIRONMENT else "team",
+                "team": row.team or None,
+                "period": row.period.value,
+                "unit": row.unit.value,
+                "spent": round(row.spent, 6),
+                "committed": round(row.committed, 6),
+                "forecast": round(row.forecast, 6),
+                "cap": row.cap,
+                "begin": row.begin,
+                "until": row.until,
+            }
+            for row in rows
+        ],
+        "changed_at": reading.budgets.changed_at,
+        "changed_by": reading.budgets.changed_by or None,
+        "note": reading.note,
+    }
+
+
+def _print(session: Session, reading: Reading, rows: list[Row]) -> None:
+    session.console.print(_table(rows))
+    notes = ["█ spent  ▒ committed to what runs, until its expected end  ░ left. Forecast: as in the last 24 hours."]
+    for row in rows:
+        if row.cap is not None and row.spent >= row.cap:
+            whose = f"team {row.team}" if row.team else "the environment"
+            notes.append(f"Nothing is left for {whose} until {row.until:%Y-%m-%d %H:%M} UTC: its jobs wait.")
+    if all(row.cap is None for row in rows):
+        notes.append("No cap is set: everspot budget set --per month --dollars 500")
+    notes += [word for word in (reading.note, session.scale_note()) if word]
+    session.console.print(Text("\n".join(dict.fromkeys(notes)), style="dim"))
+
+
+def _table(rows: list[Row]) -> Table:
+    table = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
+    before = None
+    for row in rows:
+        figures = [_figure(value) for value in (row.spent, row.committed, row.forecast)]
+        whose = "" if row.team == before else row.team or "environment"
+        before = row.team
+        unit = "$" if row.unit is Unit.DOLLARS else row.unit.words
+        cap = _figure(row.cap) if row.cap is not None else "—"
+        table.add_row(whose, row.period.value, unit, *figures, cap, _bar(row))
+    return table
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
+
+
+def _bar(row: Row) -> Text:
+    """How much of the cap is spent, and committed; red where it will not do."""
+    if row.cap is None:
+        return Text("")
+    whole = row.cap or 1.0
+    done = BAR if row.spent >= row.cap else min(BAR, int(BAR * row.spent / whole))
+    bound = min(BAR - done, math.ceil(BAR * row.committed / whole))
+    style = "red" if row.spent >= row.cap else "yellow" if row.forecast > row.cap else "green"
+    share = f" {100 * row.spent / whole:.0f}%" if row.cap else " nothing may run"
+    return Text("█" * done + "▒" * bound + "░" * (BAR - done - bound) + share, style=style)

@@ -1,0 +1,184 @@
+"""Decides which jobs may run, as far as the budgets of teams and of the environment go.
+
+A job that waits is held where what it will spend until the period is over does not fit below the cap any more, beside
+what is spent and what those that run will spend until then. So nothing begins that cannot be paid for; a job that asks
+for more than a whole period holds begins when the rest of the period is short enough. A job that runs is stopped only
+once the cap is reached.
+
+What a job asks for is a forecast: the longest that it may still take, at the price of the cheapest that could hold it.
+Of one whose length nobody has told an hour counts.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import NamedTuple
+
+from everspot_core.budgets import ENVIRONMENT, Commitment, Purse, committed
+from everspot_core.fit import Shape, fits
+from everspot_core.job import Resources
+from everspot_core.records import InstanceRecord, Role
+from everspot_core.schedule.actions import Figures, Hold, Why
+from everspot_core.schedule.jobs import outlook_of
+from everspot_core.schedule.placement.queue import SPOT_DISCOUNT, Rates
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+
+FORESIGHT = timedelta(hours=1)
+"""What a job of unknown length is taken to run for from now on."""
+_SLOWEST = 1e-3
+
+
+class _Price(NamedTuple):
+    """What an hour takes."""
+
+    usd: float
+    gpus: float
+
+
+def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: datetime) -> Commitment:
+    """What a job will spend from now on that holds, or would be given, something of this price and type."""
+    work = outlook_of(job)
+    left = FORESIGHT
+    if work is not None:
+        left = work.changing + work.left_upper / max(job.speeds.get(kind, 1.0), _SLOWEST)
+    budget = job.submission.spec.budget
+    if budget.dollars is not None and usd_per_hour > 0:  # its own budget ends it
+        left = min(left, timedelta(hours=max(0.0, budget.dollars - job.spent.dollars) / usd_per_hour))
+    return Commitment(team=job.team, usd_per_hour=usd_per_hour, gpus=gpus, until=now + left)
+
+
+class Admission:
+    """The budgets in one round of planning, with what the round hands out. It costs nothing where there is no cap."""
+
+    def __init__(self, view: ClusterView, now: datetime) -> None:
+        self._view, self._now = view, now
+        self._cheapest: dict[Resources, _Price] = {}
+
+    def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
+        """The first budget of which nothing is left for the job; None while there is something of all."""
+        empty = next((p for p in self._view.purses if p.empty and p.concerns(job.team)), None)
+        return (_why(empty), self._figures(empty, job, 0.0)) if empty is not None else None
+
+    def hold(self, job: JobView) -> Hold | None:
+        """Why a job that waits is not to begin; None if every budget bears it."""
+        mine = [p for p in self._view.purses if p.concerns(job.team)]
+        if not mine:
+            return None
+        asks = self._asked(job)
+        for purse in mine:
+            asked = asks.costs(purse.unit, self._now, purse.until)
+            if purse.empty or purse.spent + self._committed(purse, job) + asked > purse.cap:
+                return Hold(job_id=job.job_id, why=_why(purse), figures=self._figures(purse, job, asked))
+        return None
+
+    def charge(self, job: JobView, usd_per_hour: float, gpus: float) -> None:
+        """The job has been given something that takes so much an hour."""
+        if not self._view.purses:
+            return
+        before = self._running.pop(job.job_id, [])
+        self._running[job.job_id] = [commitment(job, usd_per_hour, gpus, "", self._now)]
+        for purse in self._view.purses:
+            if purse.concerns(job.team):
+                self._totals[purse] += self._of(self._running[job.job_id], purse) - self._of(before, purse)
+
+    def seat(self, job: JobView, chosen: Iterable[InstanceRecord]) -> None:
+        """The job has been given these instances."""
+        if self._view.purses:
+            records = list(chosen)
+            self.charge(job, sum(self._rates.of(r) for r in records), sum(r.gpus for r in records))
+
+    @cached_property
+    def _totals(self) -> dict[Purse, float]:
+        """What all jobs that run will spend of each budget."""
+        every = [c for own in self._running.values() for c in own]
+        return {purse: self._of(every, purse) for purse in self._view.purses}
+
+    def _of(self, commitments: Iterable[Commitment], purse: Purse) -> float:
+        return committed(commitments, purse.team, purse.unit, self._now, purse.until)
+
+    @cached_property
+    def _rates(self) -> Rates:
+        return Rates(self._view.pools, self._view.types)
+
+    @cached_property
+    def _running(self) -> dict[str, list[Commitment]]:
+        """By job, what those that hold an instance, or have one on its way, will spend."""
+        jobs = {j.job_id: j for j in self._view.jobs if not j.state.final}
+        found: dict[str, list[Commitment]] = defaultdict(list)
+        for instance in self._view.instances:
+            holders = [jobs[name] for name in _holders(instance) if name in jobs]
+            price = self._price_of(instance)
+            for job in holders if price is not None else ():
+                assert price is not None  # noqa: S101 - as just seen
+                share, kind = 1 / len(holders), instance.record.instance_type if instance.record is not None else ""
+                held = commitment(job, price.usd * share, price.gpus * share, kind, self._now)
+                found[job.job_id].append(held)
+        return found
+
+    def _price_of(self, instance: InstanceView) -> _Price | None:
+        """None for one that is gone."""
+        if instance.gone:
+            return None
+        if instance.record is not None:
+            return _Price(self._rates.of(instance.record), instance.record.gpus)
+        pool = next((p for p in self._view.pools if p.key == instance.pool), None)
+        return _Price(pool.usd_per_hour, pool.instance_type.gpus) if pool is not None else None
+
+    def _committed(self, purse: Purse, but: JobView) -> float:
+        """What all but one job will spend of it."""
+        return max(0.0, self._totals[purse] - self._of(self._running.get(but.job_id, ()), purse))
+
+    def _asked(self, job: JobView) -> Commitment:
+        """What the job will spend from now on, on the cheapest that could hold it."""
+        need = job.submission.spec.resources
+        if need not in self._cheapest:
+            self._cheapest[need] = self._least(need)
+        price = self._cheapest[need]
+        return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self._now)
+
+    def _least(self, need: Resources) -> _Price:
+        """Of dollars and GPUs the least among the pools, the instances and, failing both, the types that hold it."""
+        found = [
+            _Price(p.usd_per_hour, p.instance_type.gpus)
+            for p in self._view.pools
+            if fits(need, Shape.of(p.instance_type))
+        ]
+        found += [_Price(self._rates.of(record), record.gpus) for record in self._kinds if fits(need, Shape.of(record))]
+        if not found:
+            able = [t for t in self._view.types if fits(need, Shape.of(t))]
+            found = [_Price((t.on_demand_usd_per_hour or 0.0) * SPOT_DISCOUNT, t.gpus) for t in able]
+        return _Price(min((p.usd for p in found), default=0.0), min((p.gpus for p in found), default=0))
+
+    @cached_property
+    def _kinds(self) -> list[InstanceRecord]:
+        """One of each type and market among the instances that can be given jobs."""
+        records = [i.record for i in self._view.instances if i.record is not None and i.reports]
+        return list({(r.instance_type, r.market): r for r in records if r.role is Role.AGENT}.values())
+
+    def _figures(self, purse: Purse, job: JobView, asked: float) -> Figures:
+        figures: Figures = {
+            "spent": _round(purse.spent),
+            "committed": _round(self._committed(purse, job)),
+            "asked": _round(asked),
+            "cap": _round(purse.cap),
+            "unit": purse.unit.words,
+            "period": purse.period.value,
+            "until": f"{purse.until:%Y-%m-%d %H:%M} UTC",
+        }
+        return figures if purse.team == ENVIRONMENT else {"team": purse.team, **figures}
+
+
+def _why(purse: Purse) -> Why:
+    return Why.ENVIRONMENT_BUDGET if purse.team == ENVIRONMENT else Why.TEAM_BUDGET
+
+
+def _holders(instance: InstanceView) -> tuple[str, ...]:
+    """The jobs that hold an instance, or for which it is on its way."""
+    given = instance.assignment
+    held = instance.residents or ((given.job_id,) if given is not None and given.job_id is not None else ())
+    return held or ((instance.launched_for,) if instance.launched_for is not None else ())
+
+
+def _round(value: float) -> float:
+    return round(value, 2) if value >= 1 else round(value, 4)

@@ -1,0 +1,149 @@
+"""What teams and the environment have spent, for their budgets: the bill's own reckoning, instance by instance.
+
+Nothing is read or reckoned where nobody has set a cap. What lies SETTLED back is reckoned once and kept, so a tick's
+cost depends on what has lived lately. A scheduler that begins anew reads the jobs that ended in this month.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from everspot_core.attempts import attempts
+from everspot_core.budgets import Amount, Budgets, Period, Purse, add, purses, spending
+from everspot_core.holds import Hold, in_order
+from everspot_core.job import JobSubmission
+from everspot_core.records import Event, JobRecord
+from everspot_store import BadDocument, Store
+
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import Pace
+
+SETTLED = timedelta(hours=2)
+"""Market time after which nothing changes any more: prices are stated late, and what the cloud takes back in its first
+hour is free."""
+READ_EVERY = timedelta(seconds=10)
+"""Real time between two looks at what people have set."""
+_OPEN = datetime.max.replace(tzinfo=UTC)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What an instance has cost until `until`."""
+
+    spent: dict[tuple[date, str], Amount]
+    until: datetime
+
+
+class Accounts:
+    """Keeps the accounts of one cluster, tick by tick."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pace, self._budgets = Pace(READ_EVERY), Budgets()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._loaded = False
+        self._known: dict[str, Sequence[Event]] = {}
+        self._claims: dict[str, dict[str, list[Hold]]] = defaultdict(dict)
+        self._accounts: dict[str, _Account] = {}
+        self._over: dict[tuple[date, str], Amount] = {}  # of the instances below, together
+        self._done: set[str] = set()
+
+    def look(self, seen: Observation, ledger: Ledger) -> tuple[Purse, ...]:
+        """The budgets that have a cap, with what is spent of them until now.
+
+        Raises:
+            StoreError: if what it takes could not be read.
+        """
+        self._read()
+        if not any(self._budgets.limits()):
+            if self._loaded:
+                self._forget()
+            return ()
+        now = self._store.clock.now()
+        month = Period.MONTH.begin(now)
+        self._hear(seen, ledger, month, now)
+        total = {key: amount for key, amount in self._over.items() if key[0] >= month.date()}
+        self._over = dict(total)
+        for name in ledger.launches.keys() - self._done:
+            add(total, self._of(name, ledger, month, now))
+        return purses(self._budgets, total, now)
+
+    def _read(self) -> None:
+        monotonic = self._store.clock.monotonic()
+        if not self._pace.due(monotonic):
+            return
+        self._pace.called(monotonic)
+        try:
+            self._budgets = self._store.budgets()
+        except BadDocument as error:  # what was known holds: a cap that cannot be read is no reason to spend more
+            _log.error("%s: the budgets that were read last count", error)
+
+    def _hear(self, seen: Observation, ledger: Ledger, month: datetime, now: datetime) -> None:
+        """Who held what, as the jobs' events tell it."""
+        if not self._loaded:
+            for dossier in self._store.archive.scan(month, now).values():
+                self._claim(dossier.submission, dossier.record, dossier.events)
+            self._loaded = True
+        begun = [d.value for name, d in seen.records.items() if d.value.epoch > 0 and name in seen.jobs]
+        histories = ledger.histories.of(begun)
+        for record in begun:
+            events = histories[record.job_id]
+            if self._known.get(record.job_id) is not events:
+                self._claim(seen.jobs[record.job_id].value, record, events)
+        self._known = dict(histories)
+
+    def _claim(self, submission: JobSubmission, record: JobRecord | None, events: Iterable[Event]) -> None:
+        """Note what the job has held. Its record may know that it has left its last instance before its events do."""
+        job, team = submission.job_id, submission.spec.tags.get("Team", "")
+        left = record.changed_at if record is not None and not record.state.owned else _OPEN
+        held: dict[str, list[Hold]] = defaultdict(list)
+        for attempt in attempts(events):
+            if attempt.instance_id is not None:
+                held[attempt.instance_id].append(Hold(team, attempt.start, attempt.end or left))
+        for instance, holds in held.items():
+            if instance not in self._done:
+                self._claims[instance][job] = holds
+
+    def _of(self, name: str, ledger: Ledger, month: datetime, now: datetime) -> dict[tuple[date, str], Amount]:
+        """What an instance has cost since the month began."""
+        launch, ended = ledger.launches[name], ledger.ends.get(name)
+        if ended is not None and ended.ended_at < month:
+            self._close(name)
+            return {}
+        account = self._accounts.setdefault(name, _Account({}, max(month, launch.launched_at)))
+        holds = in_order(hold for own in self._claims.get(name, {}).values() for hold in own)
+        kind = ledger.catalogue.types.get(launch.instance_type)
+        gpus = kind.gpus if kind is not None else 0
+        book, rules, settled = ledger.prices(), ledger.billing, now - SETTLED
+        if settled - account.until >= SETTLED or (ended is not None and ended.ended_at < settled):
+            until = max(account.until, settled)
+            before = spending(launch, ended, holds, gpus=gpus, book=book, rules=rules, since=account.until, now=until)
+            add(account.spent, before)
+            account.until = until
+            self._thin_out(name, until)
+        if ended is not None and ended.ended_at < account.until:
+            self._close(name)
+            add(self._over, account.spent)
+            return account.spent
+        total = dict(account.spent)
+        add(total, spending(launch, ended, holds, gpus=gpus, book=book, rules=rules, since=account.until, now=now))
+        return total
+
+    def _close(self, name: str) -> None:
+        self._done.add(name)
+        self._accounts.pop(name, None)
+        self._claims.pop(name, None)
+
+    def _thin_out(self, name: str, until: datetime) -> None:
+        """What was over by then need not be gone through again."""
+        mine = self._claims.get(name, {})
+        for job in list(mine):
+            mine[job] = [hold for hold in mine[job] if hold.end > until]
+            if not mine[job]:
+                del mine[job]

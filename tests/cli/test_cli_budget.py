@@ -1,0 +1,90 @@
+"""`everspot budget`: caps are set, kept and cleared; what is spent is the report's, what will be is forecast."""
+
+from typing import Any
+
+import pytest
+from everspot_core.budgets import Allowance, Budgets, Caps
+
+AS_OF = "2026-03-01T15:00:00Z"
+
+
+def frozen(world: Any) -> dict[str, str]:
+    """The environment in which the command's clock stands where the world's does."""
+    return {"EVERSPOT_CLOCK": f"1e-12@{world.clock.now().timestamp()}"}
+
+
+def rows(answer: Any) -> dict[tuple[str | None, str, str], dict[str, Any]]:
+    return {(row["team"], row["period"], row["unit"]): row for row in answer.json["budgets"]}
+
+
+def test_what_is_spent_is_what_the_report_bills(past: Any) -> None:
+    past.to(3 * 3600)
+    report = past.run("report", "--as-of", AS_OF, "--json").json
+    mine = next(job for job in report["jobs"] if job["job_id"] == "moved")
+    found = rows(past.run("budget", "--json", env=frozen(past)))
+    whole, team = found[None, "day", "dollars"], found["research", "day", "dollars"]
+    assert whole["spent"] == pytest.approx(report["cost_usd"], abs=1e-5)
+    assert team["spent"] == pytest.approx(mine["cost_usd"], abs=1e-5)
+    assert (whole["cap"], whole["until"], whole["begin"]) == (None, "2026-03-02T00:00:00Z", "2026-03-01T00:00:00Z")
+    assert found[None, "month", "dollars"]["until"] == "2026-04-01T00:00:00Z"
+    assert not [key for key in found if key[2] == "gpu_hours"], "nobody has a GPU"
+
+
+def test_what_runs_is_committed_until_its_expected_end_and_the_forecast_goes_on(world: Any) -> None:
+    world.launch("i-base", 0)  # m6i.large on-demand: $0.096 an hour
+    world.submit("steady", 0, expected_duration="2h", tags={"Team": "research"})
+    world.submit("other", 0, expected_duration="2h")
+    world.beat("i-base", "steady")
+    world.assign("steady", "i-base", 0)
+    world.start("steady", 1)
+    world.to(3600)
+    found = rows(world.run("budget", "--json", env=frozen(world)))
+    team = found["research", "day", "dollars"]
+    assert team["spent"] == pytest.approx(0.096)
+    assert team["committed"] == pytest.approx(0.192), "as nothing tells how far it is"
+    assert team["forecast"] == pytest.approx(0.096 * 12), "an hour of the day's last twelve has passed"
+
+
+def test_a_cap_is_set_shown_and_cleared(past: Any) -> None:
+    past.to(3 * 3600)
+    asked = ("budget", "set", "--team", "research", "--per", "day")
+    done = past.run(*asked, "--dollars", "0.05", "--gpu-hours", "3", env=frozen(past))
+    assert done.code == 0, done.err
+    line = next(line for line in done.out.splitlines() if line.startswith("research"))
+    assert "█" in line and "0.0500" in line
+    assert "environment" not in done.out, "the answer is of what was set"
+    assert past.store.budgets().teams == {"research": Caps(day=Allowance(dollars=0.05, gpu_hours=3))}
+    past.run("budget", "set", "--team", "research", "--per", "day", "--dollars", "0.01")
+    assert past.store.budgets().teams["research"].day == Allowance(dollars=0.01, gpu_hours=3)
+    shown = past.run("budget", env=frozen(past))
+    assert "Nothing is left for team research until 2026-03-02 00:00 UTC: its jobs wait." in shown.out
+    assert past.run("budget", "set", "--per", "month", "--dollars", "0").code == 0
+    assert "nothing may run" in past.run("budget").out
+    assert past.run("budget", "clear", "--team", "research").code == 0
+    assert past.run("budget", "clear", "--per", "month").code == 0
+    left = past.store.budgets()
+    assert (left.teams, left.environment) == ({}, Caps())
+    assert "No cap is set" in past.run("budget").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["set"], ["--per: is missing: day or month", "--dollars, --gpu-hours: one of them has to be given, or both"]),
+        (
+            ["set", "--team", " ", "--per", "day", "--dollars", "-1", "--gpu-hours", "nan"],
+            ["--team: has to be", "--dollars: has to be a number from 0", "--gpu-hours: has to be a number from 0"],
+        ),
+        (["clear", "--dollars", "3"], ["--dollars: belongs to set"]),
+        (
+            ["show", "--per", "day", "--gpu-hours", "3"],
+            ["--per: belongs to set and clear", "--gpu-hours: belongs to set"],
+        ),
+    ],
+)
+def test_all_that_is_wrong_is_told_at_once_and_nothing_is_changed(world: Any, arguments, said) -> None:
+    done = world.run("budget", *arguments)
+    assert done.code == 2
+    for words in said:
+        assert words in done.err
+    assert world.store.budgets() == Budgets()

@@ -1,0 +1,127 @@
+"""Who may run, as far as the budgets of teams and of the environment go: by both drivers' plans."""
+
+from dataclasses import replace
+
+import pytest
+from everspot_core.budgets import ENVIRONMENT, Period, Purse, Unit
+from everspot_core.records import Assignment, JobRecord, JobState, Order, Reason
+from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, plan_standing, say
+from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
+from view_helpers import cluster_view
+
+TEAM = {"tags": {"Team": "vision"}}
+TONIGHT = NOW + 12 * HOUR
+
+
+def purse(cap: float, spent: float = 0.0, *, team: str = "vision", unit: Unit = Unit.DOLLARS) -> Purse:
+    return Purse(team=team, period=Period.DAY, unit=unit, cap=cap, spent=spent, until=TONIGHT)
+
+
+def standing(jobs, instances, **more) -> list:
+    actions = plan_standing(cluster_view(jobs=tuple(jobs), instances=tuple(instances), **more), NOW)
+    for action in actions:
+        assert "{" not in say(action)
+    return actions
+
+
+def test_a_job_that_fits_below_the_cap_begins_and_the_next_one_that_does_not_is_held() -> None:
+    free = [instance(f"i-{n}", launched_for=None) for n in range(3)]  # $1 an hour
+    jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
+    actions = decide(jobs, free, [pool()], purses=(purse(9.0),))
+    assert {a.job_id for a in actions if isinstance(a, Assign)} == {"a", "b"}
+    (hold,) = (a for a in actions if isinstance(a, Hold))
+    assert (hold.job_id, hold.why) == ("c", Why.TEAM_BUDGET)
+    assert hold.figures == {
+        "team": "vision", "spent": 0.0, "committed": 8.0, "asked": 4.0, "cap": 9.0, "unit": "dollars",
+        "period": "day", "until": "2026-05-02 00:00 UTC",
+    }  # fmt: skip
+    assert "committed to what runs" in say(hold)
+    assert not [a for a in actions if isinstance(a, Launch)]
+
+
+def test_what_is_launched_in_one_plan_counts_for_the_next_job_in_it() -> None:
+    jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
+    actions = decide(jobs, (), [pool()], purses=(purse(9.0),))
+    assert [a.job_id for a in actions if isinstance(a, Launch)] == ["a", "b"]
+    assert [(a.job_id, a.why) for a in actions if isinstance(a, Hold)] == [("c", Why.TEAM_BUDGET)]
+
+
+def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
+    runs, there = holding(job("a", work=outlook(4), **TEAM), instance("i-0", launched_for="a"))
+    coming = job("b", work=outlook(4), **TEAM)
+    waits = job("c", work=outlook(4), **TEAM)
+    boots = instance("i-1", launched_for="b", ready=False)
+    actions = decide([runs, coming, waits], [*there, boots], [pool()], purses=(purse(11.0),))
+    held = {a.job_id: a.why for a in actions if isinstance(a, Hold)}
+    assert held == {"b": Why.ON_ITS_WAY, "c": Why.TEAM_BUDGET}
+
+
+@pytest.mark.parametrize(
+    ("caps", "why"),
+    [
+        ((purse(100, team="speech"),), None),
+        ((purse(100), purse(3, team=ENVIRONMENT)), Why.ENVIRONMENT_BUDGET),
+        ((purse(3.9, unit=Unit.GPU_HOURS),), Why.TEAM_BUDGET),
+        ((purse(4, unit=Unit.GPU_HOURS),), None),
+        ((purse(4, spent=0.1),), Why.TEAM_BUDGET),
+        ((purse(0),), Why.TEAM_BUDGET),
+    ],
+)
+def test_whose_budget_it_is_and_of_what_decides(caps, why) -> None:
+    actions = standing(
+        [job("a", work=outlook(4), **TEAM)], [instance("i-0", launched_for=None)], pools=(pool(),), purses=caps
+    )
+    assert [a.why for a in actions if isinstance(a, Hold)] == ([] if why is None else [why])
+
+
+def test_only_what_is_left_of_the_period_is_asked_for_and_an_hour_of_unknown_length() -> None:
+    free = [instance("i-0", launched_for=None)]
+    long, unknown = job("a", work=outlook(100), **TEAM), job("a", **TEAM)
+    for cap, kind, begins in ((12.0, long, True), (11.9, long, False), (1.0, unknown, True), (0.9, unknown, False)):
+        actions = standing([kind], free, pools=(pool(),), purses=(purse(cap),))
+        assert any(isinstance(a, Assign) for a in actions) is begins, (cap, kind.job_id)
+
+
+def test_what_runs_goes_on_below_the_cap_and_is_asked_back_at_it() -> None:
+    runs, there = holding(job("a", work=outlook(50), **TEAM), instance("i-0", launched_for=None))
+    assert not [a for a in standing([runs], there, purses=(purse(9, spent=8.99),)) if isinstance(a, Stop)]
+    (stop,) = standing([runs], there, purses=(purse(9, spent=9),))
+    assert isinstance(stop, Stop)
+    assert (stop.reason, stop.why) == (Reason.CAP, Why.TEAM_BUDGET)
+
+
+def test_of_what_another_team_has_spent_nobody_is_stopped() -> None:
+    runs, there = holding(job("a", **TEAM), instance("i-0", launched_for=None))
+    assert not standing([runs], there, purses=(purse(9, spent=10, team="speech"),))
+
+
+def test_nothing_is_kept_for_a_job_whose_budget_is_used_up() -> None:
+    actions = decide([job(**TEAM)], [instance("i-0")], [pool()], purses=(purse(9, spent=9),))
+    assert [(type(a), a.why) for a in actions] == [(Hold, Why.TEAM_BUDGET), (Release, Why.NEEDED_NO_MORE)]
+
+
+def test_a_half_done_assignment_is_not_completed_once_the_budget_is_used_up() -> None:
+    given = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
+    half = instance("i-0", launched_for=None, assignment=given)
+    (action,) = standing([job(**TEAM)], [half], purses=(purse(9, spent=9),))
+    assert isinstance(action, Void)
+
+
+def test_a_job_that_was_put_off_has_not_been_interrupted_and_may_go_where_it_was() -> None:
+    record = JobRecord(
+        job_id="j", state=JobState.PENDING, epoch=1, last_owner="i-0", last_reason=Reason.CAP, changed_at=NOW
+    )
+    (assign,) = standing([job(record=record, **TEAM)], [instance("i-0", launched_for=None)], purses=(purse(9),))
+    assert isinstance(assign, Assign)
+    assert assign.instance_id == "i-0"
+    assert not Reason.CAP.preemption
+
+
+def test_a_jobs_own_budget_bounds_what_it_is_taken_to_spend() -> None:
+    view = job("a", work=outlook(10), **TEAM)
+    spec = view.submission.spec.model_copy(
+        update={"budget": view.submission.spec.budget.model_copy(update={"dollars": 2})}
+    )
+    poor = replace(view, submission=view.submission.model_copy(update={"spec": spec}))
+    actions = standing([poor], [instance("i-0", launched_for=None)], pools=(pool(),), purses=(purse(2.5),))
+    assert [a.job_id for a in actions if isinstance(a, Assign)] == ["a"]

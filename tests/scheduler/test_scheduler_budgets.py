@@ -1,0 +1,162 @@
+"""Budgets of teams and of the environment, as the scheduler keeps them: the caps hold, and the sums are the bill's."""
+
+from datetime import timedelta
+
+import pytest
+from everspot_clouds.aws.rules import BILLING
+from everspot_core.budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
+from everspot_core.cost import bill
+from everspot_core.records import Event, EventKind, JobState, Market, Reason, Request
+from everspot_scheduler.accounts import READ_EVERY, Accounts
+from scheduler_helpers import Cluster
+
+TEAM = {"tags": {"Team": "vision"}}
+RATE = 0.085  # dollars an hour of c6i.large on-demand in us-east-1
+
+
+def cap(cluster: Cluster, team: str = "vision", **allowance: float) -> None:
+    """What `everspot budget set` writes, as the scheduler will have read it by the next tick."""
+    caps = Caps(day=Allowance(**allowance))
+    cluster.store.change_budgets(lambda b: b.changed(team, caps, cluster.clock.now(), "ann"))
+    cluster.clock.advance(READ_EVERY)
+
+
+def billed(cluster: Cluster):
+    store, scheduler = cluster.store, cluster.schedulers[0]
+    archived = store.archive.scan()
+    events = store.events_of(list(store.jobs.scan())) | {job: d.events for job, d in archived.items()}
+    ledgers = [[d.value for d in table.scan().values()] for table in (store.launches, store.ends)]
+    return bill(*ledgers, store.prices(), events, scheduler._ledger.catalogue, cluster.clock.now(), rules=BILLING)
+
+
+def tell_of_ends(cluster: Cluster) -> None:
+    """What an agent tells of a job that it has finished."""
+    for job, found in cluster.store.records.scan().items():
+        record, name = found.value, found.value.last_owner
+        if record.state is JobState.SUCCEEDED:
+            said = {"writer": name, "instance_id": name, "data": {"step": 20}}
+            event = Event(job_id=job, kind=EventKind.FINISHED, at=record.changed_at, epoch=record.epoch, **said)
+            cluster.store.append_event(event)
+
+
+def purses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
+    """What is spent by now, as a scheduler that has just begun, or the one that runs, finds it."""
+    scheduler = cluster.schedulers[0]
+    found = (accounts or Accounts(cluster.store)).look(scheduler._observer.look(), scheduler._ledger)
+    return {(p.team, p.unit): p.spent for p in found}
+
+
+def test_a_job_is_put_off_at_its_teams_cap_and_goes_on_once_it_is_raised(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cap(cluster, dollars=RATE * 100 / 3600)
+    cluster.submit("mine", expected_duration="60s", **TEAM)
+    cluster.run(60)
+    assert cluster.state("mine") == "RUNNING"
+    cluster.run(60)
+    record = cluster.store.records.get("mine").value
+    assert (record.state.value, record.last_reason, record.preemptions, record.errors) == ("PENDING", Reason.CAP, 0, 0)
+    step = record.progress.step
+    assert 60 < step < 110, "held within a tick and a poll of the cap"
+    wait = cluster.store.notes.waiting().jobs["mine"]
+    assert wait.why == "team-budget"
+    assert "of team vision" in wait.words and "until 2026-01-02 00:00 UTC" in wait.words
+    cluster.submit("theirs", tags={"Team": "speech"})
+    cluster.run(5)
+    assert (cluster.state("mine"), cluster.state("theirs")) == ("PENDING", "RUNNING"), (
+        "others have budgets of their own"
+    )
+    cluster.store.cancels.create("theirs", Request(at=cluster.clock.now(), by="ann"))
+    cap(cluster, dollars=1.0)
+    cluster.run(30)
+    record = cluster.store.records.get("mine").value
+    assert record.state.value == "RUNNING"
+    assert record.progress.step > step, "it goes on where it was"
+
+
+def test_the_next_period_lets_go_on_what_the_last_one_put_off(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.clock.advance(timedelta(hours=23, minutes=57))
+    cap(cluster, dollars=RATE * 60 / 3600)
+    cluster.submit("mine", expected_duration="1s", **TEAM)
+    cluster.run(90)
+    assert cluster.store.records.get("mine").value.last_reason is Reason.CAP
+    cluster.run(120)
+    assert cluster.state("mine") == "RUNNING", "it is the next day"
+
+
+def test_the_environments_budget_counts_idle_instances_and_holds_everybody(cluster: Cluster) -> None:
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.run(100)
+    cap(cluster, ENVIRONMENT, dollars=RATE * 90 / 3600)
+    cluster.submit("mine")
+    cluster.run(5)
+    assert cluster.state("mine") == "PENDING"
+    assert cluster.store.notes.waiting().jobs["mine"].why == "environment-budget"
+
+
+def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
+    """One scheduler that has run all along, and one that has just begun; jobs archived, and instances long gone."""
+    cluster.declare(limits=cluster.manifest.limits.model_copy(update={"archive_after": timedelta(minutes=5)}))
+    cluster.schedulers = [cluster.scheduler()]
+    cap(cluster, "vision", dollars=1000, gpu_hours=1000)
+    cap(cluster, ENVIRONMENT, dollars=1000)
+    cluster.length = 20
+    for n in range(3):
+        cluster.agent(f"i-{n}", Market.ON_DEMAND)
+    for n in range(6):
+        cluster.submit(f"j-{n}", **(TEAM if n % 2 else {}))
+    cluster.run(60)
+    tell_of_ends(cluster)
+    cluster.end("i-0", interrupted=False)
+    cluster.run(5)
+    cluster.clock.advance(timedelta(hours=3))
+    cluster.run(3)
+    cluster.clock.advance(timedelta(hours=3))
+    cluster.submit("late", **TEAM)
+    cluster.run(30)
+    tell_of_ends(cluster)
+    assert cluster.store.archive.scan(), "some have left the tables"
+    found = billed(cluster)
+    mine = sum(float(j.cost) for j in found.jobs if j.job_id in ("j-1", "j-3", "j-5", "late"))
+    running = cluster.schedulers[0]._accounts
+    for accounts in (running, Accounts(cluster.store)):
+        spent = purses(cluster, accounts)
+        assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(found.cost))
+        assert spent["vision", Unit.DOLLARS] == pytest.approx(mine)
+    assert "i-0" in running._done, "what is over is not reckoned anew"
+
+
+def test_without_a_cap_nothing_is_read_but_that_there_is_none(cluster: Cluster, monkeypatch) -> None:
+    cluster.agent("i-1")
+    cluster.submit("j")
+    cluster.run(3)
+    monkeypatch.setattr(cluster.store, "events", None)
+    cluster.run(3)
+    assert cluster.state("j") == "SUCCEEDED"
+
+
+def test_caps_that_cannot_be_read_leave_those_that_were(cluster: Cluster, caplog) -> None:
+    cluster.length = 10_000
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cap(cluster, dollars=0.0)
+    cluster.submit("mine", **TEAM)
+    cluster.run(2)
+    cluster.store.control.put("budgets.json", b"no document")
+    cluster.run(30)
+    assert cluster.state("mine") == "PENDING"
+    assert "budgets.json" in caplog.text
+
+
+def test_two_that_change_budgets_at_once_both_have_their_way(cluster: Cluster) -> None:
+    caps, done = Caps(month=Allowance(dollars=5)), []
+
+    def change(budgets: Budgets) -> Budgets:
+        if not done:
+            done.append(True)
+            cluster.store.change_budgets(lambda b: b.changed("speech", caps, cluster.clock.now(), "bob"))
+        return budgets.changed("vision", caps, cluster.clock.now(), "ann")
+
+    assert set(cluster.store.change_budgets(change).teams) == {"speech", "vision"}
+    assert [p.value for _, p, _, _ in cluster.store.budgets().limits()] == [Period.MONTH.value] * 2

@@ -36,6 +36,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Replace busy instances, too, by ones of the current image and settings: drained, a quarter at a time.",
     ),
     "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
+    "fleet": (
+        "fleet",
+        "Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.",
+    ),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
     "compare": ("report", "Put a job as it ran beside the same job on-demand: cost, time, interruptions."),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),

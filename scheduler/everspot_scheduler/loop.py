@@ -19,6 +19,7 @@ from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
+from everspot_scheduler.fleet_note import FleetNote
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.losses import Losses
@@ -61,7 +62,7 @@ class Scheduler:
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts = Accounts(store)
         self._pools = Pools(self._scores)
-        self._waits = Waits(store, scheduler_id)
+        self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         seconds = timedelta(seconds=1)
         tick = manifest.limits.tick_every
         self._describe = Pace(max(5 * seconds, 2 * tick))
@@ -166,7 +167,8 @@ class Scheduler:
         known = self._known(seen)
         holds: list[Hold] = []
         for _ in range(_ROUNDS):
-            actions = plan_standing(self._viewer.view(seen, known), self._store.clock.now())
+            view = self._viewer.view(seen, known)
+            actions = plan_standing(view, self._store.clock.now())
             holds = [a for a in actions if isinstance(a, Hold)]
             acting = [a for a in actions if not isinstance(a, Hold)]
             outcomes = side_by_side(lambda action: self._actor.carry_out(action, seen), acting)
@@ -174,6 +176,7 @@ class Scheduler:
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
         self._waits.note(holds)
+        self._fleet_note.note(view)
 
     def _known(self, seen: Observation) -> Known:
         """What the plan is told beside the documents that were just read."""

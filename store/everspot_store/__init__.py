@@ -27,6 +27,7 @@ from everspot_store.errors import (
     UnsafeArchive,
 )
 from everspot_store.events import EventWriter
+from everspot_store.fleet_state import ElasticUse, FleetState, PoolState
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.notes import TeamUsage, Wait, Waiting
@@ -48,15 +49,18 @@ __all__ = [
     "DatasetMissing",
     "Datasets",
     "DigestMismatch",
+    "ElasticUse",
     "Entry",
     "EventWriter",
     "Fenced",
+    "FleetState",
     "JobExists",
     "KeyTaken",
     "Lease",
     "ManualClock",
     "NoRoom",
     "NothingLeft",
+    "PoolState",
     "SchedulerBeat",
     "Store",
     "StoreDenied",

@@ -1,12 +1,13 @@
-"""Notes that schedulers keep beside their decisions: why each job waits, and what teams have used lately."""
+"""Notes that schedulers keep beside their decisions: why each job waits, what teams have used lately, and the pools."""
 
 from everspot_core.documents import Document, Stored, Utc
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
+from everspot_store.fleet_state import FleetState
 from everspot_store.table import Table
 
-_WAITING, _USAGE = "waiting", "usage"
+_WAITING, _USAGE, _POOLS = "waiting", "usage", "pools"
 
 
 class Wait(Stored):
@@ -42,6 +43,7 @@ class Notes:
 
     def __init__(self, control: Bucket) -> None:
         self._waiting, self._usage = Table(control, "", Waiting), Table(control, "", TeamUsage)
+        self._fleet = Table(control, "", FleetState)
 
     def waiting(self) -> Waiting | None:
         """Why jobs wait; None if no scheduler has written it yet.
@@ -68,3 +70,16 @@ class Notes:
     def write_usage(self, usage: TeamUsage) -> None:
         """Put it in the place of the last one."""
         self._usage.put(_USAGE, usage)
+
+    def fleet(self) -> FleetState | None:
+        """What is known of the pools; None if no scheduler has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._fleet.get(_POOLS)
+        return None if found is None else found.value
+
+    def write_fleet(self, state: FleetState) -> None:
+        """Put it in the place of the last one."""
+        self._fleet.put(_POOLS, state)

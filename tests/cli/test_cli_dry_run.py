@@ -127,6 +127,18 @@ def test_several_regions_are_scored_as_wholes(cluster, scored, spec_file):
     assert found["c6i.large", "eu-west-1"]["pools"] == []
 
 
+def test_the_fleet_has_prices_and_scores_of_pools_that_were_never_used_if_the_cloud_is_asked(cluster, market):
+    assert cluster.run("--json", "fleet").json["pools"] == []
+    rows = cluster.run("--json", "fleet", "--live").json["pools"]
+    assert {(row["instance_type"], row["zone"], row["market"]) for row in rows} == {
+        (kind, zone, "spot") for kind in TYPES for zone in ZONES
+    }
+    for row in rows:
+        pool = market.market.pools.get(row["instance_type"], row["zone"])
+        assert row["usd_per_hour"] == pool.spot_usd
+        assert row["placement_score"] == {"us-east-1a": 3, "us-east-1b": 9}[row["zone"]]
+
+
 def test_what_no_cloud_says_is_marked_as_an_estimate(world, spec_file):
     text = world.run("submit", str(spec_file(JOB)), "--dry-run").out
     low, high = builtin().spot_range("c6i.large", REGION)

@@ -49,7 +49,7 @@ from everspot_core.records import (
     Role,
     RollRequest,
 )
-from everspot_store import Dataset, DatasetFile, SchedulerBeat
+from everspot_store import Dataset, DatasetFile, ElasticUse, FleetState, PoolState, SchedulerBeat
 from everspot_store.notes import TeamUsage, Wait, Waiting
 from everspot_store.sweeps import Sweep
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -251,6 +251,13 @@ def examples() -> dict[str, Document]:
         scheduler_id="s-1",
         updated_at=AT,
         jobs={"resnet-1": every_field(Wait, why="budget", words="soon", since=AT)},
+    )
+    found["FleetState"] = every_field(
+        FleetState,
+        scheduler_id="s-1",
+        updated_at=AT,
+        pools=[every_field(PoolState, usd_per_hour=0.4, placement_score=7, refused_at=[AT], noticed_at=AT, **pool)],
+        elastic=every_field(ElasticUse, instances=2, max_instances=8, usd_per_hour=0.8, max_usd_per_hour=4.5),
     )
     found["TeamUsage"] = every_field(TeamUsage, at=AT, dollars={"vision": 1.5})
     allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)

@@ -17,7 +17,7 @@ AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 
 SCHEDULER_WRITES = (
     *("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/"),
-    *("waiting.json", "usage.json"),
+    *("waiting.json", "usage.json", "pools.json"),
 )
 """Prefixes of the control bucket that schedulers write."""
 

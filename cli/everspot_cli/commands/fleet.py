@@ -1,0 +1,76 @@
+"""`everspot fleet`."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, Watch, session_of
+from everspot_cli.fleet import as_json, notes, pool_rows, read
+from everspot_cli.session import Session
+from everspot_cli.tables import duration, fits, humane, sheet
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("fleet")(fleet)
+
+
+def fleet(
+    context: typer.Context,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the cloud for the spot prices and placement scores of this moment.")
+    ] = False,
+    watch: Watch = False,
+    json: Json = False,
+) -> None:
+    """Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.
+
+    BUSY, IDLE and COMING count instances that live. LAUNCHED and TAKEN count all that the cluster has had, and those of
+    them that the cloud took back; LASTS is how long an instance ran for each one that was taken. REFUSED counts the
+    launches that a pool lately refused.
+    """
+    session = session_of(context, json)
+    if session.json:
+        session.answer(as_json(session, read(session, live=live)))
+    elif watch:
+        session.redraw(lambda: _page(session, live))
+    else:
+        session.console.print(_page(session, live))
+
+
+def _page(session: Session, live: bool) -> RenderableType:
+    found = read(session, live=live)
+    rows, said = pool_rows(found), notes(session, found, session.now)
+    below = Text("\n".join(word for word in (*said, session.scale_note()) if word), style="dim")
+    if not rows:
+        return Group(Text("No pool is known yet: nothing was launched, and no scheduler has looked."), below)
+    return Group(_table(rows, session.console.width, session.now), below)
+
+
+def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
+    """The pools. Where the terminal is too narrow, zone and market stand below the type."""
+    figures = ("$/H", "SCORE", "BUSY", "IDLE", "COMING", "LAUNCHED", "TAKEN", "LASTS", "REFUSED")
+    wide = sheet(("TYPE", "ZONE", "MARKET", *figures), left=3)
+    narrow = sheet(("POOL", *figures[:5], "LAUN-\nCHED", *figures[6:]), left=1, fold=("REFUSED",))
+    for row in rows:
+        cells = _cells(row, now)
+        wide.add_row(row["instance_type"], row["zone"], row["market"], *cells)
+        narrow.add_row(f"{row['instance_type']}\n  {row['zone']}\n  {row['market']}", *cells)
+    return wide if fits(wide, width) else narrow
+
+
+def _cells(row: dict[str, Any], now: datetime) -> list[str]:
+    usd, each = row["usd_per_hour"], row["hours_per_interruption"]
+    refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
+    return [
+        f"{usd:.4f}" if usd is not None else "—",
+        str(row["placement_score"] or "—"),
+        *(str(row[name] or "—") for name in ("busy", "idle", "coming", "launched", "interrupted")),
+        duration(each * 3600 if each is not None else None),
+        refused,
+    ]

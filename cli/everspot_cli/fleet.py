@@ -1,0 +1,172 @@
+"""The rows of `everspot fleet`: the pools of a cluster, from the documents in its store, and its cloud if asked."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from everspot_core.counting import counted
+from everspot_core.documents import format_duration
+from everspot_core.launching import LaunchIntent
+from everspot_core.market import Market
+from everspot_core.pool_history import Pool, PoolHistory
+from everspot_store import BadDocument, FleetState, PoolState
+
+from everspot_cli.market import Asked, ask, seen, zones_of
+from everspot_cli.session import Session, side_by_side
+from everspot_cli.tables import duration, humane
+from everspot_cli.views import instance_rows
+
+COMING, IDLE, BUSY = "BOOTING", "READY", "BUSY"
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of a cluster's fleet. `state` None: no scheduler has written any."""
+
+    state: FleetState | None
+    known: Mapping[Pool, PoolHistory]
+    instances: list[dict[str, Any]]
+    launching: list[LaunchIntent]
+    asked: Asked = field(default_factory=Asked)
+    troubles: tuple[str, ...] = ()
+
+
+def read(session: Session, *, live: bool) -> Read:
+    """Read the documents; with `live` ask the cloud for spot prices and placement scores of this moment too."""
+    trouble: list[str] = []
+
+    def noted() -> FleetState | None:
+        try:
+            return session.store.notes.fleet()
+        except BadDocument as error:
+            trouble.append(f"prices, scores and refusals cannot be read: {error}")
+            return None
+
+    state, known, instances, intents = side_by_side(
+        noted, lambda: seen(session), lambda: instance_rows(session), session.store.launching.scan
+    )
+    asked = _ask(session, known) if live else Asked()
+    open_ones = [doc.value for doc in intents.values() if doc.value.outcome is None]
+    return Read(
+        state,
+        known,
+        [row for row in instances if row["role"] == "agent"],
+        sorted(open_ones, key=lambda intent: intent.seq),
+        asked,
+        (*trouble, *asked.troubles),
+    )
+
+
+def _ask(session: Session, known: Mapping[Pool, PoolHistory]) -> Asked:
+    manifest = session.manifest
+    names = {
+        *(manifest.elastic.types if manifest.elastic else ()),
+        *(manifest.fleet.types if manifest.fleet else ()),
+    } or {pool.instance_type for pool in known}
+    types = session.catalogue.types
+    return ask(session, [types[name] for name in sorted(names) if name in types], zones_of(session, known))
+
+
+def pool_rows(found: Read) -> list[dict[str, Any]]:
+    """A row for each pool of which anything is known: those with instances first, then the cheapest."""
+    noted = {_pool(state): state for state in (found.state.pools if found.state else ())}
+    here: dict[Pool, list[dict[str, Any]]] = defaultdict(list)
+    for row in found.instances:
+        here[Pool(row["instance_type"], row["zone"], Market(row["market"]))].append(row)
+    live = {Pool(name, zone, Market.SPOT) for name, zone in (*found.asked.prices, *found.asked.scores)}
+    rows = [
+        _row(pool, noted.get(pool), found.known.get(pool, PoolHistory()), here.get(pool, []), found.asked)
+        for pool in {*noted, *found.known, *here, *live}
+    ]
+    return sorted(rows, key=_order)
+
+
+def _pool(state: PoolState) -> Pool:
+    return Pool(state.instance_type, state.zone, state.market)
+
+
+def _row(
+    pool: Pool, noted: PoolState | None, history: PoolHistory, here: list[dict[str, Any]], asked: Asked
+) -> dict[str, Any]:
+    place, spot = (pool.instance_type, pool.zone), pool.market is Market.SPOT
+    point = asked.prices.get(place) if spot else None
+    score = asked.scores.get(place) if spot else None
+    counts = {state: sum(row["state"] == state for row in here) for state in (BUSY, IDLE, COMING)}
+    return {
+        "instance_type": pool.instance_type,
+        "zone": pool.zone,
+        "market": pool.market.value,
+        "usd_per_hour": point.usd_per_hour if point else noted.usd_per_hour if noted else None,
+        "placement_score": score.score if score else noted.placement_score if noted else None,
+        "busy": counts[BUSY],
+        "idle": counts[IDLE],
+        "coming": counts[COMING],
+        "instances": len(here),
+        "jobs": sorted(row["job_id"] for row in here if row["job_id"]),
+        "launched": history.launches,
+        "interrupted": history.interrupted,
+        "hours": history.hours,
+        "lifetimes_hours": list(history.lifetimes),
+        "hours_per_interruption": history.hours_per_interruption,
+        "refusals": len(noted.refused_at) if noted else 0,
+        "refused_at": noted.refused_at[-1] if noted and noted.refused_at else None,
+        "noticed_at": noted.noticed_at if noted else None,
+    }
+
+
+def _order(row: dict[str, Any]) -> tuple[bool, bool, float, str, str, str]:
+    usd = row["usd_per_hour"]
+    return not row["instances"], usd is None, usd or 0.0, row["instance_type"], row["zone"], row["market"]
+
+
+def as_json(session: Session, found: Read) -> dict[str, Any]:
+    """The whole answer as JSON."""
+    state, elastic = found.state, session.manifest.elastic
+    return {
+        "updated_at": state.updated_at if state else None,
+        "scheduler_id": state.scheduler_id if state else None,
+        "elastic": state.elastic.model_dump() if state and state.elastic else None,
+        "idle_limit_seconds": elastic.idle_limit if elastic else None,
+        "launching": [
+            {
+                "seq": intent.seq,
+                "count": intent.count,
+                "jobs": sorted(set(intent.jobs)),
+                "market": intent.market.value,
+                "pools": len(intent.pools),
+                "made_at": intent.made_at,
+            }
+            for intent in found.launching
+        ],
+        "pools": pool_rows(found),
+        "troubles": list(found.troubles),
+    }
+
+
+def notes(session: Session, found: Read, now: datetime) -> list[str]:
+    """What is said below the table."""
+    said, state, elastic = [], found.state, session.manifest.elastic
+    if state is not None and state.elastic is not None:
+        use = state.elastic
+        cap = f" of ${use.max_usd_per_hour:.2f}" if use.max_usd_per_hour is not None else ""
+        idle = f" One without work is let go after {format_duration(elastic.idle_limit)}." if elastic else ""
+        said.append(
+            f"Launched: {use.instances} of {counted(use.max_instances, 'instance')} at the most, "
+            f"${use.usd_per_hour:.2f}{cap} an hour.{idle}"
+        )
+    for intent in found.launching:
+        jobs = sorted(set(intent.jobs))
+        who = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+        said.append(
+            f"Under way since {duration((now - intent.made_at).total_seconds())}: "
+            f"{counted(intent.count, 'instance')} on {intent.market.value} for {who}."
+        )
+    if state is None:
+        said.append("No scheduler has written prices, scores and refusals yet.")
+    else:
+        said.append(
+            f"Prices, scores and refusals as a scheduler wrote them when they changed, {humane(state.updated_at, now)}."
+        )
+    return said + [f"{trouble}." for trouble in found.troubles]

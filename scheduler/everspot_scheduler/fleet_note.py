@@ -1,0 +1,80 @@
+"""What the scheduler knows of pools and of its launches: written down for people when it changes."""
+
+import logging
+from datetime import timedelta
+
+from everspot_core.schedule import ClusterView, InstanceView, PoolKey
+from everspot_core.schedule.view import pool_of
+from everspot_store import ElasticUse, FleetState, PoolState, Store, StoreError
+
+from everspot_scheduler.pace import Pace
+
+WRITE_EVERY = timedelta(seconds=10)
+"""Real time between two writes at the least; what changes meanwhile is written with the next one."""
+REFUSALS = 20
+"""The newest refusals of a pool that are written down."""
+_log = logging.getLogger(__name__)
+
+
+class FleetNote:
+    """One scheduler's note of the fleet. It costs nothing while nothing changes, and one write where anything does."""
+
+    def __init__(self, store: Store, scheduler_id: str) -> None:
+        self._store, self._id = store, scheduler_id
+        self._written: FleetState | None = None
+        self._pace = Pace(WRITE_EVERY)
+
+    def note(self, view: ClusterView) -> None:
+        """Write down what has changed. What cannot be written now is tried later."""
+        clock = self._store.clock
+        pools, elastic = _pools(view), elastic_use(view)
+        now = FleetState(scheduler_id=self._id, updated_at=clock.now(), pools=pools, elastic=elastic)
+        before = self._written or now.model_copy(update={"pools": [], "elastic": None})
+        changed = (before.pools, before.elastic) != (pools, elastic)
+        if not changed or not self._pace.due(clock.monotonic()):
+            return
+        self._pace.called(clock.monotonic())
+        try:
+            self._store.notes.write_fleet(now)
+        except StoreError as error:  # a note for people: what the tick has yet to record comes first
+            _log.error("what is known of the pools is not written down, and is tried again later: %s", error)
+            return
+        self._written = now
+
+
+def _pools(view: ClusterView) -> list[PoolState]:
+    return [
+        PoolState(
+            instance_type=pool.key.instance_type,
+            zone=pool.zone,
+            market=pool.market,
+            usd_per_hour=pool.usd_per_hour,
+            placement_score=pool.placement_score,
+            refused_at=list(pool.refused_at[-REFUSALS:]),
+            noticed_at=pool.noticed_at,
+        )
+        for pool in sorted(view.pools, key=lambda pool: pool.key)
+    ]
+
+
+def elastic_use(view: ClusterView) -> ElasticUse | None:
+    """What the launched instances are and cost; None where nothing may be launched."""
+    if view.cap is None:
+        return None
+    prices = {pool.key: pool.usd_per_hour for pool in view.pools}
+    launched = [instance for instance in view.instances if _is_launched(instance)]
+    return ElasticUse(
+        instances=len(launched),
+        max_instances=view.cap.instances,
+        usd_per_hour=round(sum(_price(instance, prices) for instance in launched), 6),
+        max_usd_per_hour=view.cap.usd_per_hour,
+    )
+
+
+def _is_launched(instance: InstanceView) -> bool:
+    return instance.launched_for is not None and not instance.gone
+
+
+def _price(instance: InstanceView, prices: dict[PoolKey, float]) -> float:
+    pool = pool_of(instance)
+    return prices.get(pool, 0.0) if pool is not None else 0.0

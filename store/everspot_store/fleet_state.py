@@ -1,0 +1,35 @@
+"""What a scheduler knows of the pools and of what it may launch, written down for people: `pools.json`."""
+
+from everspot_core.documents import Document, Stored, Utc
+from everspot_core.market import Market
+from pydantic import Field
+
+
+class PoolState(Stored):
+    """One pool as the scheduler sees it. What it has given so far stands in the ledger."""
+
+    instance_type: str
+    zone: str
+    market: Market
+    usd_per_hour: float = Field(description="What an hour of an instance costs now, USD.")
+    placement_score: int | None = Field(default=None, description="The cloud's own, 1 to 10; None: none is fresh.")
+    refused_at: list[Utc] = Field(default_factory=list, description="When it lately gave nothing, oldest first.")
+    noticed_at: Utc | None = Field(default=None, description="When it last took an instance, or said that it will.")
+
+
+class ElasticUse(Stored):
+    """How much of what may be launched is in use: instances that run or are on their way."""
+
+    instances: int
+    max_instances: int
+    usd_per_hour: float = Field(description="What they cost an hour together, USD; pools without a price left out.")
+    max_usd_per_hour: float | None = Field(default=None, description="None: no cap.")
+
+
+class FleetState(Document):
+    """The pools that a scheduler knows, and what it has launched, as of `updated_at`."""
+
+    scheduler_id: str
+    updated_at: Utc
+    pools: list[PoolState] = Field(default_factory=list)
+    elastic: ElasticUse | None = Field(default=None, description="None: nothing may be launched.")

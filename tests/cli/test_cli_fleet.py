@@ -1,0 +1,115 @@
+"""`everspot fleet`: the pools, from the documents alone, and from the cloud where that is asked for."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.launching import LaunchIntent, LaunchPool
+from everspot_core.manifest import Elastic, Manifest
+from everspot_core.records import Market
+from everspot_store import ElasticUse, FleetState, PoolState
+
+POOL = {"instance_type": "c6i.large", "market": Market.SPOT}
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def fleet(past):
+    """The small cluster with a past, as a scheduler has noted its pools; a launch is under way."""
+    now = past.clock.now()
+    past.store.notes.write_fleet(
+        FleetState(
+            scheduler_id="s-1",
+            updated_at=now,
+            pools=[
+                PoolState(**POOL, zone="us-east-1b", usd_per_hour=0.051, placement_score=8, noticed_at=now),
+                PoolState(**POOL, zone="us-east-1f", usd_per_hour=0.01, refused_at=[T0, now - timedelta(minutes=4)]),
+            ],
+            elastic=ElasticUse(instances=3, max_instances=8, usd_per_hour=0.153, max_usd_per_hour=2),
+        )
+    )
+    pools = (LaunchPool(**POOL, zone="us-east-1b", place="subnet-1"),)
+    intent = LaunchIntent(
+        seq=7, token="0" * 32, jobs=("a", "b"), pools=pools, ordered=True, whole=False, template="lt-1",
+        template_version="1", usd_per_hour=0.1, made_at=now, scheduler_id="s-1",
+    )  # fmt: skip
+    past.store.launching.create(intent.name, intent)
+    elastic = Elastic(types=["c6i.large"], markets=[Market.SPOT], max_instances=8, template="lt-1",
+                      template_version="1", places={"us-east-1b": "subnet-1"})  # fmt: skip
+    past.store.write_manifest(past.store.manifest().model_copy(update={"elastic": elastic}))
+    return past
+
+
+def rows_of(answer: dict) -> dict[tuple[str, str, str], dict]:
+    return {(row["instance_type"], row["zone"], row["market"]): row for row in answer["pools"]}
+
+
+def test_each_pool_has_its_price_score_history_and_refusals(fleet):
+    answer = fleet.run("--json", "fleet").json
+    rows = rows_of(answer)
+    taken = rows["c6i.large", "us-east-1b", "spot"]
+    assert (taken["usd_per_hour"], taken["placement_score"]) == (0.051, 8)
+    assert (taken["launched"], taken["interrupted"], taken["refusals"]) == (1, 1, 0)
+    assert taken["lifetimes_hours"] == [pytest.approx(4120 / 3600)]  # i-spot1, by the ledger
+    assert taken["hours_per_interruption"] == pytest.approx(4120 / 3600)
+    ended_by_us = rows["m7i.large", "us-east-1c", "spot"]
+    assert (ended_by_us["launched"], ended_by_us["interrupted"]) == (1, 0)
+    assert ended_by_us["hours_per_interruption"] is None
+    refused = rows["c6i.large", "us-east-1f", "spot"]  # nothing was ever launched there
+    assert (refused["refusals"], refused["launched"]) == (2, 0)
+    assert ("t3.small", "us-east-1a", "on-demand") not in rows  # the scheduler's own
+    assert answer["elastic"] == {
+        "instances": 3, "max_instances": 8, "usd_per_hour": 0.153, "max_usd_per_hour": 2,
+    }  # fmt: skip
+    assert answer["idle_limit_seconds"] == 300
+    (launch,) = answer["launching"]
+    assert (launch["seq"], launch["count"], launch["jobs"]) == (7, 2, ["a", "b"])
+
+
+def test_what_runs_idles_and_comes_is_counted_by_pool(fleet):
+    fleet.submit("more", 9100)
+    fleet.to(9200)
+    fleet.launch("i-spot3", 9150)  # the ledger knows its end: it counts no more
+    fleet.beat("i-base", job="more")
+    rows = rows_of(fleet.run("--json", "fleet").json)
+    base = rows["m6i.large", "us-east-1a", "on-demand"]
+    assert (base["instances"], base["busy"] + base["idle"] + base["coming"] <= 1) == (1, True)
+    assert base["jobs"] == ["more"]
+    assert rows["c6i.large", "us-east-1a", "spot"]["instances"] == 0
+
+
+@pytest.mark.parametrize("width", ["80", "200"])
+def test_people_read_it_on_any_terminal(fleet, width):
+    text = fleet.run("fleet", env={"COLUMNS": width}).out
+    assert "…" not in text
+    assert "Launched: 3 of 8 instances at the most, $0.15 of $2.00 an hour. One without work is let go after 5m." in (
+        text.replace("\n", " ")
+    )
+    assert "2 instances on spot for 2 jobs." in text.replace("\n", " ")
+    assert max(map(len, text.splitlines()[:-3])) <= int(width)
+
+
+def test_a_cluster_of_which_nothing_is_known_says_so(world):
+    answer = world.run("fleet")
+    assert answer.code == 0
+    assert "No pool is known yet" in answer.out
+    assert world.run("--json", "fleet").json["pools"] == []
+
+
+def test_a_note_that_cannot_be_read_hides_nothing_else(fleet):
+    (fleet.root / "control" / "pools.json").write_text("{")
+    answer = fleet.run("--json", "fleet").json
+    assert "cannot be read" in answer["troubles"][0]
+    assert rows_of(answer)["c6i.large", "us-east-1b", "spot"]["launched"] == 1
+
+
+def test_the_documents_alone_are_read_unless_the_cloud_is_asked_for(fleet, monkeypatch):
+    declared = {**fleet.store.manifest().model_dump(), "cloud": "aws"}
+    fleet.store.write_manifest(Manifest.model_validate(declared))
+    for name, value in {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1", "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    assert fleet.run("--json", "fleet").json["troubles"] == []
+    (said, *_) = fleet.run("--json", "fleet", "--live").json["troubles"]
+    assert "spot prices could not be had of aws: Could not connect" in said

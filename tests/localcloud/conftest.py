@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from everspot_local.cloud import LocalCloud
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
 sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
@@ -180,7 +181,9 @@ def kit_class() -> type[Kit]:
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
     """Settings of the module's cloud: instances without processes."""
-    return Options(state_dir=Path(tmp_path_factory.mktemp("cloud")), scale=SCALE, boot_command=None)
+    # An hour is half a minute here, and a busy machine may look later than that.
+    patient = Delays(remembered=timedelta(days=1))
+    return Options(state_dir=Path(tmp_path_factory.mktemp("cloud")), scale=SCALE, boot_command=None, delays=patient)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Stands in for EC2 instances: moto's, with a market side and states that take their time.
 
-It does not stop, start, reboot or hibernate. A terminated instance stays visible until the local cloud goes down.
+It does not stop, start, reboot or hibernate. A terminated instance stays visible for an hour.
 """
 
 import copy
@@ -85,6 +85,8 @@ class LocalInstance(Instance):
         elif machine.phase is MachinePhase.ENDED:
             account.current().metadata.close(self.id)
             self._release()
+            here = account.current()
+            here.market.timeline.at(at + here.market.delays.remembered, self._forget)
         self._state = InstanceState(*STATES[machine.phase])
         self._tell("EC2 Instance State-change Notification", {"state": self.state}, at)
 
@@ -128,6 +130,16 @@ class LocalInstance(Instance):
         transition, code, message = REASONS[by]
         self._reason = f"{transition} ({at:%Y-%m-%d %H:%M:%S} GMT)" if transition else ""
         self.state_reason = StateReason(f"{code}: {message}", code)
+
+    def _forget(self) -> None:
+        """Be described no more, nor have tags. API reference, TerminateInstances: "visible after termination (for
+        approximately one hour)"; EC2 User Guide, "Terminate …": its tags go too."""
+        backend = self.ec2_backend
+        for key, reservation in list(backend.reservations.items()):
+            reservation.instances = [i for i in reservation.instances if i is not self]
+            if not reservation.instances:
+                del backend.reservations[key]
+        backend.tags.pop(self.id, None)
 
     def _release(self) -> None:
         """Give back network interfaces, volumes and the profile's association, as a terminated instance does."""

@@ -1,16 +1,20 @@
-"""Stands in for EC2's eventual consistency: an instance is told of some seconds after its launch, not at once.
+"""Stands in for EC2's eventual consistency: an instance is told of some seconds after its launch, not at once, and with
+it its tags. Ids that cannot be any instance's are refused as such.
 
 EC2 Developer Guide, "Eventual consistency in the Amazon EC2 API": an id that RunInstances or CreateFleet has just
 answered may not be found yet. Only descriptions of instances lag here; that one ends is told at once.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from moto.ec2.exceptions import InvalidInstanceIdError
+from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 
 from everspot_local.aws import account
 from everspot_local.aws.strict import strict
+
+_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 
 def visible(instance: Any) -> bool:
@@ -19,12 +23,26 @@ def visible(instance: Any) -> bool:
     return not strict() or here.market.clock.now() >= instance.launch_time + here.market.delays.visible
 
 
+def check_form(ids: Iterable[str]) -> None:
+    """Refuse what is no instance's id: `i-` and 8 or 17 hexadecimal digits (EC2 User Guide, "Resource IDs")."""
+    for each in ids if strict() else ():
+        if not _ID.fullmatch(each):
+            raise EC2ClientError("InvalidInstanceID.Malformed", f'Invalid id: "{each}"')
+
+
 def check_ids(backend: Any, ids: Iterable[str]) -> None:
     """Refuse ids of instances that are too young to be found, as EC2 does."""
+    check_form(ids)
     asked = set(ids)
     young = [i.id for i in backend.all_instances() if i.id in asked and not visible(i)]
     if young:
         raise InvalidInstanceIdError(young)
+
+
+def visible_tags(backend: Any, tags: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Tags without those of instances that are too young to be told of."""
+    young = {i.id for i in backend.all_instances() if not visible(i)}
+    return [tag for tag in tags if tag["resource_id"] not in young]
 
 
 def only_visible(reservations: list[Any]) -> list[Any]:

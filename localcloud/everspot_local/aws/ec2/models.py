@@ -10,6 +10,7 @@ from moto.ec2.exceptions import (
     InvalidLaunchTemplateIdNotFound,
     InvalidLaunchTemplateNameNotFoundWithNameError,
     InvalidLaunchTemplateVersionNotFound,
+    OperationNotPermitted4,
 )
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Reservation
@@ -103,10 +104,27 @@ class LocalEC2Backend(EC2Backend):
         """moto's, without those that are too young to be told of."""
         return late.only_visible(super().describe_instances(filters))
 
+    def describe_tags(self, filters: Any = None) -> list[dict[str, str]]:
+        """moto's, without those of instances that are too young to be told of."""
+        return late.visible_tags(self, super().describe_tags(filters))
+
     def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
         """moto's, without those that are too young to be told of."""
         found = super().describe_instance_status(instance_ids, include_all_instances, filters)
         return [instance for instance in found if late.visible(instance)]
+
+    def terminate_instances(self, instance_ids: list[str]) -> list[tuple[Any, Any]]:
+        """moto's, by EC2's rules (API reference, TerminateInstances): one id that is wrong, and none is ended; one that
+        is protected, and none of its zone is."""
+        late.check_form(instance_ids)
+        found = self.get_multi_instances_by_id(list(dict.fromkeys(instance_ids)))
+        shielded = [i for i in found if i.disable_api_termination is True]
+        zones = {i.availability_zone for i in shielded}
+        free = [i.id for i in found if i.availability_zone not in zones]
+        ended = super().terminate_instances(free) if free or not found else []
+        if shielded:
+            raise OperationNotPermitted4(shielded[0].id)
+        return ended
 
     def pool_for(self, instance_type: str, zone: str) -> MarketPool:
         """The market's pool, or EC2's error for a type or a combination that does not exist."""

@@ -1,0 +1,64 @@
+"""Jobs that wait for something other than an instance, on a whole cluster: real agents, trainers and schedulers."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e_helpers import LiveCluster, everspot
+from everspot_core.attempts import attempts
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.records import EventKind, JobState, Reason
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    with LiveCluster(tmp_path_factory.mktemp("e2e")) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVERSPOT_CLOCK", made.cloud.market.clock.variable)  # the command reckons in the market's time
+        yield made
+
+
+def submit(live: LiveCluster, name: str, **fields: Any) -> str:
+    parameters = {"data": "synthetic", "epochs": 5_000}
+    whole = {"name": name, "recipe": "image_classification", "parameters": parameters, **fields}
+    spec = JobSpec.model_validate({"env": {"OMP_NUM_THREADS": "1"}, **whole})
+    live.store.submit(JobSubmission(job_id=name, spec=spec, submitted_at=live.clock.now()))
+    return name
+
+
+def budget(*arguments: str) -> dict[str, Any]:
+    rows = json.loads(everspot("budget", *arguments, "--team", "vision", "--json"))["budgets"]
+    found: dict[str, Any] = next(row for row in rows if (row["period"], row["unit"]) == ("month", "dollars"))
+    return found
+
+
+def test_a_job_at_its_teams_cap_checkpoints_and_waits_and_goes_on_when_it_is_raised(live: LiveCluster) -> None:
+    job = submit(live, "capped", tags={"Team": "vision"})
+    live.until(lambda: live.trains(job, 20))
+    spent = live.until(lambda: budget()["spent"])
+    assert budget("set", "--per", "month", "--dollars", f"{spent:.9f}")["cap"] == pytest.approx(spent)
+
+    def put_off() -> Any:
+        found = live.store.records.get(job).value
+        return found if found.state is JobState.PENDING else None
+
+    record = live.until(put_off)
+    assert (record.last_reason, record.preemptions, record.errors) == (Reason.CAP, 0, 0)
+    (told,) = live.events_of(job, EventKind.INTERRUPTED)
+    assert told.data["durable_step"] == told.data["step"] == record.progress.step > 0, "no step is done again"
+    waits = live.until(lambda: (found := live.store.notes.waiting()) and found.jobs.get(job))
+    assert waits.why == "team-budget"
+    (row,) = (r for r in json.loads(everspot("jobs", "--json")) if r["job_id"] == job)
+    assert "of team vision" in row["waits_because"]
+
+    over = budget()
+    assert spent <= over["spent"] < 2 * spent + 0.01, "it is held within a tick or two"
+    budget("set", "--per", "month", "--dollars", "1000")
+    live.until(lambda: live.trains(job, record.progress.step + 10))
+    first, second = attempts(live.store.events(job))
+    assert not first.interrupted
+    assert second.from_step == record.progress.step
+    everspot("cancel", job)
+    assert live.until(lambda: live.ended(job)) is JobState.CANCELLED

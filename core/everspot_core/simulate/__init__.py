@@ -1,7 +1,8 @@
 """The simulator: jobs and policies driven through traces of spot capacity, years in seconds.
 
-`trace` reads what the market did, `synthetic` makes it up, `engine` runs a job through it, `baselines` holds the
-policies to compare with, `optimum` knows the future, `tally` makes the figures.
+`trace` reads recorded traces, `synthetic` generates them, `engine` runs a job through a trace, `baselines` holds the
+policies to compare with, `optimum` computes the best possible run with knowledge of the future, and `tally` computes
+the figures.
 """
 
 from everspot_core.simulate.baselines import Greedy, OnDemand, UniformProgress

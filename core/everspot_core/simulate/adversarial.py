@@ -1,6 +1,6 @@
-"""Traces that mean harm to one job: what spot does at the worst moment.
+"""Adversarial traces: spot comes and goes at the worst moments for one job.
 
-They are made for a job that is submitted at the first tick. `rng` moves only what does not matter to the harm.
+They are made for a job that is submitted at the first tick. `rng` varies only what does not affect the harm.
 """
 
 import math
@@ -14,19 +14,19 @@ from everspot_core.simulate.trace import Trace
 
 
 def vanishing(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """Spot that goes as soon as a changeover to it is done: it is paid for, and next to nothing is computed on it."""
+    """Spot that ends as soon as a changeover to it is done: it costs money, and almost nothing is computed on it."""
     return _trace("vanishing", gap, _again_and_again(rng, ticks, _ticks(setting.changeover, gap)))
 
 
 def blinking(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """Spot that is there for exactly one tick, again and again."""
+    """Spot that is available for exactly one tick, again and again."""
     return _trace("blinking", gap, _again_and_again(rng, ticks, 1))
 
 
 def last_moment(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
     """No spot until waiting has used up all slack but two changeovers; then it comes, for one changeover, and goes.
 
-    Whoever takes it has nothing left but on-demand, at once. The same again after the deadline.
+    A policy that takes it has to go on-demand at once. The pattern repeats after the deadline.
     """
     spare = setting.deadline - setting.job - 2 * setting.changeover
     first = max(0, int(spare / gap.total_seconds() + 1e-6))

@@ -30,10 +30,10 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """Spot where it is, else waits for as long as the deadline allows.
+    """Takes spot whenever it is available, else waits for as long as the deadline allows.
 
-    `literal`: the net is 2d even where a tick is longer than d. Then a deadline may be missed, because between two
-    ticks more time goes by than is kept back; without it the net is then d and a tick.
+    `literal`: the safety net is 2d even if a tick is longer than d. Then a deadline may be missed, because more time
+    passes between two ticks than the net keeps back. Without `literal` the net is d and a tick in that case.
     """
 
     literal: bool = False
@@ -48,7 +48,7 @@ class Greedy:
 
 @dataclass(frozen=True, slots=True)
 class UniformProgress:
-    """Spot where it is, on-demand where progress falls behind. `literal`: as in `Greedy`."""
+    """Takes spot whenever it is available, and on-demand if progress falls behind. `literal`: as in `Greedy`."""
 
     literal: bool = False
 

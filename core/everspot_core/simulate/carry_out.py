@@ -1,7 +1,7 @@
-"""A plan's actions on a simulated cluster, as the scheduler carries them out on a real one.
+"""Carries out a plan's actions on a simulated cluster, as the scheduler does on a real one.
 
-What a plan must not ask for is not done: it raises. Half-done assignments, dead leases, notices that are still to come
-and drills do not exist here, so neither do the actions that answer to them.
+An action that a plan must not ask for raises an error. The simulation has no half-done assignments, dead leases,
+pending notices or drills, and therefore not the actions that respond to them.
 """
 
 from typing import assert_never

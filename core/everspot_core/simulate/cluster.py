@@ -1,7 +1,7 @@
-"""A simulated cluster: what it holds, how time passes in it, and how a plan sees it.
+"""A simulated cluster: its state, the passing of time, and the view that a plan gets.
 
-It does what real machines and clouds do of themselves: instances boot, jobs are set up, work and finish, capacity comes
-and goes. Time passes from one such event to the next.
+It simulates what real machines and clouds do by themselves: instances boot; jobs are set up, run and finish; capacity
+comes and goes. Time jumps from one such event to the next.
 """
 
 from collections import defaultdict, deque
@@ -21,13 +21,13 @@ from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import PoolOffer, Workload
 
 HALF_LIFE = timedelta(days=7)
-"""After so long what a team has used counts half in its fair share."""
+"""Time after which a team's use counts half in its fair share."""
 NAME = "simulated"
 _LIMITS = Limits()
 
 
 class Cluster:
-    """The state of a simulation. Who changes it: time, through `pass_to`, and a plan, through `carry_out`."""
+    """The state of a simulation. It is changed by time, through `pass_to`, and by a plan, through `carry_out`."""
 
     def __init__(self, workload: Workload, traces: Mapping[str, Trace]) -> None:
         """`traces`: by the names that the workload's fleet uses."""
@@ -54,12 +54,12 @@ class Cluster:
 
     @property
     def over(self) -> bool:
-        """Every job has come and ended."""
+        """Whether every job has been submitted and has ended."""
         return not self._coming and all(t.state.final for t in self.tasks.values())
 
     @property
     def quiet(self) -> bool:
-        """Nothing is under way or will come, but capacity that changes."""
+        """Whether nothing is under way or will come, apart from changes of capacity."""
         return not (self._coming or any(t.held for t in self.tasks.values()) or self._booting())
 
     def next_moment(self) -> datetime | None:

@@ -1,4 +1,4 @@
-"""A made-up crowd: workloads as a training cluster sees them, from a seed.
+"""Generates workloads like those of a real training cluster, from a seed.
 
 Four teams. Two do research: jobs of some hours, some of them gangs, many with a deadline. One sweeps parameters: it
 submits floods of short, small jobs. One is production: few jobs, half of them critical, with tight deadlines. People
@@ -14,10 +14,10 @@ import numpy as np
 
 JOBS_A_DAY = 60
 SWING = 0.8
-"""By how much submissions rise and fall around their mean over a day."""
+"""How far submissions rise above and fall below their mean over a day, as a fraction."""
 PEAK_HOUR = 14
 STANDING_PART = 0.5
-"""Of the mean load in GPUs stands; the rest is launched as it is needed."""
+"""The fraction of the mean load in GPUs that the standing fleet covers; the rest is launched as needed."""
 LONGEST = 48.0
 
 _SMALL, _LARGE = "g5.xlarge", "g5.12xlarge"

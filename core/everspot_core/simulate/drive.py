@@ -1,4 +1,4 @@
-"""A whole workload driven through a simulated cluster by a plan."""
+"""Runs a whole workload on a simulated cluster with a plan."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload
 
 ROUNDS = 4
-"""Plans at one moment, as in the scheduler's loop."""
+"""Most plans at one moment, as in the scheduler's loop."""
 
 Plan = Callable[[ClusterView, datetime], list[Action]]
 

@@ -50,7 +50,7 @@ def test_the_table_tells_the_same(world, file):
     assert answer.code == 0
     rows = [line.split() for line in answer.out.splitlines()]
     assert ["2", "2", "1", "0", "0", "0", "2", "0"] in rows
-    assert ["5.00", "0.00", "5.00", "0.00", "2.5", "2.5", "100", "%"] in rows
+    assert ["5.00", "0.00", "5.00", "0.00", "0.0", "2.5", "2.5", "100", "%"] in rows
     assert ["team", "y", "1", "0.75", "0.75", "0.75", "0.75", "0.00"] in rows
     assert "the latest by 0.50 h" in answer.out
 

@@ -71,6 +71,7 @@ def job(**more):
         (fleet(changeover_upper_hours=0.01), "fleet", "must not be below"),
         (fleet(max_instances=0), "fleet.max_instances", "greater than or equal to 1"),
         (fleet(max_instance=8), "fleet.max_instance", "did you mean max_instances"),
+        (fleet(idle_limit_seconds=-1), "fleet.idle_limit_seconds", "greater than or equal to 0"),
         (fleet(max_usd_per_hour=0), "fleet.max_usd_per_hour", "greater than 0"),
         (fleet(tick_seconds=0), "fleet.tick_seconds", "greater than 0"),
         (fleet(standing=[standing(0)]), "fleet.standing[0].count", "greater than or equal to 1"),

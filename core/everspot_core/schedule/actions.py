@@ -69,6 +69,7 @@ class Why(StrEnum):
     ON_ITS_WAY = "on-its-way"  # instances: what it will move to is being launched
     MOVE = "move"  # market: what it moves to is ready
     NEEDED_NO_MORE = "needed-no-more"
+    IDLE = "idle"  # minutes, limit_minutes: it has had nothing to do for the limit, and no work is foreseen for it
     KEPT_FOR_GANG = "kept-for-gang"  # ahead: the job that it would delay
     UNFIT = "unfit"  # detail: the instance's own words
     JOBS_FAILED = "jobs-failed"  # jobs: that failed there and did well elsewhere

@@ -55,6 +55,12 @@ def waiting_since(job: JobView) -> datetime:
     return max(job.submission.submitted_at, record.changed_at)
 
 
+def begins_at(job: JobView) -> datetime | None:
+    """When a job that waits may begin, where that is known to be later: after an error it is held back for a while."""
+    record = job.record
+    return record.not_before if record is not None and not record.state.owned else None
+
+
 def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     """The first budget that the job has reached, with what was spent of it; None while all of them hold."""
     budget, spent = job.submission.spec.budget, job.spent

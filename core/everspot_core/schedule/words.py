@@ -74,6 +74,7 @@ _BECAUSE = {
     Why.MOVE: "what it moves to is ready ({market})",
     Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
     Why.NEEDED_NO_MORE: "no job needs it",
+    Why.IDLE: "it has had nothing to do for {minutes:.1f} min, of the {limit_minutes:.1f} min that it may",
     Why.KEPT_FOR_GANG: "what is free is promised to {ahead}, which is ahead of it and would have to wait longer",
     Why.UNFIT: "it is not fit for jobs: {detail}",
     Why.JOBS_FAILED: "{jobs} failed there, and did well elsewhere",

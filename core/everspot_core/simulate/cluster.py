@@ -54,13 +54,15 @@ class Cluster:
 
     @property
     def over(self) -> bool:
-        """Whether every job has been submitted and has ended."""
-        return not self._coming and all(t.state.final for t in self.tasks.values())
+        """Whether every job has been submitted and has ended, and what was launched is let go."""
+        ended = not self._coming and all(t.state.final for t in self.tasks.values())
+        return ended and not (self.fleet.idle_limit and self._idle())
 
     @property
     def quiet(self) -> bool:
         """Whether nothing is under way or will come, apart from changes of capacity."""
-        return not (self._coming or any(t.held for t in self.tasks.values()) or self._booting())
+        kept = self.fleet.idle_limit and self._idle()
+        return not (self._coming or any(t.held for t in self.tasks.values()) or self._booting() or kept)
 
     def next_moment(self) -> datetime | None:
         """When something happens next; None: never."""
@@ -69,6 +71,8 @@ class Cluster:
         moments += [self._coming[0].submission.submitted_at] if self._coming else []
         change = self.supply.next_change(self.now)
         moments += [change] if change is not None else []
+        over = [m.idle_from + self.fleet.idle_limit for m in self._idle()] if self.fleet.idle_limit else []
+        moments += [moment for moment in over if moment > self.now]
         return min(moments, default=None)
 
     def pass_to(self, moment: datetime) -> None:
@@ -115,7 +119,7 @@ class Cluster:
             rolling=False,
             booting=0,
             faults=(),
-            idle_limit=timedelta(0),
+            idle_limit=self.fleet.idle_limit,
             cap=self.fleet.cap,
             purses=(),
         )
@@ -169,7 +173,7 @@ class Cluster:
         task.done = task.job.actual * 3600 if reason is Reason.FINISHED else task.done_by(self.now)
         task.record = lease.release(task.record, reason, self.now, task.submission.spec)
         for machine in task.held:
-            machine.leave(task.job.id)
+            machine.leave(task.job.id, self.now)
         task.held, task.began_at, task.works_from = (), None, None
 
     def close(self) -> None:
@@ -250,6 +254,10 @@ class Cluster:
     def _next_of(self, task: Task) -> datetime:
         assert task.works_from is not None  # noqa: S101 - it holds instances
         return task.works_from if task.works_from > self.now else task.ends_at
+
+    def _idle(self) -> list[SimulatedInstance]:
+        """Launched instances without work; those that boot have none yet."""
+        return [m for m in self.machines.values() if m.launched_for is not None and not m.residents]
 
     def _booting(self) -> list[SimulatedInstance]:
         return [m for m in self.machines.values() if m.record is None]

@@ -64,6 +64,7 @@ class Figures:
 
     `utilization`: hours in which instances held a job, over hours paid. `changeovers`: how often a job was put on
     instances. `preemptions`: how often a job lost spot instances. `unfinished`: at the end of the simulation.
+    `idle_usd_share`: the part of the dollars that was paid for instances without a job, from 0 to 1.
     """
 
     jobs: int
@@ -74,6 +75,7 @@ class Figures:
     misses: int
     latest_hours: float
     cost: SimulatedBill
+    idle_usd_share: float
     waiting: WaitingTimes
     waiting_by_priority: dict[str, WaitingTimes]
     waiting_by_team: dict[str, WaitingTimes]
@@ -99,7 +101,7 @@ def figures(run: WorkloadRun) -> Figures:
     paid = {m.instance_id: (_end(m) - m.launched_at) / HOUR for m in run.machines}
     paid_hours, busy_hours = sum(paid.values()), sum(busy.values())
     late = [x for t in tasks if (x := _late(t, run.ended_at)) is not None]
-    waited = _first_waits(run)
+    waited, cost = _first_waits(run), _bill(run.machines, paid, busy)
     return Figures(
         jobs=len(tasks),
         finished=sum(t.state is JobState.SUCCEEDED for t in tasks),
@@ -108,7 +110,8 @@ def figures(run: WorkloadRun) -> Figures:
         with_deadline=len(late) + sum(t.refused for t in tasks),
         misses=sum(x > 0 for x in late),
         latest_hours=max([0.0, *late]),
-        cost=_bill(run.machines, paid, busy),
+        cost=cost,
+        idle_usd_share=cost.idle / cost.total if cost.total else 0.0,
         waiting=WaitingTimes.of(waited.values()),
         waiting_by_priority=_by(tasks, waited, lambda t: t.job.priority.value),
         waiting_by_team=_by(tasks, waited, lambda t: t.job.team),

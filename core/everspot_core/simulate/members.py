@@ -27,7 +27,10 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedInstance:
-    """An instance from its launch to its end, paid all the while. `launched_for`: None: of the standing fleet."""
+    """An instance from its launch to its end, paid all the while. `launched_for`: None: of the standing fleet.
+
+    `idle_since`: since when it has held no job; None while it boots or holds one.
+    """
 
     instance_id: str
     pool: PoolKey
@@ -39,12 +42,19 @@ class SimulatedInstance:
     record: InstanceRecord | None = None
     assignment: Assignment | None = None
     residents: list[str] = field(default_factory=list)
+    idle_since: datetime | None = None
     ended_at: datetime | None = None
     interrupted: bool = False
+
+    @property
+    def idle_from(self) -> datetime:
+        """Since when it has had nothing to do; what boots has not since its launch."""
+        return self.idle_since or self.launched_at
 
     def boot(self, cluster: str) -> None:
         """It is ready and says so."""
         kind = self.instance_type
+        self.idle_since = self.ready_at
         self.record = InstanceRecord(
             instance_id=self.instance_id,
             cluster=cluster,
@@ -65,12 +75,14 @@ class SimulatedInstance:
     def take(self, job_id: str, epoch: int) -> None:
         """It holds the job from now on."""
         self.residents.append(job_id)
+        self.idle_since = None
         self._say(InstanceState.BUSY, job_id, epoch)
 
-    def leave(self, job_id: str) -> None:
+    def leave(self, job_id: str, now: datetime) -> None:
         """It holds the job no more."""
         self.residents.remove(job_id)
         if not self.residents:
+            self.idle_since = now
             self._say(InstanceState.READY, None, None)
 
     def _say(self, state: InstanceState, job_id: str | None, epoch: int | None) -> None:
@@ -90,7 +102,7 @@ class SimulatedInstance:
             deadline=None,
             launched_for=self.launched_for,
             launched_at=self.launched_at,
-            idle_since=None,
+            idle_since=self.idle_since,
             pool=self.pool,
             residents=tuple(self.residents) if shared else (),
         )

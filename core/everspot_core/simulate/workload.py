@@ -90,7 +90,8 @@ class StandingOffer(PoolOffer):
 class FleetTerms(Frozen):
     """What holds for the whole fleet. A changeover is launch and set-up; `tick_seconds`: the scheduler's, at most.
 
-    `max_instances` and `max_usd_per_hour` cap what is launched at once, by default not at all.
+    `max_instances` and `max_usd_per_hour` cap what is launched at once, by default not at all. What was launched is
+    kept for `idle_limit_seconds` without work.
     """
 
     launch_hours: Hours = 0.05
@@ -100,6 +101,8 @@ class FleetTerms(Frozen):
     shared: bool = Field(default=False, description="Whether an instance can hold several jobs.")
     max_instances: int | None = Field(default=None, ge=1, le=MOST, description="Launched ones, running and coming.")
     max_usd_per_hour: Positive | None = Field(default=None, description="Of launched ones, running and coming.")
+
+    idle_limit_seconds: float = Field(default=0, ge=0, le=1e6, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _bounds(self) -> "FleetTerms":
@@ -111,6 +114,11 @@ class FleetTerms(Frozen):
     def changeover_hours(self) -> float:
         """Expected, and what happens."""
         return self.launch_hours + self.setup_hours
+
+    @property
+    def idle_limit(self) -> timedelta:
+        """For so long what was launched is kept without work."""
+        return timedelta(seconds=self.idle_limit_seconds)
 
     @property
     def cap(self) -> Cap | None:

@@ -154,6 +154,7 @@ def _page(told: Figures) -> RenderableType:
         ("SPOT $", f"{cost.spot:,.2f}"),
         ("ON-DEMAND $", f"{cost.on_demand:,.2f}"),
         ("IDLE $", f"{cost.idle:,.2f}"),
+        ("IDLE %", f"{100 * told.idle_usd_share:.1f}"),
         ("PAID H", f"{told.paid_hours:,.1f}"),
         ("BUSY H", f"{told.busy_hours:,.1f}"),
         ("UTILIZATION", f"{100 * told.utilization:.0f} %"),

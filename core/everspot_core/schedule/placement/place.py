@@ -7,19 +7,22 @@ ahead.
 """
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.fit import Shape, fits, lacking
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
+from everspot_core.schedule.launched import awaited
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import need_of
 from everspot_core.schedule.market.policy import is_safe, last_moment
+from everspot_core.schedule.market.reuse import Reuse
+from everspot_core.schedule.market.steering import market_of
 from everspot_core.schedule.placement.capacity import Ask, Capacity, Want, is_free, kind_of
 from everspot_core.schedule.placement.exclusive import Exclusive
-from everspot_core.schedule.placement.gangs import record_of
+from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.placement.packing import Shared
 from everspot_core.schedule.placement.queue import Queue, Rates, queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
@@ -51,6 +54,10 @@ class _Placement:
         self.queue = Queue(jobs, view, now, self.rates)
         self._taken = {i.assignment.job_id for i in view.instances if i.assignment is not None} - {None}
         self._own, common = _launched(instances, view)
+        self._idle: list[InstanceView] = []
+        if view.idle_limit and not view.shared:
+            self._own, common, self._idle = _kept(instances, view)
+        self._reuse = Reuse(view, now)
         self._expecting = {i.launched_for for i in view.instances if i.launched_for is not None and not i.gone}
         self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
         self._shapes = _known_shapes(view)
@@ -73,7 +80,7 @@ class _Placement:
         if not ask.critical:
             while self._held_back:
                 self._capacity.set_aside(self._held_back.pop(0))
-        chosen = self._its_own(job) or self._capacity.seat(ask)
+        chosen = self._its_own(job) or self._capacity.seat(ask) or self._of_another(job, preference.market)
         if chosen:
             self.queue.charge(job, sum(self.rates.of(record_of(i)) for i in chosen))
             self._admission.seat(job, map(record_of, chosen))
@@ -94,6 +101,22 @@ class _Placement:
         last = max((i.launched_at for i in own if i.launched_at is not None), default=None)
         batch = [i for i in own if i.launched_at == last]
         return batch[: job.nodes] if len(batch) >= job.nodes else []
+
+    def _of_another(self, job: JobView, prefer: Market) -> list[InstanceView]:
+        """What was launched for another job, and has nothing to do: the cheapest, of equals what was used last."""
+        able = [i for i in self._idle if self._reuse.suits(job, i)]
+        if len(able) < job.nodes:
+            return []
+        able.sort(key=lambda i: (self._reuse.usd(job, i), i.idle_since is None, _age(i, self.now), i.instance_id))
+        chosen = able[:1]
+        if job.nodes > 1:
+            kinds = sorted({kind_of(record_of(i)) for i in able})
+            gangs = (
+                pick([i for i in able if kind_of(record_of(i)) == k], job.nodes, prefer, frozenset()) for k in kinds
+            )
+            chosen = next((gang for gang in gangs if gang), [])
+        self._idle = [i for i in self._idle if i not in chosen]
+        return chosen
 
     def _not_now(self, job: JobView, want: Want) -> Hold | None:
         record, need = job.record, job.submission.spec.resources
@@ -166,6 +189,45 @@ def _launched(
         elif instance.launched_for is not None and is_free(instance, records):
             own[instance.launched_for].append(instance)
     return own, common
+
+
+def _kept(
+    instances: list[InstanceView], view: ClusterView
+) -> tuple[dict[str, list[InstanceView]], list[InstanceView], list[InstanceView]]:
+    """Where launched instances are kept for a while: free ones by the job that waits for them, the standing ones, and
+    those that were launched and that nobody waits for.
+    """
+    records, by_name = {j.job_id: j.record for j in view.jobs}, {i.instance_id: i for i in view.instances}
+    mine: dict[str, list[InstanceView]] = defaultdict(list)
+    for instance in view.instances:
+        if instance.launched_for is not None and not instance.gone:
+            mine[instance.launched_for].append(instance)
+    waited: set[str] = set()
+    for job in view.jobs:
+        if job.job_id in mine and not (job.state.final or job.cancel):
+            owner = by_name.get(job.record.owner) if job.record is not None and job.record.owner is not None else None
+            waited |= {i.instance_id for i in awaited(job, owner, mine[job.job_id]) if _is_another(i, owner)}
+    own: dict[str, list[InstanceView]] = defaultdict(list)
+    common, idle = list[InstanceView](), list[InstanceView]()
+    for instance in sorted(instances, key=lambda i: i.instance_id):
+        if instance.launched_for is None:
+            common.append(instance)
+        elif is_free(instance, records):
+            group = own[instance.launched_for] if instance.instance_id in waited else idle
+            group.append(instance)
+    return own, common, idle
+
+
+def _is_another(instance: InstanceView, owner: InstanceView | None) -> bool:
+    """Whether a job may still move there from its owner: to another market, or because the cloud takes the owner."""
+    if owner is None or owner.ending or owner.notified:
+        return True
+    return market_of(instance) is not market_of(owner)
+
+
+def _age(instance: InstanceView, now: datetime) -> timedelta:
+    """How long it has been idle."""
+    return now - instance.idle_since if instance.idle_since is not None else timedelta(0)
 
 
 def _present(view: ClusterView) -> list[tuple[Shape, int]]:

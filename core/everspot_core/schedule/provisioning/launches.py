@@ -3,9 +3,12 @@
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-from everspot_core.records import InstanceState, Reason
-from everspot_core.schedule.actions import Release, Why
-from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
+from everspot_core.records import InstanceState
+from everspot_core.schedule.actions import Figures, Release, Why
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, outlook_of
+from everspot_core.schedule.launched import awaited
+from everspot_core.schedule.market.reuse import Reuse
+from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 LAUNCH_PATIENCE = 2
@@ -27,6 +30,8 @@ class Launches:
                 self._by_job[instance.launched_for].append(instance)
         self._kept: set[str] = set()
         self._settled: set[str] = set()
+        self._given_up: set[str] = set()
+        self._alive = {j.job_id for j in view.jobs if not (j.state.final or j.cancel)}
 
     def coming(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
         """What was launched for the job last and has not had it yet.
@@ -41,6 +46,7 @@ class Launches:
         begun = sound[0].launched_at
         if not ready and begun is not None and self._now - begun > _patience(job):
             self.failed |= {pool for i in sound if (pool := pool_of(i)) is not None}
+            self._given_up |= {i.instance_id for i in sound}
             return []
         return sound
 
@@ -52,45 +58,70 @@ class Launches:
         """It is decided what the job needs: those of its instances that are idle and not kept can be released."""
         self._settled.add(job_id)
 
-    def release(self) -> list[Release]:
-        """The releases of launched instances that are not needed any more.
+    def release(self, reuse: Reuse, *, pressed: bool) -> list[Release]:
+        """The releases of launched instances that are not needed any more: at once, or once they have been idle for
+        the limit and no work is foreseen for them. `pressed`: others wait for their room.
 
         What the cloud is about to take is left to the cloud: a spot instance that it takes in its first hour may cost
         nothing, while one that is released is paid.
         """
-        alive = {j.job_id for j in self._view.jobs if not (j.state.final or j.cancel)}
-        open_jobs = set() if self._view.draining else alive - self._settled
-        released = []
-        for job_id, launched in sorted(self._by_job.items()):
-            for instance in launched:
-                needed = job_id in open_jobs or (job_id in alive and instance.instance_id in self._kept)
-                going = instance.ending and instance.deadline is not None and self._now <= instance.deadline
-                if instance.idle and not needed and not going and instance.instance_id not in self.taken:
-                    released.append(Release(instance_id=instance.instance_id, why=Why.NEEDED_NO_MORE))
-        return released
+        spare = [i for _, launched in sorted(self._by_job.items()) for i in launched if self._is_spare(i)]
+        if self._view.draining or pressed or not self._view.idle_limit:
+            return [_needed_no_more(i) for i in spare]
+        useless = [i for i in spare if not self._is_of_use(i)]
+        idle = [i for i in spare if self._is_of_use(i) and self._idle_for(i) >= self._view.idle_limit]
+        foreseen = self._foreseen(idle, reuse) if idle else set()
+        late = [self._was_idle(i) for i in idle if i.instance_id not in foreseen]
+        return [*(_needed_no_more(i) for i in useless), *late]
+
+    def _is_spare(self, instance: InstanceView) -> bool:
+        """Whether it has nothing to do, and is not what a job of this plan waits for."""
+        name, alive = instance.launched_for or "", self._alive
+        waiting = not self._view.draining and name in alive and name not in self._settled
+        needed = waiting or (name in alive and instance.instance_id in self._kept)
+        going = instance.ending and instance.deadline is not None and self._now <= instance.deadline
+        return instance.idle and not needed and not going and instance.instance_id not in self.taken
+
+    def _is_of_use(self, instance: InstanceView) -> bool:
+        """Whether another job could have it, now or when it has booted."""
+        if instance.instance_id in self._given_up:
+            return False
+        return instance.healthy or (instance.record is None and not _lost(instance))
+
+    def _idle_for(self, instance: InstanceView) -> timedelta:
+        """How long it has had nothing to do; what boots has not since its launch. For ever, if nobody knows."""
+        since = instance.idle_since or instance.launched_at
+        return self._now - since if since is not None else timedelta.max
+
+    def _foreseen(self, idle: list[InstanceView], reuse: Reuse) -> set[str]:
+        """Those that jobs will take which cannot yet, but sooner than a changeover takes."""
+        found: set[str] = set()
+        for job in sorted(self._view.jobs, key=queue_order):
+            work, begins = outlook_of(job), begins_at(job)
+            soon = work.changeover if work is not None else CHANGEOVER
+            if job.job_id not in self._alive or begins is None or not self._now < begins <= self._now + soon:
+                continue
+            able = [i for i in idle if i.instance_id not in found and i.healthy and reuse.suits(job, i)]
+            if len(able) >= job.nodes:
+                found |= {i.instance_id for i in able[: job.nodes]}
+        return found
+
+    def _was_idle(self, instance: InstanceView) -> Release:
+        minute = timedelta(minutes=1)
+        figures: Figures = {
+            "minutes": self._idle_for(instance) / minute,
+            "limit_minutes": self._view.idle_limit / minute,
+        }
+        return Release(instance_id=instance.instance_id, why=Why.IDLE, figures=figures)
 
     def _last(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """The idle instances of the last launch; never what the job was told to leave, nor what is older than what it
-        holds.
-        """
-        record = job.record
-        left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
-        mine = self._by_job[job.job_id]
-        # A gang leaves all that was launched with the one that its lease named.
-        leaving = {i.launched_at for i in mine if i.instance_id == left and i.launched_at is not None}
-        own = owner is not None and owner.launched_for == job.job_id
-        begun = owner.launched_at if owner is not None and own else None
-        fresh = [
-            i
-            for i in mine
-            if i.idle
-            and i.instance_id != left
-            and i.launched_at not in leaving
-            and i.instance_id not in self.taken
-            and (begun is None or (i.launched_at is not None and i.launched_at >= begun))
-        ]
-        last = max((i.launched_at for i in fresh if i.launched_at is not None), default=None)
-        return [i for i in fresh if i.launched_at == last]
+        """What it waits for, less what was given away in this plan."""
+        free = (i for i in self._by_job[job.job_id] if i.instance_id not in self.taken)
+        return awaited(job, owner, free)
+
+
+def _needed_no_more(instance: InstanceView) -> Release:
+    return Release(instance_id=instance.instance_id, why=Why.NEEDED_NO_MORE)
 
 
 def _lost(instance: InstanceView) -> bool:

@@ -14,6 +14,7 @@ from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
+from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.market.steering import NO_TIME, Steering, market_of, runs_well
 from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.placement.queue import queue_order
@@ -66,7 +67,7 @@ class _Provisioning:
         self.view, self.now = view, now
         self.launches, self.admission = Launches(view, now, busy), Admission(view, now)
         self._launching = Launching(view, now, self.launches, self.admission)
-        self._steering = Steering(view, now)
+        self._steering, self._reuse = Steering(view, now), Reuse(view, now)
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
@@ -101,7 +102,7 @@ class _Provisioning:
 
     def release(self) -> list[Release]:
         """What nobody needs any more."""
-        return self.launches.release()
+        return self.launches.release(self._reuse, pressed=self._launching.pressed)
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
         """What the job does now. `hold` says why it got no instance that is there; None if the job runs."""

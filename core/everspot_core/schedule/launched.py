@@ -1,0 +1,28 @@
+"""Of what was launched for a job: which of it the job still waits for."""
+
+from collections.abc import Iterable
+
+from everspot_core.records import Reason
+from everspot_core.schedule.view import InstanceView, JobView
+
+
+def awaited(job: JobView, owner: InstanceView | None, mine: Iterable[InstanceView]) -> list[InstanceView]:
+    """The idle instances of the last launch; never what the job was told to leave, nor what is older than what it
+    holds. `mine`: all that was launched for it.
+    """
+    record, launched = job.record, list(mine)
+    left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
+    # A gang leaves all that was launched with the one that its lease named.
+    leaving = {i.launched_at for i in launched if i.instance_id == left and i.launched_at is not None}
+    own = owner is not None and owner.launched_for == job.job_id
+    begun = owner.launched_at if owner is not None and own else None
+    fresh = [
+        i
+        for i in launched
+        if i.idle
+        and i.instance_id != left
+        and i.launched_at not in leaving
+        and (begun is None or (i.launched_at is not None and i.launched_at >= begun))
+    ]
+    last = max((i.launched_at for i in fresh if i.launched_at is not None), default=None)
+    return [i for i in fresh if i.launched_at == last]

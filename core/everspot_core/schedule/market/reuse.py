@@ -1,0 +1,85 @@
+"""Whether a job takes an instance that was launched for another one and is idle, rather than have one launched.
+
+It saves the launch, which is no reason to sit on a dearer market or a dearer type for hours. So the instance has to be
+of the market that the policy has the job take now, and the whole job must cost no more there than elsewhere.
+"""
+
+from datetime import datetime
+
+from everspot_core.fit import Shape, fits
+from everspot_core.records import Market
+from everspot_core.schedule.jobs import CHANGEOVER, HOUR, critical, outlook_of
+from everspot_core.schedule.market.failover import failed_over
+from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, offers_for
+from everspot_core.schedule.market.steering import Steering
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
+
+
+class Reuse:
+    """The question, asked about the jobs and the idle instances of one view."""
+
+    def __init__(self, view: ClusterView, now: datetime) -> None:
+        self._view, self._now = view, now
+        self._steering = Steering(view, now)
+        self._usd = {p.key: p.usd_per_hour for p in view.pools}
+        self._offers: dict[str, Offers] = {}
+        self._markets: dict[tuple[str, Market], bool] = {}
+
+    def suits(self, job: JobView, instance: InstanceView) -> bool:
+        """Whether the job would rather run there than have an instance launched."""
+        record, kind = instance.record, pool_of(instance)
+        if record is None or kind is None or job.speeds.get(kind.instance_type, 1.0) <= 0:
+            return False
+        if not fits(job.submission.spec.resources, Shape.of(record)):
+            return False
+        return self._wants(job, kind.market) and self._pays(job, kind) and self._in_time(job, kind)
+
+    def usd(self, job: JobView, instance: InstanceView) -> float:
+        """Dollars for an hour of the job's work there; 0 if nobody knows."""
+        kind = pool_of(instance)
+        return (self._work_usd(job, kind) or 0.0) if kind is not None else 0.0
+
+    def _wants(self, job: JobView, market: Market) -> bool:
+        name = job.job_id, market
+        if name not in self._markets:
+            self._markets[name] = self._would_take(job, market)
+        return self._markets[name]
+
+    def _would_take(self, job: JobView, market: Market) -> bool:
+        if market is Market.ON_DEMAND:
+            return self._steering.steer(job, None, self._of(job), moving=False).market is Market.ON_DEMAND
+        if critical(job):
+            return False
+        if job.submission.deadline_at is not None:
+            return self._steering.is_safe(job, self._of(job))
+        return failed_over(job, self._view.pools, self._now, None).market is Market.SPOT
+
+    def _pays(self, job: JobView, kind: PoolKey) -> bool:
+        """Against the best that would be launched; where none is to be had, spot still has to be cheaper than
+        on-demand.
+        """
+        usd, offers, work = self._work_usd(job, kind), self._of(job), outlook_of(job)
+        there = offers.acceptable(kind.market).pools or offers.on_demand_pools
+        costs = [cost for p in there if (cost := self._work_usd(job, p.key)) is not None]
+        if usd is None or not costs:
+            return True
+        hours = work.left / HOUR if work is not None else CHANGEOVER / HOUR / INDIFFERENCE
+        changeover = work.changeover / HOUR if work is not None else CHANGEOVER / HOUR
+        return usd * hours <= min(costs) * (hours + changeover)
+
+    def _in_time(self, job: JobView, kind: PoolKey) -> bool:
+        """On-demand must do for the deadline, or be as fast as any. After spot there is on-demand."""
+        deadline, work = job.submission.deadline_at, outlook_of(job)
+        speed = job.speeds.get(kind.instance_type, 1.0)
+        if kind.market is Market.SPOT or deadline is None or work is None or speed >= self._of(job).fastest:
+            return True
+        return self._now + work.changeover_upper + work.left_upper / speed <= deadline
+
+    def _work_usd(self, job: JobView, kind: PoolKey) -> float | None:
+        usd, speed = self._usd.get(kind), job.speeds.get(kind.instance_type, 1.0)
+        return usd / speed if usd is not None and speed > 0 else None
+
+    def _of(self, job: JobView) -> Offers:
+        if job.job_id not in self._offers:
+            self._offers[job.job_id] = offers_for(job, self._view.pools, self._now)
+        return self._offers[job.job_id]

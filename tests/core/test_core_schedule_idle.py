@@ -1,0 +1,284 @@
+"""What was launched and has nothing to do: kept for a while, given to whom it suits, and let go in the end."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from everspot_core.catalogue import InstanceType
+from everspot_core.records import Assignment, InstanceState, JobState, Reason
+from everspot_core.schedule import Assign, Cap, Launch, Release, Why, say
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from provision_helpers import (
+    HOUR,
+    NOW,
+    OFTEN,
+    ON_DEMAND,
+    SPOT,
+    TICK,
+    TYPE,
+    WORK,
+    World,
+    decide,
+    holding,
+    instance,
+    job,
+    lost,
+    names,
+    outlook,
+    pool,
+)
+from workload_helpers import drive, offer, trace
+
+POOLS = [pool(), pool(ON_DEMAND)]
+LIMIT = timedelta(minutes=5)
+MINUTE = timedelta(minutes=1)
+
+
+def idle(name="i-0", market=SPOT, minutes=1.0, launched_for="over", **more):
+    """Launched for a job that is over, and since then without work."""
+    return instance(name, market, launched_for=launched_for, idle_since=NOW - minutes * MINUTE, **{"ago": 5.0, **more})
+
+
+def kept(there, jobs=(), limit=LIMIT, **more) -> dict[str, Why]:
+    """Who is released, and why."""
+    actions = decide(jobs, there, POOLS, idle_limit=limit, **more)
+    return {a.instance_id: a.why for a in actions if isinstance(a, Release)}
+
+
+@pytest.mark.parametrize(("minutes", "gone"), [(0, False), (4.99, False), (5, True), (60, True)])
+def test_what_is_idle_goes_after_the_limit(minutes, gone):
+    assert kept([idle(minutes=minutes)]) == ({"i-0": Why.IDLE} if gone else {})
+    assert kept([idle(minutes=minutes)], limit=timedelta(0)) == {"i-0": Why.NEEDED_NO_MORE}
+
+
+def test_it_is_said_how_long_it_was_idle():
+    (release,) = decide((), [idle(minutes=7.25)], POOLS, idle_limit=LIMIT)
+    assert say(release) == "release i-0: it has had nothing to do for 7.2 min, of the 5.0 min that it may"
+
+
+def test_what_nobody_knows_the_age_of_goes_at_once_and_what_boots_counts_from_its_launch():
+    unknown = replace(idle(), idle_since=None, launched_at=None)
+    boots = [instance("b-0", ready=False, launched_for="over", ago=m / 60) for m in (4.9, 5.1)]
+    assert kept([unknown]) == {"i-0": Why.IDLE}
+    assert kept(boots[:1]) == {}
+    assert kept(boots[1:]) == {"b-0": Why.IDLE}
+
+
+@pytest.mark.parametrize(
+    "useless", [{"stale": True}, {"state": InstanceState.CORDONED}, {"state": InstanceState.DRAINING}]
+)
+def test_what_no_job_could_have_any_more_goes_at_once(useless):
+    assert kept([idle(minutes=0, **useless)]) == {"i-0": Why.NEEDED_NO_MORE}
+
+
+def test_all_goes_at_once_where_the_cluster_is_drained_or_somebody_waits_for_the_room():
+    assert kept([idle()], draining=True) == {"i-0": Why.NEEDED_NO_MORE}
+    waits = job("large", nodes=2)
+    cap = {"cap": Cap(instances=2, usd_per_hour=None)}
+    assert kept([idle()], [waits], **cap) == {"i-0": Why.NEEDED_NO_MORE}
+    assert kept([idle()], [waits], cap=Cap(instances=3, usd_per_hour=None)) == {}
+
+
+def test_it_is_kept_past_the_limit_for_a_job_in_back_off_that_comes_sooner_than_a_changeover():
+    for minutes, comes in ((5, True), (7, False)):
+        waits = job(record=lost(Reason.ERROR, not_before=NOW + minutes * MINUTE))
+        expected = {} if comes else {"i-0": Why.IDLE, "i-1": Why.IDLE}
+        told = kept([idle(minutes=9), idle("i-1", minutes=8)], [waits])
+        assert told == ({"i-1": Why.IDLE} if comes else expected)
+
+
+def test_a_job_in_back_off_keeps_nothing_that_does_not_suit_it():
+    waits = job(record=lost(Reason.ERROR, not_before=NOW + 5 * MINUTE))
+    assert kept([idle(market=ON_DEMAND, minutes=9)], [waits]) == {"i-0": Why.IDLE}
+
+
+def test_an_idle_instance_is_taken_before_one_is_launched():
+    for view in (job(), job(due=40, work=WORK)):
+        (assign,) = decide(view, [idle()], POOLS, idle_limit=LIMIT)
+        assert isinstance(assign, Assign)
+        assert assign.instance_id == "i-0"
+
+
+def test_of_several_the_cheapest_is_taken_and_of_equals_what_was_used_last():
+    there = [idle("old", minutes=4), idle("fresh", minutes=1), idle("dear", zone="b", minutes=0)]
+    pools = [*POOLS, pool(zone="b", usd=1.05)]
+    assert names(decide(job(), there, pools, idle_limit=LIMIT), Assign) == ["fresh"]
+
+
+def test_standing_instances_come_before_launched_ones():
+    there = [idle("i-0"), instance("s-0", ON_DEMAND, launched_for=None)]
+    assert names(decide(job(), there, POOLS, idle_limit=LIMIT), Assign) == ["s-0"]
+
+
+@pytest.mark.parametrize(
+    ("view", "market", "takes"),
+    [
+        (job(due=40, work=WORK), ON_DEMAND, False),  # there is time for spot, at a third
+        (job(), ON_DEMAND, False),
+        (job(due=10.3, work=WORK), ON_DEMAND, True),
+        (job(due=10.3, work=WORK), SPOT, False),  # past its last safe moment
+        (job(critical=True), ON_DEMAND, True),
+        (job(critical=True), SPOT, False),
+        (job(preempted_at=OFTEN), SPOT, False),
+        (job(preempted_at=OFTEN), ON_DEMAND, True),
+        (job(due=40), SPOT, True),
+    ],
+)
+def test_nobody_sits_on_a_market_for_hours_to_save_a_launch(view, market, takes):
+    actions = decide(view, [idle(market=market)], POOLS, idle_limit=LIMIT)
+    assert names(actions, Assign) == (["i-0"] if takes else [])
+    assert sum(isinstance(a, Launch) for a in actions) == (not takes)
+
+
+def test_nobody_sits_on_a_large_type_for_hours_to_save_a_launch():
+    """Twice the price for ten hours is more than a launch; for a minute it is less."""
+    large = InstanceType(name="large", vcpus=64, memory_gib=256, gpus=8, gpu_memory_gib=24)
+    pools = [*POOLS, pool(kind=large, usd=2.0)]
+    for left, takes in ((10.0, False), (0.05, True)):
+        actions = decide(job(due=40, work=outlook(left)), [idle(kind=large)], pools, idle_limit=LIMIT)
+        assert names(actions, Assign) == (["i-0"] if takes else [])
+
+
+def test_an_idle_instance_that_would_be_late_is_not_taken():
+    slow = TYPE.model_copy(update={"name": "slow"})
+    view = job(due=10.3, work=WORK, speeds={"slow": 0.5})
+    actions = decide(
+        view, [idle(market=ON_DEMAND, kind=slow)], [*POOLS, pool(ON_DEMAND, kind=slow, usd=1.0)], idle_limit=LIMIT
+    )
+    assert names(actions, Assign) == []
+    assert [a.instance_type for a in actions if isinstance(a, Launch)] == ["t"]
+
+
+def test_spot_that_is_idle_is_taken_in_an_outage_too():
+    pools = [pool(available=0), pool(ON_DEMAND)]
+    assert names(decide(job(due=40, work=WORK), [idle()], pools, idle_limit=LIMIT), Assign) == ["i-0"]
+
+
+def test_what_a_job_left_for_another_market_is_there_for_others_and_not_for_itself():
+    left = idle("od", ON_DEMAND, launched_for="j")
+    view, held = holding(job(due=40, work=WORK), instance("i-0", ago=0.1))
+    others = job("critical", critical=True)
+    actions = decide([view, others], [*held, left], POOLS, idle_limit=LIMIT)
+    assert [(a.job_id, a.instance_id) for a in actions if isinstance(a, Assign)] == [("critical", "od")]
+    moved = job(due=40, work=WORK, record=lost(Reason.MOVE, owner="od"))
+    assert "od" not in names(decide(moved, [left], POOLS, idle_limit=LIMIT), Assign)
+
+
+def test_what_a_job_waits_for_is_not_given_to_another_one():
+    coming = instance("n-1", launched_for="mine", ago=0.1)
+    held_back = lost(Reason.ERROR, not_before=NOW + 2 * MINUTE).model_copy(update={"job_id": "mine"})
+    mine = job("mine", due=40, work=WORK, record=held_back)
+    actions = decide([mine, job("other")], [coming], POOLS, idle_limit=LIMIT)
+    assert names(actions, Assign) == []
+    assert [a.job_id for a in actions if isinstance(a, Launch)] == ["other"]
+
+
+def test_a_gang_takes_idle_instances_of_one_type_or_none():
+    small = InstanceType(name="large", vcpus=64, memory_gib=256, gpus=8, gpu_memory_gib=24)
+    there = [idle("a"), idle("b", kind=small), idle("c")]
+    pools = [*POOLS, pool(kind=small, usd=1.0)]
+    (assign,) = [a for a in decide(job(nodes=2), there, pools, idle_limit=LIMIT) if isinstance(a, Assign)]
+    assert {assign.instance_id, *assign.gang} == {"a", "c"}
+    actions = decide(job(nodes=3), there, pools, idle_limit=LIMIT)
+    assert [a.count for a in actions if isinstance(a, Launch)] == [3]
+
+
+def test_a_launch_that_was_given_up_is_not_kept_as_idle():
+    late = instance("n-1", ready=False, ago=9)
+    actions = decide(job(due=99, work=WORK), [late], POOLS, idle_limit=timedelta(hours=20))
+    assert names(actions, Release) == ["n-1"]
+
+
+def test_what_is_left_to_the_cloud_is_not_released():
+    taken = Assignment(instance_id="i-0", cordoned=True, changed_at=NOW)
+    soon = idle(minutes=9, ending=True, deadline=NOW + MINUTE, assignment=taken)
+    assert kept([soon]) == {}
+
+
+FATES = st.lists(
+    st.tuples(st.sampled_from(["boot", "lose", "pass", "cancel", "finish"]), st.integers(0, 30)), max_size=12
+)
+
+
+@given(
+    made=st.lists(st.tuples(st.sampled_from([None, 12.0, 40.0]), st.booleans(), st.integers(1, 2)), max_size=4),
+    fates=FATES,
+)
+@settings(max_examples=60, deadline=None)
+def test_every_idle_instance_is_gone_within_the_limit_and_a_changeover(made, fates):
+    jobs = [job(f"j{n}", due=due, work=WORK, critical=c, nodes=nodes) for n, (due, c, nodes) in enumerate(made)]
+    world = World(jobs, (), POOLS, idle_limit=LIMIT)
+    for fate, dice in fates:
+        running = [j for j in sorted(world.jobs) if world.jobs[j].state.owned]
+        match fate:
+            case "boot":
+                world.boot()
+            case "lose" if world.instances:
+                world.lose(sorted(world.instances)[dice % len(world.instances)])
+            case "pass":
+                world.now += dice * TICK
+            case "cancel" if jobs:
+                name = sorted(world.jobs)[dice % len(jobs)]
+                world.jobs[name] = replace(world.jobs[name], cancel=True)
+            case "finish" if running:
+                finish(world, running[dice % len(running)])
+        world.settle(12)
+        for i in world.instances.values():
+            since = (i.idle_since or world.now) if i.idle and i.record is not None else None
+            world.instances[i.instance_id] = replace(i, idle_since=since)
+    for name in sorted(world.jobs):
+        world.jobs[name] = replace(world.jobs[name], cancel=True)
+    world.settle(12)
+    world.now += LIMIT + HOUR
+    world.settle(12)
+    assert world.instances == {}
+
+
+def finish(world, name):
+    view = world.jobs[name]
+    over = {"state": JobState.SUCCEEDED, "owner": None, "last_owner": view.record.owner}
+    record = view.record.model_copy(update=over)
+    world.jobs[name] = replace(view, record=record)
+
+
+# Whole workloads
+
+
+def test_a_short_gap_between_jobs_costs_less_than_a_launch_and_a_long_one_ends_the_instance():
+    """Launch and set-up take 0.25 h each; 0.5 h idle is allowed."""
+    fleet = {"pools": [offer()], "idle_limit_seconds": 1800}
+    for gap, launches in ((0.25, 1), (0.75, 2)):
+        first = {"id": "a", "hours": 1, "priority": "critical"}
+        second = {"id": "b", "hours": 1, "priority": "critical", "arrival_hours": 1.5 + gap}
+        run, told = drive([first, second], **fleet)
+        assert told.launched == launches
+        # Boot, set-up, work; the gap, or the limit and another boot; set-up, work; the limit.
+        paid = 0.25 + 1.25 + gap + 1.25 + 0.5 if launches == 1 else 2 * (0.25 + 1.25 + 0.5)
+        assert told.cost.total == pytest.approx(3 * paid)
+        assert told.idle_usd_share == pytest.approx(1 - 2.5 / paid)
+        assert {m.ended_at for m in run.machines} <= {run.ended_at, run.began_at + 2 * HOUR}
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 60), st.none() | st.integers(6, 90)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=6),
+    st.sampled_from([60, 300, 1800]),
+)
+@settings(max_examples=40, deadline=None)
+def test_whatever_the_limit_deadlines_hold_and_nothing_idles_for_longer(made, spells, limit):
+    jobs = [
+        {"id": f"j{n}", "hours": length / 12, "arrival_hours": at / 12}
+        | ({} if slack is None else {"deadline_hours": (length + slack) / 12})
+        for n, (length, at, slack) in enumerate(made)
+    ]
+    market = trace(*spells)
+    pools = [offer(), offer("spot", 1.0, availability="t")]
+    run, told = drive(jobs, {"t": market}, pools=pools, idle_limit_seconds=limit, horizon=60)
+    assert (told.misses, told.refused) == (0, 0)
+    for machine in run.machines:
+        held = sorted((a.began_at, a.ended_at) for a in run.attempts if machine.instance_id in a.instances)
+        edges = [machine.ready_at, *(moment for span in held for moment in span), machine.ended_at]
+        gaps = [end - start for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        # A tick is 300 s, and what is on its way to a job waits for it.
+        assert max(gaps) <= timedelta(seconds=limit) + timedelta(hours=0.5)

@@ -12,6 +12,7 @@ from everspot.aws.capacity import (
     AwsStandingArgs,
 )
 from everspot.aws.cluster import AwsTrainingCluster, AwsTrainingClusterArgs
+from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
 from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
@@ -28,6 +29,8 @@ __all__ = [
     "AwsCapacityArgs",
     "AwsCapacityRebalanceArgs",
     "AwsElasticArgs",
+    "AwsElasticCapacity",
+    "AwsElasticCapacityArgs",
     "AwsIdentity",
     "AwsIdentityArgs",
     "AwsInstanceTypeArgs",

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.documents import parse_duration
 from everspot_core.faults import modelled
-from everspot_core.manifest import FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
+from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
 from everspot_core.notify import Notifications
 from everspot_core.problems import Problems, shown
 from everspot_core.records import Role
@@ -86,6 +87,7 @@ def build_manifest(
     facts: Mapping[str, str],
     standing: Standing | None = None,
     fleet: FleetOffer | None = None,
+    elastic: Elastic | None = None,
     notifications: Notifications | None = None,
     shares: Mapping[str, float] | None = None,
     proxy: Proxy | None = None,
@@ -93,8 +95,8 @@ def build_manifest(
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `notifications` and `shares` are
-    for `cluster.json` only.
+    data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `elastic`,
+    `notifications` and `shares` are for `cluster.json` only.
     """
     common = Manifest(
         cluster=cluster,
@@ -111,11 +113,23 @@ def build_manifest(
         "queue_url": facts.get("queue_url"),
         "standing": standing,
         "fleet": fleet,
+        "elastic": elastic,
         "notifications": notifications,
         "shares": dict(shares or {}),
         "generation": generation(common, machine),
     }
-    return json.dumps(json.loads(common.model_copy(update=own).to_json()), separators=(",", ":"))
+    return _as_json(common.model_copy(update=own))
+
+
+def with_idle_limit(manifest: str, idle_limit: str) -> str:
+    """The manifest of elastic instances: the agents' one with an idle limit. Its generation stays the same, so that no
+    instance is replaced because the limit changes.
+
+    The agent waits for its orphan limit longer than the scheduler, which usually ends the instance first.
+    """
+    known = Manifest.read(manifest)
+    limits = known.limits.model_copy(update={"idle_limit": parse_duration(idle_limit) + known.limits.orphan_limit})
+    return _as_json(known.model_copy(update={"limits": limits}))
 
 
 def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
@@ -125,3 +139,7 @@ def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
     """
     made_of = json.dumps(machine, sort_keys=True, default=str).encode()
     return hashlib.sha256(common.to_json() + made_of).hexdigest()[:12]
+
+
+def _as_json(manifest: Manifest) -> str:
+    return json.dumps(json.loads(manifest.to_json()), separators=(",", ":"))

@@ -19,8 +19,8 @@ from pulumi.provider.experimental.component import ComponentProvider
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 ROOM = Path(__file__).resolve().parents[2] / "components"
 COMPONENTS = {
-    "AwsAccountSetup", "AwsIdentity", "AwsInterruptionEvents", "AwsNetwork", "AwsSchedulerService", "AwsStore",
-    "AwsTrainingCluster", "AwsTrainingFleet",
+    "AwsAccountSetup", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsNetwork",
+    "AwsSchedulerService", "AwsStore", "AwsTrainingCluster", "AwsTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs", "AwsMachineArgs",

@@ -127,4 +127,5 @@ def test_a_scheduler_remembers_what_it_told_only_where_it_tells() -> None:
 def test_only_describing_ec2_and_the_shell_are_allowed_on_everything() -> None:
     found = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", session_manager=True))
     everywhere = {action for action, resources in found.items() if "*" in resources}
-    assert all(action.startswith(("ec2:Describe", "ssm:Update", "ssmmessages:")) for action in everywhere)
+    looks = ("ec2:Describe", "ec2:GetSpotPlacementScores")
+    assert all(action.startswith((*looks, "ssm:Update", "ssmmessages:")) for action in everywhere)

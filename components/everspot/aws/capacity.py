@@ -257,10 +257,13 @@ def _check_elastic(problems: Problems, args: AwsElasticArgs, zones: Sequence[str
     wanted = args.get("zones")
     problems.need(wanted is None or bool(wanted), "zones", "is empty; leave it out for those of all subnets")
     strange = [zone for zone in wanted or () if zones and zone not in zones]
-    problems.need(
-        not strange, "zones", f"{', '.join(strange)}: the cluster has no subnet there, but in {', '.join(zones)}"
-    )
+    problems.need(not strange, "zones", no_subnet(strange, zones))
     idle_limit_problems(problems, args.get("idle_limit", IDLE_LIMIT))
+
+
+def no_subnet(strange: Sequence[str], zones: Sequence[str]) -> str:
+    """Why `strange` are no zones for elastic instances. `zones`: of the cluster's subnets."""
+    return f"{', '.join(strange)}: the cluster has no subnet there, but in {', '.join(zones)}"
 
 
 def _choice(entry: AwsInstanceTypeArgs) -> TypeChoice:

@@ -55,6 +55,7 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     check_store(problems, store_args(name, args))
     arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
     arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
+    arns.check_arns(problems, "volumeKeyArns", args.get("volume_key_arns", []), "kms", "key/")
     arns.check_secrets(problems, args.get("secret_arns", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])

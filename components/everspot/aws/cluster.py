@@ -1,5 +1,6 @@
 """A whole training cluster from one typed, validated spec."""
 
+import operator
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -10,6 +11,7 @@ from everspot import common
 from everspot.aws import asking
 from everspot.aws.capacity import AwsCapacityArgs, offer_of, standing_of
 from everspot.aws.checking import check_cluster
+from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs, elastic_of
 from everspot.aws.events import AwsInterruptionEvents
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
@@ -86,6 +88,9 @@ class AwsTrainingClusterArgs(TypedDict):
     --run-program. Default: true."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
+    volume_key_arns: NotRequired[list[str]]
+    """Customer-managed KMS keys that encrypt the volumes: the account's default for EBS, or the image's. The scheduler
+    needs them for launching elastic capacity. Default: none."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
     """ARN of the permissions boundary of all roles, if the account demands one."""
     session_manager: NotRequired[bool]
@@ -111,7 +116,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     spot_fleet_id: pulumi.Output[str]
     """Id of the Spot EC2 Fleet."""
     launch_template_id: pulumi.Output[str]
-    """Id of the agents' launch template."""
+    """Id of the launch template of the standing fleets' agents."""
     image_id: pulumi.Output[str]
     """Id of the image in use."""
     scheduler_group: pulumi.Output[str]
@@ -154,22 +159,26 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         fleet = AwsTrainingFleet(f"{name}-fleet", inputs(AwsTrainingFleetArgs, args, **own), reachable)
         self.on_demand_fleet_id, self.spot_fleet_id = fleet.on_demand_fleet_id, fleet.spot_fleet_id
         self.launch_template_id = fleet.launch_template_id
+        elastic = self._elastic(identity, network, fleet, reachable) if "elastic" in args["capacity"] else None
         own = {
             **self._own(Role.SCHEDULER, identity, network),
             "instance_type": args.get("scheduler_type", DEFAULT_TYPE),
         }
+        may_launch = [] if elastic is None else [elastic]
+        if elastic is not None:
+            own["machine"]["instance_profile_arn"] = elastic.launching(identity.scheduler_profile_arn)
         scheduler = AwsSchedulerService(f"{name}-scheduler", inputs(AwsSchedulerServiceArgs, args, **own), reachable)
         self.scheduler_group = scheduler.group_name
         aws.s3.BucketObjectv2(
             f"{name}-manifest",
             bucket=store.control_bucket,
             key="cluster.json",
-            content=self._manifest(Role.AGENT, identity, published=True),
+            content=self._manifest(Role.AGENT, identity, published=True, elastic=elastic),
             content_type="application/json",
             # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
         )
-        whole = [events, store, network, identity, fleet, scheduler]
+        whole = [events, store, network, identity, fleet, *may_launch, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         self.register_outputs(outputs(self))
 
@@ -188,12 +197,39 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         own = {"security_group_ids": [self.security_group_id], "instance_profile_arn": profile}
         return inputs(AwsMachineArgs, {**spec, "image_id": self.image_id, **own})
 
-    def _manifest(self, role: Role, identity: AwsIdentity, *, published: bool = False) -> pulumi.Output[str]:
-        """The manifest of a role as JSON. `published`: for `cluster.json`, which alone holds the sizes of the
-        fleets."""
-        facts = {"region": self.region, "control_url": self.control_url, "data_url": self.data_url}
+    def _elastic(
+        self, identity: AwsIdentity, network: AwsNetwork, fleet: AwsTrainingFleet, opts: pulumi.ResourceOptions
+    ) -> AwsElasticCapacity:
+        """What the scheduler launches from. The zones come from the fleets, which have looked up what EC2 offers."""
+        own = {
+            **self._own(Role.AGENT, identity, network),
+            "zones": [fleet.zones.apply(operator.itemgetter(index)) for index in range(len(network.subnets))],
+            "scheduler_role_arn": identity.scheduler_role_arn,
+            "agent_role_arn": identity.agent_role_arn,
+        }
+        return AwsElasticCapacity(f"{self._name}-elastic", inputs(AwsElasticCapacityArgs, self._args, **own), opts)
+
+    def _manifest(
+        self,
+        role: Role,
+        identity: AwsIdentity,
+        *,
+        published: bool = False,
+        elastic: AwsElasticCapacity | None = None,
+    ) -> pulumi.Output[str]:
+        """The manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the fleets
+        and what may be launched."""
+        facts: dict[str, pulumi.Output[Any]] = {
+            "region": self.region,
+            "control_url": self.control_url,
+            "data_url": self.data_url,
+        }
         if published or role is Role.SCHEDULER:
             facts["queue_url"] = self.queue_url
+        if elastic is not None:
+            facts["template"] = elastic.launch_template_id
+            facts["version"] = elastic.launch_template_version.apply(str)
+            facts["places"] = elastic.places
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
         return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
@@ -206,6 +242,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 standing=standing_of(capacity) if published else None,
                 fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
+                elastic=elastic_of(capacity, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
                 shares=self._args.get("shares") if published else None,
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),

@@ -84,6 +84,8 @@ class AwsTrainingFleet(pulumi.ComponentResource):
     """Version of the launch template that the fleets use."""
     image_id: pulumi.Output[str]
     """Id of the image in use."""
+    zones: pulumi.Output[list[str]]
+    """Zone of each subnet, by name, once it is known that EC2 offers the types there."""
 
     def __init__(self, name: str, args: AwsTrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("AwsTrainingFleet"), name, {}, opts)
@@ -97,7 +99,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         common.raise_bad(problems, f"AwsTrainingFleet {name}")
         warn_of_customer_key(self)
         self._args, self._capacity = args, capacity_of(args["capacity"])
-        self._zones = sold_in(self, f"AwsTrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
+        self.zones = sold_in(self, f"AwsTrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
         template = launch_template(
             self,
             f"{name}-template",
@@ -128,7 +130,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
                         # The number and not $Latest, so that a pull request shows which instances come out of it.
                         "version": template.latest_version.apply(str),
                     },
-                    "overrides": self._zones.apply(lambda zones: _overrides(args, capacity, market, zones)),
+                    "overrides": self.zones.apply(lambda zones: _overrides(args, capacity, market, zones)),
                 }
             ],
             # The total and the market it is filled in, and no part of it: see the module.

@@ -16,12 +16,15 @@ AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
 SCHEDULER_WRITES = (
-    *("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/"),
+    *("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "launching/"),
     *("waiting.json", "usage.json", "pools.json"),
 )
 """Prefixes of the control bucket that schedulers write."""
 
-SCHEDULER_DELETES = ("drills/", "jobs/", "cancels/", "events/", "records/", "assignments/", "instances/")
+SCHEDULER_DELETES = (
+    *("drills/", "jobs/", "cancels/", "events/"),
+    *("records/", "assignments/", "instances/", "launching/"),
+)
 """Prefixes of the control bucket from which schedulers delete documents."""
 
 NOTIFIER_KEEPS = ("told/",)
@@ -30,7 +33,7 @@ NOTIFIER_KEEPS = ("told/",)
 
 def trust_ec2() -> Document:
     """The trust policy of an instance's role: only EC2 may assume it."""
-    return _document(
+    return document(
         [
             {
                 "Sid": "InstancesTakeTheirRole",
@@ -56,15 +59,15 @@ def agent_policy(
     statements = [
         _read_control(control_arn),
         _list("ListControl", control_arn),
-        _allow(
+        allow(
             # Conditional writes: If-None-Match needs PutObject, If-Match needs GetObject too
             # (Amazon S3 User Guide, "How to prevent object overwrites with conditional writes").
             "WriteControl",
             ["s3:PutObject"],
             _under(control_arn, AGENT_WRITES),
         ),
-        _allow("ReadWhatJobsNeed", ["s3:GetObject"], _under(data_arn, ("code/", "datasets/", "wheels/"))),
-        _allow(
+        allow("ReadWhatJobsNeed", ["s3:GetObject"], _under(data_arn, ("code/", "datasets/", "wheels/"))),
+        allow(
             # Checkpoints, logs and metrics. Multipart uploads need PutObject for every part, and AbortMultipartUpload
             # to clean up one that failed (Amazon S3 User Guide, "Multipart upload API and permissions").
             "KeepCheckpointsAndLogs",
@@ -72,13 +75,13 @@ def agent_policy(
             _under(data_arn, ("jobs/",)),
         ),
         # The agents' own logs, which whoever looks after the cluster reads.
-        _allow("KeepOwnLogs", ["s3:PutObject"], _under(data_arn, ("agents/",))),
+        allow("KeepOwnLogs", ["s3:PutObject"], _under(data_arn, ("agents/",))),
         _list("ListData", data_arn, ("jobs/", "code/", "datasets/")),
     ]
     if read_arns:
         reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
-        statements.append(_allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
-    return _document(
+        statements.append(allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
+    return document(
         [*statements, *_secrets(secret_arns), *_key(key_arn), *(_session_manager() if session_manager else [])]
     )
 
@@ -98,11 +101,11 @@ def scheduler_policy(
     statements = [
         _read_control(control_arn),
         _list("ListControl", control_arn),
-        _allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
+        allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
         # A drill is taken away once it has been carried out, so that it happens once. The documents of finished jobs
         # and of ended instances leave the tables that every tick lists, once they have been written elsewhere.
-        _allow("ForgetDrillsAndWhatIsOver", ["s3:DeleteObject"], _under(control_arn, SCHEDULER_DELETES)),
-        _allow(
+        allow("ForgetDrillsAndWhatIsOver", ["s3:DeleteObject"], _under(control_arn, SCHEDULER_DELETES)),
+        allow(
             # Describe calls of EC2 take no resource (Service Authorization Reference, "Actions defined by Amazon EC2").
             # Scores name zones by ids, whose names DescribeAvailabilityZones tells.
             "SeeInstancesPricesAndScores",
@@ -113,7 +116,7 @@ def scheduler_policy(
             ["*"],
         ),
         _tag_volumes(cluster, queue_arn),
-        _allow(
+        allow(
             # The batch form of a call is allowed by the action of its single form (Amazon SQS Developer Guide,
             # "Amazon SQS API permissions").
             "HearInterruptions",
@@ -123,16 +126,16 @@ def scheduler_policy(
     ]
     if topic_arn is not None or webhook_secret_arn is not None:
         remembers = ["s3:PutObject", "s3:DeleteObject"]
-        statements.append(_allow("RememberWhatWasTold", remembers, _under(control_arn, NOTIFIER_KEEPS)))
+        statements.append(allow("RememberWhatWasTold", remembers, _under(control_arn, NOTIFIER_KEEPS)))
     if topic_arn is not None:
-        statements.append(_allow("TellPeople", ["sns:Publish"], [topic_arn]))
+        statements.append(allow("TellPeople", ["sns:Publish"], [topic_arn]))
     statements += _secrets([webhook_secret_arn] if webhook_secret_arn is not None else [])
-    return _document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
+    return document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
 
 
 def tls_only_bucket(bucket_arn: str) -> Document:
     """The policy of a bucket that answers only over TLS."""
-    return _document([_deny_plain_http("s3:*", [bucket_arn, f"{bucket_arn}/*"])])
+    return document([_deny_plain_http("s3:*", [bucket_arn, f"{bucket_arn}/*"])])
 
 
 def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
@@ -143,14 +146,14 @@ def s3_endpoint(bucket_arns: Sequence[str]) -> Document:
     "Gateway endpoints for Amazon S3").
     """
     resources = [resource for arn in bucket_arns for resource in (arn, f"{arn}/*")]
-    return _document(
+    return document(
         [{"Sid": "TheseBuckets", "Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": resources}]
     )
 
 
 def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
     """The policy of a queue to which only these EventBridge rules may send, and only over TLS."""
-    return _document(
+    return document(
         [
             {
                 "Sid": "TheRulesSend",
@@ -169,7 +172,7 @@ def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
     """The scheduler tags the volumes of Spot instances, because no launch template does so in a fleet of type maintain.
     It may set only the cluster's own tag, and may not tag another cluster's volumes."""
     _, partition, _, region, account, *_ = f"{queue_arn}:::::".split(":")
-    statement = _allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
+    statement = allow("TagVolumes", ["ec2:CreateTags"], [f"arn:{partition or 'aws'}:ec2:{region}:{account}:volume/*"])
     statement["Condition"] = {
         "StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": cluster},
         "StringEqualsIfExists": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster},
@@ -177,12 +180,15 @@ def _tag_volumes(cluster: str, queue_arn: str) -> Statement:
     return statement
 
 
-def _document(statements: Sequence[Statement]) -> Document:
+def document(statements: Sequence[Statement]) -> Document:
+    """A policy of these statements."""
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _allow(sid: str, actions: list[str], resources: list[str]) -> Statement:
-    return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+def allow(sid: str, actions: list[str], resources: list[str], **conditions: dict[str, Any]) -> Statement:
+    """A statement that allows actions on resources. `conditions`: keys and values by the condition's operator."""
+    condition = {"Condition": conditions} if conditions else {}
+    return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources, **condition}
 
 
 def _secrets(arns: Sequence[str]) -> list[Statement]:
@@ -190,7 +196,7 @@ def _secrets(arns: Sequence[str]) -> list[Statement]:
     policy (AWS Secrets Manager User Guide, "Secret encryption and decryption"; the same for SSM's SecureString)."""
     actions = (("secretsmanager", "secretsmanager:GetSecretValue"), ("ssm", "ssm:GetParameter"))
     found = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
-    return [_allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in found if own]
+    return [allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in found if own]
 
 
 def _under(bucket_arn: str, prefixes: Sequence[str]) -> list[str]:
@@ -198,7 +204,7 @@ def _under(bucket_arn: str, prefixes: Sequence[str]) -> list[str]:
 
 
 def _read_control(control_arn: str) -> Statement:
-    return _allow("ReadControl", ["s3:GetObject"], [f"{control_arn}/*"])
+    return allow("ReadControl", ["s3:GetObject"], [f"{control_arn}/*"])
 
 
 def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
@@ -207,7 +213,7 @@ def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
     S3 answers 404 for a missing object only to who may list the bucket (Amazon S3 API Reference, "GetObject"). A
     GetObject carries no `s3:prefix`, hence IfExists: a plain StringLike would turn every 404 into a 403.
     """
-    statement = _allow(sid, ["s3:ListBucket"], [bucket_arn])
+    statement = allow(sid, ["s3:ListBucket"], [bucket_arn])
     if prefixes:
         statement["Condition"] = {"StringLikeIfExists": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}}
     return statement
@@ -216,14 +222,14 @@ def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
 def _key(key_arn: str | None) -> list[Statement]:
     """SSE-KMS with a customer key: GenerateDataKey to write, Decrypt to read and to finish a multipart upload
     (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys")."""
-    return [_allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []
+    return [allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []
 
 
 def _session_manager() -> list[Statement]:
     """A shell without SSH and without an open port: what the SSM agent on the instance calls
     (AWS Systems Manager User Guide, "Create an IAM role with minimal Session Manager permissions")."""
     channels = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
-    return [_allow("SessionManager", ["ssm:UpdateInstanceInformation", *(f"ssmmessages:{c}" for c in channels)], ["*"])]
+    return [allow("SessionManager", ["ssm:UpdateInstanceInformation", *(f"ssmmessages:{c}" for c in channels)], ["*"])]
 
 
 def _deny_plain_http(action: str, resources: list[str]) -> Statement:

@@ -37,6 +37,6 @@ def _tell(parent: pulumi.Resource, key: str) -> None:
     pulumi.log.warn(
         f"The account's default key for EBS is the customer key {key}: the service-linked roles of EC2 Fleet, Spot and "
         "Auto Scaling need a grant on it, or no instance starts. The account stack makes it, with this key among its "
-        "volumeKeyArns.",
+        "volumeKeyArns; for elastic capacity, the cluster's volumeKeyArns have to name it, too.",
         parent,
     )

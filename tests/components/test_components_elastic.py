@@ -1,0 +1,157 @@
+"""Elastic capacity under mocks: a launch template of its own, what cluster.json says of it, and who may launch it."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+from everspot import AwsTrainingCluster
+from everspot_core.documents import parse_duration
+from everspot_core.manifest import Manifest
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+
+ELASTIC = {"max_instances": 8}
+
+
+@pytest.fixture
+def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
+    """What a cluster with elastic capacity registers. Keywords change its settings."""
+
+    def build(elastic: Any = ELASTIC, capacity: Any = None, **changes: Any) -> Any:
+        own = {**spec["capacity"], **(capacity or {})}
+        if elastic is not None:
+            own["elastic"] = elastic
+        args = {key: value for key, value in {**spec, **changes, "capacity": own}.items() if value is not None}
+        return declare(lambda: {"urn": AwsTrainingCluster("train", args).control_url})[0]
+
+    return build
+
+
+def published(recorder: Any) -> Any:
+    return Manifest.read(recorder.inputs("train-manifest")["content"])
+
+
+def user_data(template: dict[str, Any]) -> Any:
+    return Manifest.read(base64.b64decode(template["userData"]))
+
+
+def test_it_adds_a_launch_template_and_a_permission_and_nothing_else(cluster: Callable[..., Any]) -> None:
+    before, after = cluster(elastic=None).named(), cluster().named()
+    assert {name: after[name] for name in after.keys() - before.keys()} == {
+        "train-elastic": "everspot:index:AwsElasticCapacity",
+        "train-elastic-template": "aws:ec2/launchTemplate:LaunchTemplate",
+        "train-elastic-permissions": "aws:iam/rolePolicy:RolePolicy",
+    }
+    assert before.keys() <= after.keys()
+
+
+def test_the_template_is_that_of_the_standing_fleets_but_for_the_idle_limit(cluster: Callable[..., Any]) -> None:
+    recorder = cluster(elastic={"max_instances": 8, "idle_limit": "7m"}, limits={"orphan_limit": "20m"})
+    standing, elastic = (recorder.inputs(f"train-{part}-template") for part in ("fleet", "elastic"))
+    assert {**standing, "userData": ""} == {**elastic, "userData": ""}
+    theirs, own = user_data(standing), user_data(elastic)
+    assert theirs.limits.idle_limit is None
+    assert own.limits.idle_limit == parse_duration("27m")
+    assert own.model_copy(update={"limits": theirs.limits}) == theirs
+    assert own.generation == published(recorder).generation
+
+
+def test_cluster_json_alone_says_what_may_be_launched(cluster: Callable[..., Any]) -> None:
+    recorder = cluster(
+        elastic={"max_instances": 8, "max_usd_per_hour": 6.5, "markets": ["spot"], "zones": ["eu-west-1b"]},
+        capacity={
+            "max_price": 0.2,
+            "instance_types": [
+                {"type": "m6i.large", "priority": 2},
+                {"type": "c6i.large", "priority": 1, "max_price": 0.1},
+            ],
+        },
+    )
+    found = published(recorder).elastic
+    assert found.types == ["c6i.large", "m6i.large"]
+    assert found.max_prices == {"c6i.large": 0.1, "m6i.large": 0.2}
+    assert (found.max_instances, found.max_usd_per_hour, found.markets) == (8, 6.5, ["spot"])
+    assert found.places == {"eu-west-1b": "train-network-subnet-eu-west-1b-id"}
+    assert (found.template, found.template_version) == ("train-elastic-template-id", "3")
+    assert found.idle_limit == parse_duration("5m")
+    for template in ("fleet", "elastic", "scheduler"):
+        assert "elastic" not in json.loads(base64.b64decode(recorder.inputs(f"train-{template}-template")["userData"]))
+    everywhere = published(cluster()).elastic
+    assert (list(everywhere.places), everywhere.markets) == (["eu-west-1a", "eu-west-1b"], ["spot", "on-demand"])
+    assert everywhere.max_prices == {}
+    assert published(cluster(elastic=None)).elastic is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_instances": 9},
+        {"max_instances": 8, "max_usd_per_hour": 1},
+        {"max_instances": 8, "markets": ["on-demand"]},
+        {"max_instances": 8, "zones": ["eu-west-1a"]},
+    ],
+)
+def test_what_may_be_launched_changes_nothing_that_an_instance_is_launched_with(
+    cluster: Callable[..., Any], changed: Any
+) -> None:
+    before, after = cluster(), cluster(elastic=changed)
+    for template in ("fleet", "elastic", "scheduler"):
+        assert before.inputs(f"train-{template}-template") == after.inputs(f"train-{template}-template")
+    assert published(before).elastic != published(after).elastic
+
+
+def test_another_idle_limit_makes_no_generation(cluster: Callable[..., Any]) -> None:
+    before, after = cluster(), cluster(elastic={"max_instances": 8, "idle_limit": "1h"})
+    assert before.inputs("train-fleet-template") == after.inputs("train-fleet-template")
+    assert published(before).generation == published(after).generation
+
+
+def test_what_markets_instances_have_is_what_stands_and_what_comes(cluster: Callable[..., Any]) -> None:
+    def markets(standing: Any, elastic: Any) -> list[str]:
+        return [*map(str, published(cluster(elastic=elastic, capacity={"standing": standing})).fleet.markets)]
+
+    assert markets({"target": 2, "on_demand_base": 2}, {"max_instances": 3, "markets": ["spot"]}) == [
+        "on-demand", "spot",
+    ]  # fmt: skip
+    assert markets({"target": 0}, {"max_instances": 3, "markets": ["spot"]}) == ["spot"]
+    assert markets({"target": 2}, {"max_instances": 0}) == ["spot"]
+
+
+def test_the_permission_names_what_the_template_names(cluster: Callable[..., Any]) -> None:
+    key = "arn:aws:kms:eu-west-1:111122223333:key/k"
+    recorder = cluster(volume_key_arns=[key])
+    permission = recorder.inputs("train-elastic-permissions")
+    policy = {s["Sid"]: s for s in json.loads(permission["policy"])["Statement"]}
+    assert permission["role"] == "arn:train-identity-scheduler"
+    assert policy["LaunchFromTheTemplate"]["Resource"] == ["arn:train-elastic-template"]
+    assert policy["PassTheAgentsRole"]["Resource"] == ["arn:train-identity-agent"]
+    assert {r.rpartition(":")[2] for r in policy["LaunchWithWhatItNames"]["Resource"]} == {
+        "image/ami-1",
+        "security-group/train-network-instances-id",
+        *(f"subnet/train-network-subnet-eu-west-1{zone}-id" for zone in "ab"),
+    }
+    assert policy["EncryptVolumes"]["Resource"] == [key]
+    assert "EncryptVolumes" not in cluster().inputs("train-elastic-permissions")["policy"]
+
+
+def test_the_scheduler_and_cluster_json_come_after_what_they_need(
+    cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: dict[str, set[str]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        waits[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    cluster()
+    assert "train-elastic-permissions" in waits["train-scheduler-template"] & waits["train-manifest"]
+
+
+def test_subnets_of_an_existing_network_are_places_by_the_zones_that_they_lie_in(cluster: Callable[..., Any]) -> None:
+    existing = {"zones": None, "vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1c", "eu-west-1a"]}
+    assert published(cluster(**existing)).elastic.places == {"eu-west-1c": "eu-west-1c", "eu-west-1a": "eu-west-1a"}

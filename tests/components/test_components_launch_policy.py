@@ -1,0 +1,174 @@
+"""Who may launch and end what: the scheduler's permissions, read as IAM reads them, for its own cluster and for others.
+
+Each row is a call as IAM is asked about it: action, resource, and the keys that the request brings.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from everspot.aws.launch_policy import launch_policy
+from everspot.aws.policies import scheduler_policy
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
+
+EC2 = "arn:aws:ec2:eu-west-1:111122223333"
+TEMPLATE, OTHERS = f"{EC2}:launch-template/lt-own", f"{EC2}:launch-template/lt-other"
+AGENTS, SCHEDULERS = "arn:aws:iam::111122223333:role/agent", "arn:aws:iam::111122223333:role/scheduler"
+KEY = "arn:aws:kms:eu-west-1:111122223333:key/k"
+LAUNCH = ["ec2:CreateFleet", "ec2:RunInstances"]
+
+
+def policies(**more: Any) -> list[dict[str, Any]]:
+    """Everything that a scheduler of the cluster `train` may do."""
+    queue = "arn:aws:sqs:eu-west-1:111122223333:queue"
+    launching = launch_policy(
+        cluster="train",
+        template_arn=TEMPLATE,
+        image_id="ami-own",
+        agent_role_arn=AGENTS,
+        subnet_ids=["subnet-a", "subnet-b"],
+        security_group_ids=["sg-own"],
+        **more,
+    )
+    return [scheduler_policy(cluster="train", control_arn="arn:aws:s3:::control", queue_arn=queue), launching]
+
+
+def asked(tags: dict[str, str] | None = None, have: dict[str, str] | None = None, **more: str) -> dict[str, Any]:
+    """The keys of a request. `tags`: the tags that it gives; `have`: the resource's; others with _ for the colon."""
+    found = {f"aws:requesttag/{key.lower()}": (value,) for key, value in (tags or {}).items()}
+    found |= {f"aws:resourcetag/{key.lower()}": (value,) for key, value in (have or {}).items()}
+    return {**found, **{key.lower().replace("_", ":", 1): (value,) for key, value in more.items()}}
+
+
+def may(action: str, resource: str, context: dict[str, Any] | None = None, **more: Any) -> bool:
+    call = Call(action, resource, context or {})
+    return decide(policies(**more), call) is PolicyDecision.ALLOW
+
+
+OWN = {"everspot:cluster": "train", "everspot:role": "agent", "everspot:launch": "0" * 32}
+FROM_TEMPLATE = {"ec2_LaunchTemplate": TEMPLATE}
+
+
+@pytest.mark.parametrize("action", LAUNCH)
+@pytest.mark.parametrize(
+    "resource",
+    [
+        TEMPLATE,
+        "arn:aws:ec2:eu-west-1::image/ami-own",
+        f"{EC2}:subnet/subnet-a",
+        "arn:aws:ec2:eu-west-1:999988887777:subnet/subnet-b",  # shared by another account
+        f"{EC2}:security-group/sg-own",
+        f"{EC2}:capacity-reservation/cr-1",
+        f"{EC2}:spot-instances-request/*",
+        f"{EC2}:instance/*",
+    ],
+)
+def test_a_launch_of_ones_own_is_allowed_for_each_resource(action: str, resource: str) -> None:
+    assert may(action, resource, asked(OWN, **FROM_TEMPLATE))
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "context"),
+    [
+        ("ec2:CreateFleet", f"{EC2}:fleet/*", asked(OWN)),
+        ("ec2:RunInstances", f"{EC2}:volume/*", asked(**FROM_TEMPLATE)),
+        ("ec2:RunInstances", f"{EC2}:network-interface/*", asked(**FROM_TEMPLATE)),
+        ("ec2:CreateTags", f"{EC2}:fleet/*", asked(OWN, ec2_CreateAction="CreateFleet")),
+        ("ec2:CreateTags", f"{EC2}:instance/*", asked(OWN, ec2_CreateAction="RunInstances")),
+        ("ec2:CreateTags", f"{EC2}:instance/*", asked(OWN, ec2_CreateAction="CreateFleet")),
+        ("ec2:CreateTags", f"{EC2}:volume/*", asked(OWN, ec2_CreateAction="RunInstances")),
+        ("iam:PassRole", AGENTS, asked(iam_PassedToService="ec2.amazonaws.com")),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have=OWN)),
+        ("ec2:DescribeInstances", "*", asked()),
+        ("ec2:DescribeSpotPriceHistory", "*", asked()),
+        ("ec2:GetSpotPlacementScores", "*", asked()),
+        ("s3:PutObject", "arn:aws:s3:::control/launching/00000001.json", asked()),
+        ("s3:DeleteObject", "arn:aws:s3:::control/launching/00000001.json", asked()),
+        ("s3:GetObject", "arn:aws:s3:::control/budgets.json", asked()),
+    ],
+)
+def test_what_a_launch_and_its_end_need_besides_is_allowed(action: str, resource: str, context: Any) -> None:
+    assert may(action, resource, context)
+
+
+@pytest.mark.parametrize("action", LAUNCH)
+@pytest.mark.parametrize(
+    ("resource", "context"),
+    [
+        (OTHERS, asked(OWN, ec2_LaunchTemplate=OTHERS)),
+        (f"{EC2}:subnet/subnet-z", asked(**FROM_TEMPLATE)),
+        (f"{EC2}:security-group/sg-open", asked(**FROM_TEMPLATE)),
+        ("arn:aws:ec2:eu-west-1::image/ami-other", asked(**FROM_TEMPLATE)),
+        ("arn:aws:ec2:us-east-1:111122223333:instance/*", asked(OWN, **FROM_TEMPLATE)),
+        (f"{EC2}:instance/*", asked(**FROM_TEMPLATE)),
+        (f"{EC2}:instance/*", asked({**OWN, "everspot:cluster": "other"}, **FROM_TEMPLATE)),
+        (f"{EC2}:instance/*", asked({**OWN, "everspot:role": "scheduler"}, **FROM_TEMPLATE)),
+        (f"{EC2}:key-pair/mine", asked(**FROM_TEMPLATE)),
+    ],
+    ids=["template", "subnet", "group", "image", "region", "untagged", "cluster", "role", "key pair"],
+)
+def test_what_is_not_the_clusters_launches_nothing(action: str, resource: str, context: Any) -> None:
+    assert not may(action, resource, context)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "context"),
+    [
+        ("ec2:RunInstances", f"{EC2}:instance/*", asked(OWN)),  # without a launch template
+        ("ec2:RunInstances", f"{EC2}:instance/*", asked(OWN, ec2_LaunchTemplate=OTHERS)),
+        ("ec2:RunInstances", f"{EC2}:volume/*", asked(ec2_LaunchTemplate=OTHERS)),
+        ("ec2:CreateFleet", f"{EC2}:fleet/*", asked()),
+        ("ec2:CreateFleet", f"{EC2}:fleet/*", asked({**OWN, "everspot:cluster": "other"})),
+        ("ec2:CreateTags", f"{EC2}:instance/i-1", asked(OWN)),  # which exists
+        ("ec2:CreateTags", f"{EC2}:instance/i-1", asked(OWN, have=OWN)),
+        ("ec2:CreateTags", f"{EC2}:instance/*", asked({}, ec2_CreateAction="RunInstances")),
+        ("ec2:CreateTags", f"{EC2}:instance/*", asked(OWN, ec2_CreateAction="CreateImage")),
+        ("ec2:DeleteTags", f"{EC2}:instance/i-1", asked(OWN, have=OWN)),
+        ("iam:PassRole", SCHEDULERS, asked(iam_PassedToService="ec2.amazonaws.com")),
+        ("iam:PassRole", AGENTS, asked(iam_PassedToService="lambda.amazonaws.com")),
+        ("iam:PassRole", AGENTS, asked()),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked()),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have={**OWN, "everspot:cluster": "other"})),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have={**OWN, "everspot:role": "scheduler"})),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have={k: OWN[k] for k in list(OWN)[:2]})),
+        ("ec2:ModifyFleet", f"{EC2}:fleet/f-1", asked(have=OWN)),
+        ("ec2:DeleteFleets", f"{EC2}:fleet/f-1", asked(have=OWN)),
+        ("ec2:CreateLaunchTemplateVersion", TEMPLATE, asked(have=OWN)),
+        ("s3:PutObject", "arn:aws:s3:::control/budgets.json", asked()),
+        ("s3:PutObject", "arn:aws:s3:::control/cluster.json", asked()),
+        ("kms:CreateGrant", KEY, asked(kms_ViaService="ec2.eu-west-1.amazonaws.com", kms_GrantIsForAWSResource="true")),
+    ],
+)
+def test_nothing_else_is_allowed(action: str, resource: str, context: Any) -> None:
+    assert not may(action, resource, context)
+
+
+@pytest.mark.parametrize(
+    ("action", "context", "allowed"),
+    [
+        ("kms:Decrypt", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), True),
+        ("kms:GenerateDataKeyWithoutPlaintext", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), True),
+        ("kms:Decrypt", asked(kms_ViaService="s3.eu-west-1.amazonaws.com"), False),
+        ("kms:Decrypt", asked(), False),
+        ("kms:CreateGrant", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), False),
+        (
+            "kms:CreateGrant",
+            asked(kms_ViaService="ec2.eu-west-1.amazonaws.com", kms_GrantIsForAWSResource="true"),
+            True,
+        ),
+        ("kms:ScheduleKeyDeletion", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), False),
+    ],
+)
+def test_a_customer_key_of_volumes_is_used_by_ec2_only(action: str, context: Any, allowed: bool) -> None:
+    assert may(action, KEY, context, volume_key_arns=[KEY]) is allowed
+
+
+def test_both_policies_of_the_role_fit_into_what_iam_takes_of_it() -> None:
+    # IAM and STS quotas: the inline policies of a role have 10,240 characters together, white space not counted.
+    subnets = [f"subnet-0123456789abcdef{n}" for n in range(8)]
+    documents = policies(volume_key_arns=[KEY] * 3)
+    documents[1] = launch_policy(
+        cluster="t" * 32, template_arn=TEMPLATE, image_id="ami-0123456789abcdef0", agent_role_arn=AGENTS + "x" * 40,
+        subnet_ids=subnets, security_group_ids=["sg-0123456789abcdef0"], volume_key_arns=[KEY] * 3,
+    )  # fmt: skip
+    assert sum(len(json.dumps(document, separators=(",", ":"))) for document in documents) < 10_240

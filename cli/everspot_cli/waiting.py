@@ -2,20 +2,23 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from everspot_core.records import JobState
 from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
+from rich.table import Table
 
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import duration
+from everspot_cli.tables import duration, humane, sheet
 from everspot_cli.views import SCHEDULER_SILENT, grave
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
 """Reasons, by their codes, that faults of images and pools may explain."""
 SHOWN = 5
 """Number of reasons that are listed below a table of jobs."""
+LISTED = 10
+"""At most this many waiting jobs are listed there with what they wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,29 @@ class Reading:
             return "the scheduler has not said why yet", None
         return _join(wait.words, self.doubts if wait.why in NOTHING_RUNS_IT else ""), wait.since
 
+    def row(self, job_id: str) -> dict[str, Any]:
+        """What a job's row says of its waiting. What a silent scheduler meant to do is not said: it does nothing."""
+        because, since = self.because(job_id)
+        wait = self.waits.get(job_id) if not self.trouble else None
+        pool = wait.waits_for if wait is not None else None
+        return {
+            "waits_because": because,
+            "waits_since": since,
+            "waits_for": pool.model_dump(mode="json") if pool is not None else None,
+            "on_demand_at": wait.on_demand_at if wait is not None else None,
+        }
+
+
+NOT_WAITING: dict[str, Any] = {"waits_because": None, "waits_since": None, "waits_for": None, "on_demand_at": None}
+
 
 def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
-    """Add `waits_because` and `waits_since` to each row of `job_row`; both are None for a job that does not wait."""
+    """Add to each row of `job_row` why it waits: `waits_because`, `waits_since`, the pool `waits_for`, and when
+    on-demand is launched for it at the latest, `on_demand_at`. All are None for a job that does not wait."""
     waiting = {row["job_id"] for row in rows if row["state"] == JobState.PENDING.value}
     reading = read(session, waiting) if waiting else None
     for row in rows:
-        because = reading.because(row["job_id"]) if reading is not None and row["job_id"] in waiting else (None, None)
-        row["waits_because"], row["waits_since"] = because
+        row |= reading.row(row["job_id"]) if reading is not None and row["job_id"] in waiting else NOT_WAITING
 
 
 def read(session: Session, jobs: Collection[str]) -> Reading:
@@ -54,11 +72,38 @@ def read(session: Session, jobs: Collection[str]) -> Reading:
     return Reading(waits, trouble, grave(session) if doubtful else "")
 
 
+def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None:
+    """The jobs of which the scheduler says what they wait for, the first to get on-demand first; None without any."""
+    telling = sorted((row for row in rows if _telling(row)), key=lambda row: (_soon(row), row["job_id"]))
+    if not telling:
+        return None
+    shown = sheet(("WAITING", "FOR", "ON-DEMAND AT\nTHE LATEST", "BECAUSE"), left=4, fold=("WAITING", "FOR", "BECAUSE"))
+    for row in telling[:LISTED]:
+        at = row["on_demand_at"]
+        shown.add_row(
+            row["job_id"],
+            wait_pool(row) or "—",
+            f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC" if at else "—",
+            f"{row['waits_because']}{_so_long([row], now)}",
+        )
+    if len(telling) > LISTED:
+        shown.add_row(f"{len(telling) - LISTED} more", "", "", "everspot job ID")
+    return shown
+
+
+def _telling(row: dict[str, Any]) -> bool:
+    return row["waits_for"] is not None or row["on_demand_at"] is not None
+
+
+def _soon(row: dict[str, Any]) -> datetime:
+    return row["on_demand_at"] or datetime.max.replace(tzinfo=UTC)
+
+
 def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
-    """The reasons of the jobs that wait, those of most jobs first, one sentence each."""
+    """The reasons of the other jobs that wait, those of most jobs first, one sentence each."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        if row["waits_because"]:
+        if row["waits_because"] and not _telling(row):
             found.setdefault(row["waits_because"], []).append(row)
     most = sorted(found.items(), key=lambda item: -len(item[1]))
     said = [_sentence(words, waiting, now) for words, waiting in most[:SHOWN]]
@@ -67,10 +112,18 @@ def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
 
 def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     who = waiting[0]["job_id"] if len(waiting) == 1 else f"{len(waiting)} jobs"
+    return f"Waiting: {who}, because {words}{_so_long(waiting, now)}"
+
+
+def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
-    return f"Waiting: {who}, because {words}" + (
-        f" (for {duration((now - since).total_seconds())})" if since is not None else ""
-    )
+    return f" (for {duration((now - since).total_seconds())})" if since is not None else ""
+
+
+def wait_pool(row: dict[str, Any]) -> str | None:
+    """The pool that a job waits for, for people."""
+    pool = row["waits_for"]
+    return f"{pool['instance_type']} {pool['zone']} {pool['market']}" if pool else None
 
 
 def _written(store: Store) -> tuple[Waiting | None, str]:

@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from everspot_core.schedule import Hold, Why, say
 from everspot_core.schedule.words import because
-from everspot_store import BadDocument, Store, StoreError, Wait, Waiting
+from everspot_store import BadDocument, Store, StoreError, Wait, Waiting, WaitPool
 
 from everspot_scheduler.pace import Pace
 
@@ -48,10 +48,9 @@ class Waits:
         self._now = {}
         for hold in holds:
             wait = before.get(hold.job_id)
-            if wait is None or not _same(wait, hold):
-                wait = Wait(why=hold.why.value, words=because(hold), since=now)
+            if wait is None or wait.why != hold.why.value:
                 _log.info("%s", say(hold))
-            self._now[hold.job_id] = wait
+            self._now[hold.job_id] = _wait(wait, hold, now)
         self._write()
 
     def _write(self) -> None:
@@ -72,6 +71,17 @@ class Waits:
         self._written = dict(self._now)
 
 
-def _same(wait: Wait, hold: Hold) -> bool:
-    """Whether the reason is the one that was found. The seconds of a back-off run down; that is no change."""
-    return wait.why == hold.why.value and (hold.why is Why.BACK_OFF or wait.words == because(hold))
+def _wait(before: Wait | None, hold: Hold, now: datetime) -> Wait:
+    """What is written of it. As long as the reason is the same it was found when it was found first, though its figures
+    move; and the seconds of a back-off run down, which is nothing new."""
+    found = before if before is not None and before.why == hold.why.value else None
+    if found is not None and hold.why is Why.BACK_OFF:
+        return found
+    pool = hold.waits_for
+    return Wait(
+        why=hold.why.value,
+        words=because(hold),
+        since=found.since if found is not None else now,
+        waits_for=WaitPool(instance_type=pool.instance_type, zone=pool.zone, market=pool.market) if pool else None,
+        on_demand_at=hold.on_demand_at.replace(microsecond=0) if hold.on_demand_at is not None else None,
+    )

@@ -30,7 +30,7 @@ from everspot_store.events import EventWriter
 from everspot_store.fleet_state import ElasticUse, FleetState, PoolState
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
-from everspot_store.notes import TeamUsage, Wait, Waiting
+from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.store import Store
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
@@ -77,6 +77,7 @@ __all__ = [
     "Uploaded",
     "Versioned",
     "Wait",
+    "WaitPool",
     "Waiting",
     "WriteOutcome",
     "WriteResult",

@@ -1,6 +1,7 @@
 """Notes that schedulers keep beside their decisions: why each job waits, what teams have used lately, and the pools."""
 
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.market import Market
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
@@ -10,12 +11,24 @@ from everspot_store.table import Table
 _WAITING, _USAGE, _POOLS = "waiting", "usage", "pools"
 
 
+class WaitPool(Stored):
+    """A pool that a job waits for."""
+
+    instance_type: str
+    zone: str
+    market: Market
+
+
 class Wait(Stored):
     """Why one job waits, as the scheduler found it."""
 
     why: str = Field(description="The code of the reason: a value of `everspot_core.schedule.Why`.")
     words: str = Field(description="For people, with the figures of the moment at which it was found.")
-    since: Utc = Field(description="When the scheduler found this reason.")
+    since: Utc = Field(description="When the scheduler found this reason; its figures may be newer.")
+    waits_for: WaitPool | None = Field(default=None, description="The pool that would suit it best, or comes.")
+    on_demand_at: Utc | None = Field(
+        default=None, description="When on-demand is launched for it at the latest; None: that is not to come."
+    )
 
 
 class Waiting(Document):

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_clouds.folder import FolderCloud
-from everspot_core.records import EventKind, InstanceState, JobState, Progress, Reason
+from everspot_core.records import EventKind, InstanceState, JobState, Market, Progress, Reason
 from everspot_scheduler.loop import Scheduler
+from everspot_store import Wait, Waiting, WaitPool
 
 NONE_YET = "no scheduler has reported yet, so nothing starts: it is booting, or there is none"
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -280,6 +281,41 @@ def test_a_reason_costs_one_write_when_it_changes_and_none_while_it_stays(world,
     before = world.store.notes.waiting().jobs
     successor.tick()
     assert (writes[2:], world.store.notes.waiting().jobs) == ([], before)
+
+
+def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypatch):
+    """By what the scheduler has written, and no more."""
+    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
+    now = world.to(600)
+    pool = WaitPool(instance_type="g5.xlarge", zone="us-east-1a", market=Market.SPOT)
+    waits = {
+        name: Wait(why="wait-for-spot", words="there is no spot", since=now, waits_for=pool, on_demand_at=at)
+        for name, at in (("late", now + timedelta(hours=9)), ("soon", now + timedelta(hours=2)), ("never", None))
+    }
+    drained = Wait(why="drain", words="the cluster is being drained", since=now)
+    for name in (*waits, "drained"):
+        world.submit(name, 0)
+    world.to(630)
+    world.store.notes.write_waiting(Waiting(scheduler_id="s", updated_at=now, jobs={**waits, "drained": drained}))
+    world.scheduler_beat()
+    rows = {row["job_id"]: row for row in world.run("--json", "jobs").json}
+    assert rows["soon"]["waits_for"] == {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": "spot"}
+    assert rows["soon"]["on_demand_at"] == "2026-03-01T14:10:00Z"
+    assert (rows["never"]["on_demand_at"], rows["drained"]["waits_for"]) == (None, None)
+    for width in ("80", "200"):
+        text = world.run("jobs", env={"COLUMNS": width}).out
+        assert "…" not in text
+        lines = text[text.index("WAITING") :].splitlines()
+        told = [line.split()[0] for line in lines if line.startswith(("soon", "late", "never", "drained"))]
+        assert told == ["soon", "late", "never"]
+        assert "2026-03-01 14:10 UTC" in text
+        assert "Waiting: drained, because the cluster is being drained" in text
+    said = world.run("job", "soon").out
+    assert "g5.xlarge us-east-1a spot" in said
+    assert "at the latest" in said
+    world.clock.advance(timedelta(minutes=5))
+    silent = {row["job_id"]: row for row in world.run("--json", "jobs").json}
+    assert (silent["soon"]["waits_for"], silent["soon"]["on_demand_at"]) == (None, None)
 
 
 def test_an_unknown_job_is_not_found_and_an_ambiguous_one_says_so(past):

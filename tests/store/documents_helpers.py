@@ -50,7 +50,7 @@ from everspot_core.records import (
     RollRequest,
 )
 from everspot_store import Dataset, DatasetFile, ElasticUse, FleetState, PoolState, SchedulerBeat
-from everspot_store.notes import TeamUsage, Wait, Waiting
+from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.sweeps import Sweep
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -246,11 +246,14 @@ def examples() -> dict[str, Document]:
     )
     file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA)
     found["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
+    wait = every_field(
+        Wait, why="budget", words="soon", since=AT, waits_for=every_field(WaitPool, **pool), on_demand_at=AT
+    )
     found["Waiting"] = every_field(
         Waiting,
         scheduler_id="s-1",
         updated_at=AT,
-        jobs={"resnet-1": every_field(Wait, why="budget", words="soon", since=AT)},
+        jobs={"resnet-1": wait},
     )
     found["FleetState"] = every_field(
         FleetState,

@@ -14,7 +14,7 @@ from everspot_cli.queue import Wanted, job_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import jobs_table
 from everspot_cli.views import MEANING_OF_STATUS
-from everspot_cli.waiting import sentences
+from everspot_cli.waiting import sentences, waiting_table
 
 PAGE = 100
 """Rows of a table where nobody asks for more; JSON has all."""
@@ -90,7 +90,8 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
         words.append(f"The newest {len(found.rows)} of {found.count}; more with --limit N.")
     notes = [" ".join(word for word in words if word), *sentences(found.rows, session.now)]
     below = Text("\n".join(note for note in notes if note), style="dim")
-    return Group(jobs_table(found.rows, session.console.width, session.now), below)
+    table, waits = jobs_table(found.rows, session.console.width, session.now), waiting_table(found.rows, session.now)
+    return Group(table, "", waits, below) if waits is not None else Group(table, below)
 
 
 def _nothing(wanted: Wanted) -> str:

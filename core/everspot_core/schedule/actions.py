@@ -198,9 +198,16 @@ class DropDrills(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(_Act):
-    """The job waits. Changes nothing; says why."""
+    """The job waits. Changes nothing; says why.
+
+    `waits_for`: the pool that would suit it best, or that something comes from; None where it waits for none.
+    `on_demand_at`: when on-demand is launched for it at the latest, if nothing else comes before; None where that is
+    not to come: it is being asked for now, none may be launched, or the job waits for something else.
+    """
 
     job_id: str
+    waits_for: PoolKey | None = None
+    on_demand_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

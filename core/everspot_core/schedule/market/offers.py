@@ -15,7 +15,7 @@ from everspot_core.schedule.market.failover import smaller
 from everspot_core.schedule.market.policy import Held, Need, Spot
 from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, rank
 from everspot_core.schedule.market.rightsize import TOO_LATE, PricedType, rightsize
-from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolView
+from everspot_core.schedule.view import ClusterView, JobView, Outlook, PoolKey, PoolView
 
 INDIFFERENCE = 0.1
 """Where no pool costs so much more than another one for the same work, the cloud's own view of its capacity decides."""
@@ -59,6 +59,11 @@ class Offers:
     def on_demand(self) -> tuple["_Sized", ...]:
         """On-demand that would give what the job needs now, best first."""
         return _sized(self.job, self.giving, self.now)
+
+    def wished(self, market: Market) -> PoolKey | None:
+        """The pool of the market where the job's work costs least, be there any capacity now or not."""
+        pools = self.spot_pools if market is Market.SPOT else self.on_demand_pools
+        return min(((_work_usd(self.job, p), p.key) for p in pools), default=(0.0, None))[1]
 
     def acceptable(self, market: Market) -> Acceptable:
         """All pools of the market that would do for one launch.

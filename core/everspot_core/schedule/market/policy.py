@@ -121,11 +121,16 @@ def choose_market(need: Need, held: Held | None, spot: Spot | None) -> MarketCho
 
 
 def is_safe(need: Need) -> bool:
-    """Whether there is time for spot: on-demand is still in time if nothing comes of what is begun now.
+    """Whether there is time for spot: on-demand is still in time if nothing comes of what is begun now."""
+    return to_spare(need) >= -EPSILON
+
+
+def to_spare(need: Need) -> float:
+    """Hours for which a job that holds nothing can go on waiting: after them, on-demand is begun.
 
     Not until the next decision, and not before a changeover is done: one that must be broken off is paid for nothing.
     """
-    return need.slack - max(need.tick, need.changeover) >= need.changeover_upper - EPSILON
+    return need.slack - max(need.tick, need.changeover) - need.changeover_upper
 
 
 def best_way(need: Need, spot: Spot) -> Way:

@@ -7,7 +7,7 @@ from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import Offers, held_of, need_of, spot_of
-from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe
+from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe, to_spare
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
 
 NO_TIME = timedelta(0)
@@ -52,6 +52,18 @@ class Steering:
         """Whether there is time for spot; always without a deadline, or where nobody knows how long the job runs."""
         deadline, work = job.submission.deadline_at, outlook_of(job)
         return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
+
+    def on_demand_at(self, job: JobView, offers: Offers) -> datetime | None:
+        """When on-demand is launched at the latest for a job that holds nothing, if no spot comes; None if there is no
+        such pool, or if the moment has passed. It may pay sooner."""
+        deadline, work = job.submission.deadline_at, outlook_of(job)
+        if not offers.on_demand_pools or (deadline is not None and work is None):
+            return None
+        if deadline is None or work is None:
+            at = waiting_since(job) + AGED
+        else:
+            at = self._now + to_spare(self._need(work, deadline, offers)) * HOUR
+        return at if at > self._now else None
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
         """What is to be said where on-demand is needed and not to be had."""

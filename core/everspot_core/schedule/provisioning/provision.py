@@ -22,7 +22,7 @@ from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
 from everspot_core.schedule.provisioning.turns import by_press
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 
 def provision(
@@ -129,10 +129,11 @@ class _Provisioning:
         to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
         if coming and to.market is market_of(coming[0]):
             self.launches.keep(coming)
-            return [Hold(job_id=job.job_id, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})]
+            on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
+            return [self._hold(job, on_its_way, offers, pool_of(coming[0]))]
         if to.market is None:
             self._launching.reserve(job, offers)
-            return [Hold(job_id=job.job_id, why=to.why, figures=to.figures)]
+            return [self._hold(job, to, offers, offers.wished(Market.SPOT))]
         if (held := self.admission.hold(job)) is not None:  # by what this plan has launched for others
             return [held]
         launch = self._launching.launch(job, to, offers)
@@ -148,7 +149,13 @@ class _Provisioning:
             self.launches.keep(coming)
         if risk.why is Why.AT_CAP:
             self._launching.keep_room(job, offers)
-        return [Hold(job_id=job.job_id, why=risk.why, figures=risk.figures)]
+        return [self._hold(job, risk, offers, offers.wished(to.market))]
+
+    def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
+        """It waits, and for on-demand no longer than is safe."""
+        on_demand = waits_for is not None and waits_for.market is Market.ON_DEMAND
+        at = None if on_demand else self._steering.on_demand_at(job, offers)
+        return Hold(job_id=job.job_id, why=to.why, figures=to.figures, waits_for=waits_for, on_demand_at=at)
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """A job that runs, and may be better off elsewhere."""

@@ -18,7 +18,7 @@ class LimitsArgs(TypedDict):
     """Durations such as 45s, 10m or 1h30m; each has a default that suits real clouds."""
 
     lease_ttl: NotRequired[str]
-    """An instance that has not renewed a job's lease for this long has lost the job. Default: 60s."""
+    """An instance that has not renewed its job's lease for this long is presumed dead. Default: 60s."""
     beat_every: NotRequired[str]
     """Interval of lease renewals and heartbeats, at least 5s. Default: 10s."""
     poll_every: NotRequired[str]

@@ -1,4 +1,4 @@
-"""The books of the instances: when each began and ceased to cost money, at which price, and which were of no use."""
+"""The ledger of instances: when each began and stopped costing money, the prices, and which instances were useless."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from everspot_core.records import Market, Role
 
 
 class LaunchRecord(Document):
-    """The bill's first half, written once by a scheduler: an instance began to cost money."""
+    """The launch of an instance: from then on it costs money. Written once by a scheduler."""
 
     instance_id: str
     instance_type: str
@@ -21,7 +21,7 @@ class LaunchRecord(Document):
 
 
 class EndRecord(Document):
-    """The bill's other half: an instance stopped costing money."""
+    """The end of an instance: from then on it costs no money."""
 
     instance_id: str
     ended_at: Utc
@@ -50,7 +50,7 @@ class FaultKind(StrEnum):
 
     @property
     def cordons(self) -> bool:
-        """Whether an instance with it reports, and is told to leave."""
+        """Whether an instance with this fault still reports, so that it can be told to leave."""
         return self is not FaultKind.NEVER_REPORTED
 
 

@@ -25,7 +25,7 @@ BUSY_BEATS = 30
 
 
 class Limits(Frozen):
-    """Durations by which the machines of a cluster guard themselves: real time of each machine, not market time."""
+    """Intervals and time limits of a cluster's machines, in real time of each machine, not market time."""
 
     lease_ttl: Duration = Field(default="60s", validate_default=True, description="A silent owner is dead after this.")
     beat_every: Duration = Field(default="10s", validate_default=True, description="Lease renewal and heartbeat.")
@@ -53,8 +53,8 @@ class Limits(Frozen):
     )
 
     def beat_of(self, *, busy: bool) -> timedelta:
-        """How often an instance says that it lives. One that has a job says so by the job's lease, and the rest of
-        what it has to say changes seldom; what changes is said at once."""
+        """How often an instance writes its heartbeat. An instance with a job shows that it is alive by renewing the
+        job's lease, and the rest of its heartbeat seldom changes; a change is written at once."""
         return self.beat_every * BUSY_BEATS if busy else self.beat_every
 
     @field_validator("beat_every")
@@ -79,11 +79,12 @@ LIMIT_BOUNDS = {
     "archive_after": ("10m", "30d"),
     "stop_margin": ("0s", "1m"),
 }
-"""Shortest and longest duration of each limit. Beyond them a cluster would ask too often, or hear too late."""
+"""Shortest and longest value of each limit. Beyond them a cluster would send too many requests, or notice failures too
+late."""
 
 
 def limit_problems(problems: Problems, limits: Limits) -> None:
-    """Add each duration that lies outside of its bounds, and those that do not go together."""
+    """Add each duration that is out of its bounds, and durations that contradict each other."""
     outside = set()
     for name, (low, high) in LIMIT_BOUNDS.items():
         value: timedelta | None = getattr(limits, name)
@@ -199,7 +200,7 @@ class Manifest(Document):
     @field_validator("shares", mode="before")
     @classmethod
     def _weights(cls, given: Any, info: ValidationInfo) -> Any:
-        """A weight that is none would spoil the queue of every team: of a document it is left out."""
+        """Leave invalid weights of a stored document out: one would spoil the queue of every team."""
         if not isinstance(given, dict):
             return given
         bad = [team for team, weight in given.items() if not _is_weight(weight)]
@@ -211,7 +212,7 @@ class Manifest(Document):
     @model_validator(mode="before")
     @classmethod
     def _buckets_say_where_they_are(cls, given: Any) -> Any:
-        """So that whoever is handed a URL alone, such as a trainer, needs to ask nobody."""
+        """Add the region to S3 URLs that lack it, so that a program that gets only the URL knows it."""
         if not isinstance(given, dict) or not given.get("region"):
             return given
         urls = {name: given.get(name) for name in ("control_url", "data_url")}
@@ -220,8 +221,8 @@ class Manifest(Document):
 
 
 def left_out(data: bytes | str) -> list[Problem]:
-    """What `Manifest.read` leaves out of a manifest's JSON: fields that this release does not know, misspelt or of a
-    newer one, and weights that are none. For the log: a program starts all the same."""
+    """What `Manifest.read` leaves out of a manifest's JSON: fields that this release does not know, which are misspelt
+    or newer, and invalid weights. It is for the log; the program starts all the same."""
     try:
         Manifest.read_strictly(data)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The checks of `everspot doctor`, each with whose matter it is."""
+"""The checks of `everspot doctor`, each with the group that it belongs to."""
 
 from everspot_clouds.base import Check, Verdict
 

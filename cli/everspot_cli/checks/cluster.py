@@ -1,4 +1,4 @@
-"""Checks that the store alone can answer: it is there, it keeps conditional writes, its machines are alive."""
+"""Checks that need only the store: it exists, its conditional writes work, scheduler and instances are alive."""
 
 import secrets
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from everspot_cli.views import SCHEDULER_SILENT, doubts_of, instance_rows
 
 
 def cluster_checks(session: Session) -> list[Check]:
-    """In order; nothing else is asked where the cluster's description cannot be read. What comes behind a failure of
-    the store is not told: it failed for that."""
+    """Make the checks in order. If the cluster's description cannot be read, no further check is made. Failures that
+    follow from a failure of the store are not reported."""
     first = _asked(session, "cluster.json", _manifest)
     if first.verdict is Verdict.FAIL:
         return [first]
@@ -51,7 +51,8 @@ def _manifest(session: Session) -> Check:
 
 
 def _conditional_writes(session: Session) -> Check:
-    """A create, a second create that must lose, a replacement, a stale one that must lose: on a key of our own."""
+    """On a key of its own: a create, a second create that must fail, a replacement, and a stale replacement that must
+    fail."""
     control, key = session.store.control, f"doctor/{secrets.token_hex(8)}.json"
     try:
         first = control.create(key, b'{"n": 1}')
@@ -99,7 +100,7 @@ def _instances(session: Session) -> Check:
 
 
 def _prices(session: Session) -> Check:
-    """How old the figures are that deadlines, budgets and reports are reckoned with."""
+    """The age of the prices that deadlines, budgets and reports use."""
     table, fix = session.price_table, "everspot prices refresh"
     if table is None:
         days = sorted({p.as_of for p in _listed(session) if p.as_of is not None})

@@ -1,4 +1,4 @@
-"""The figures at the head of the page: money first, and the saving that one may plan with."""
+"""The figures at the head of the page: costs first, and the saving to plan with."""
 
 from html import escape
 from typing import Any
@@ -10,7 +10,7 @@ from everspot_cli.tables import duration
 
 
 def cards(report: dict[str, Any]) -> str:
-    """All of them, as HTML."""
+    """All cards, as HTML."""
     found = [_cost(report), _listed(report), _saved(report), *_idle(report), *_outcome(report)]
     return f'<div class="cards">{"".join(found)}</div>'
 
@@ -44,8 +44,8 @@ def _listed(report: dict[str, Any]) -> str:
 
 
 def _saved(report: dict[str, Any]) -> str:
-    """The headline is what would be saved if every spot second were billed: the first hours that the cloud gave away
-    stand beside it, since nobody can count on them."""
+    """The headline is the saving if every spot second were billed. The saving with the free first hours is shown beside
+    it, because nobody can count on free hours."""
     plan, free = report["savings_percent_if_billed"], report["free_usd"]
     small = [f"{percent(report['savings_percent'])} with {money(free)} of free first hours"] if free else []
     if report["scope"] == "cluster":
@@ -55,7 +55,7 @@ def _saved(report: dict[str, Any]) -> str:
 
 
 def _idle(report: dict[str, Any]) -> list[str]:
-    """Money for hours without a job, as large as it is."""
+    """The cost of hours without a job."""
     if report["scope"] != "cluster" or not report["cost_usd"]:
         return []
     idle = report["idle_and_boot_cost_usd"]

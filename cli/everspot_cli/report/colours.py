@@ -1,9 +1,9 @@
-"""A colour for each job: a chosen few first, then as many as the eye can still tell apart."""
+"""A colour for each job: chosen ones first, then as many as people can tell apart."""
 
 CHOSEN = 8
 """Colours of page.css, fit for light and dark."""
 DISTINCT = 48
-"""Beyond this many, colours come again, and the legend says so."""
+"""Number of distinct colours. With more jobs the colours repeat, and the legend says so."""
 _GOLDEN_ANGLE = 137.508  # degrees: hues that follow each other lie far apart, however many there are
 _LIGHT = (46, 60, 36)  # percent
 
@@ -21,7 +21,7 @@ def swatch(index: int) -> str:
 
 
 def warning(count: int) -> str:
-    """What the legend has to say when there are more jobs than colours."""
+    """A note for the legend if there are more jobs than colours."""
     if count <= DISTINCT:
         return ""
     return f"{count} jobs share {DISTINCT} colours: a bar's title says whose it is."

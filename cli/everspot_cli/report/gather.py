@@ -1,4 +1,4 @@
-"""What a report is made from, read out of the store."""
+"""Reads from the store what a report is made from."""
 
 import json
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from everspot_cli.session import Session, side_by_side
 
 @dataclass(frozen=True)
 class Material:
-    """Everything that the report knows. `as_of`: the market's time up to which everything counts. `note`: why the
-    ledger may lack what happened last."""
+    """The input of a report. `as_of`: market time up to which everything counts. `note`: why the ledger may lack the
+    latest events."""
 
     cluster: str
     as_of: datetime
@@ -35,8 +35,8 @@ class Material:
 
 
 def gather(session: Session, as_of: datetime | None = None) -> Material:
-    """Read the whole cluster and compute its bill. Always all jobs: each pays for its own seconds only if the others'
-    are known. Without `as_of` it is this moment, and the ledger is brought up to date for it."""
+    """Read the whole cluster and compute its bill. All jobs are needed, even for the bill of one, to know which seconds
+    were its own. Without `as_of` it is the bill of this moment, and the ledger is first brought up to date."""
     store, note, earlier = session.store, None, as_of
     if as_of is None:
         as_of = session.now
@@ -80,7 +80,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
 
 
 def _dossiers(session: Session) -> dict[str, Dossier]:
-    """Every job, archived or not. The archive is read last: what has left the tables meanwhile is there."""
+    """Every job, archived or not. The archive is read last, so that a job that is archived meanwhile is found there."""
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
     events = store.events_of(list(jobs))
@@ -92,8 +92,8 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
 
 
 def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
-    """The record as it was at an earlier moment, as far as the events up to then tell: a job that has ended since had
-    not ended."""
+    """The record as it was at an earlier moment, as far as the events up to then tell. A job that ended later had not
+    ended."""
     if as_of is None or not record.state.final or record.changed_at <= as_of:
         return record
     history = attempts(events)
@@ -110,7 +110,7 @@ def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> Jo
 
 
 def _reported(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:
-    """The last step in the metrics of every attempt that ended without a word: its events may know less."""
+    """The last step in the metrics of every attempt that ended without a last event. Its events may be older."""
     found: dict[tuple[str, int], int] = {}
     for job, own in events.items():
         silent = {i.attempt.epoch for i in interruptions(attempts(own)) if not i.with_notice}

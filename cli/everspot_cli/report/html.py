@@ -1,4 +1,4 @@
-"""The report as one page that asks nothing of the network: figures, the timeline, tables, definitions."""
+"""The report as one page that loads nothing from the network: figures, the timeline, tables, definitions."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ _DEADLINE = {True: "met", False: "missed", None: "open"}
 
 
 def _jobs(report: dict[str, Any]) -> str:
-    """Money stands right behind the name: the rest may be out of sight where the page is narrow."""
+    """The cost is next to the name, because later columns may be out of sight on a narrow page."""
     rows = []
     for job in report["jobs"]:
         accuracy = f"{100 * job['accuracy']:.2f} %" if job["accuracy"] is not None else "—"

@@ -1,4 +1,4 @@
-"""The report as one document: what `report --json` answers, and what terminal and page are drawn from."""
+"""The report as one document: the answer of `report --json`, from which terminal and page are drawn."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ DEFINITIONS = {
 
 
 def build(material: Material, today: date, only: str | None = None) -> dict[str, Any]:
-    """The whole report, or with `only` that of one job, whose money is then its own without boot and idling."""
+    """The whole report, or with `only` the report of one job, whose cost is then its own without boot and idling."""
     bills = [b for b in material.bill.jobs if only is None or b.job_id == only]
     usages = [u for u in material.bill.usages if only is None or u.job_id == only]
     strokes = [_interruption(i) for b in bills for i in b.interruptions]
@@ -114,7 +114,7 @@ def _hours(usages: Sequence[Usage]) -> dict[str, float]:
 
 
 def _unpriced(usages: Sequence[Usage]) -> float:
-    """Hours of which no price is known: they are in no sum, so every sum is a lower bound then."""
+    """Hours without a known price. They are in no sum, so every sum is then a lower bound."""
     cut = (segment for usage in usages for segment in usage.paid if segment.basis is Basis.NONE)
     return round(float(total(segment.seconds for segment in cut) / HOUR), 4)
 

@@ -27,7 +27,7 @@ _LEGEND = "".join(
 
 
 def draw_paths(material: Material, only: str | None = None) -> str:
-    """The drawing, `<svg>…</svg>`; nothing if no job has had an instance."""
+    """The drawing, `<svg>…</svg>`; empty if no job has had an instance."""
     chosen = [b for b in material.bill.jobs if b.attempts and only in (None, b.job_id)]
     if not chosen:
         return ""

@@ -1,4 +1,4 @@
-"""Who a cluster's money was for: the jobs' cost by each tag, and by team first."""
+"""The jobs' cost by each tag, the team first."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 FIRST = ("Team", "Project", "Environment", "ModelVersion")
 MOST = 6
-"""Tag keys that are told, the usual ones first."""
+"""Most tag keys in the report, the usual ones first."""
 UNTAGGED = "(none)"
 _SUMMED = ("cost_usd", "on_demand_cost_usd", "lost_seconds", "spot_hours", "on_demand_hours")
 

@@ -22,7 +22,7 @@ def money(amount: float | None) -> str:
 
 
 def redone(of: dict[str, Any], key: str = "steps_redone") -> str:
-    """Steps redone, as a lower bound where nobody knows better."""
+    """Steps redone, as a lower bound if the exact count is unknown."""
     return "—" if of[key] is None else f"{'≥ ' if of['steps_redone_is_least'] else ''}{of[key]}"
 
 
@@ -98,7 +98,7 @@ def _cost(report: dict[str, Any]) -> Text:
 
 
 def waived(report: dict[str, Any]) -> str | None:
-    """What was saved beside the headline, by spot that is not billed: nobody should count on it."""
+    """The further saving by spot hours that were not billed, which nobody can count on."""
     if not report["free_usd"]:
         return None
     return (
@@ -108,7 +108,7 @@ def waived(report: dict[str, Any]) -> str | None:
 
 
 def at_least(report: dict[str, Any]) -> str:
-    """What a sum without all its prices is worth."""
+    """A sentence on sums that lack prices: each is less than what will be billed."""
     hours = report["unpriced_hours"]
     return (
         f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
@@ -181,7 +181,7 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
 
 
 def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
-    """Where a job went on after an interruption; one that has ended without will not."""
+    """Where a job went on after an interruption. A job that has ended will not go on."""
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
     over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))

@@ -22,7 +22,7 @@ _STEPS = [timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)] + [
 
 @dataclass(frozen=True)
 class Axis:
-    """Moments to places. A picture of a moment has the width of a minute."""
+    """The axis, which maps moments to positions. It is at least a minute long."""
 
     start: datetime
     end: datetime
@@ -33,7 +33,7 @@ class Axis:
         return cls(start, max(end, start + timedelta(minutes=1)))
 
     def x(self, moment: datetime) -> float:
-        """Where a moment lies, kept inside the drawing."""
+        """The position of a moment, kept inside the drawing."""
         share = (moment - self.start) / (self.end - self.start)
         return round(LABEL + (WIDTH - LABEL - RIGHT) * min(max(share, 0.0), 1.0), 1)
 
@@ -99,7 +99,7 @@ def legend(material: Material, only: str | None = None) -> str:
 
 
 def grid(axis: Axis, height: int) -> Iterable[str]:
-    """Lines at round moments, and when that is."""
+    """Grid lines at round moments, with their times."""
     long = axis.end - axis.start > timedelta(days=1)
     for tick in axis.ticks():
         x = axis.x(tick)

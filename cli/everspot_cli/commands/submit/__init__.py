@@ -1,4 +1,4 @@
-"""`everspot submit` and `everspot retry`: what is checked and told of a job before it is taken, and taking it."""
+"""`everspot submit` and `everspot retry`: the checks before a job is accepted, and its submission."""
 
 import typer
 

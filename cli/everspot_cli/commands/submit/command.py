@@ -59,7 +59,7 @@ def submit(
 
 
 def check(session: Session, file: Path, submission: JobSubmission, wait_for_capacity: bool) -> list[str]:
-    """Refuse what cannot be kept, before anything is written; warnings about the rest, which are said."""
+    """Refuse what cannot be fulfilled, before anything is written. Prints and returns warnings about the rest."""
     fleet = fleet_of(session)
     warnings, refused = gathered(
         str(file),
@@ -76,7 +76,7 @@ def check(session: Session, file: Path, submission: JobSubmission, wait_for_capa
 
 
 def answer_submitted(session: Session, submission: JobSubmission, warnings: list[str]) -> None:
-    """Say that a job was taken, and what makes sense now."""
+    """Say that a job was accepted, and which commands make sense now."""
     if session.json:
         session.answer({"job_id": submission.job_id, "submitted_at": submission.submitted_at,
                         "deadline_at": submission.deadline_at, "code_digest": submission.code_digest,
@@ -135,8 +135,8 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
 
 
 def created(session: Session, submission: JobSubmission, create: Callable[[], JobSubmission]) -> JobSubmission:
-    """Create the job. Where an answer of the store is lost, the job may be there all the same: it is looked for, and
-    the error says what is known of it, with its id."""
+    """Create the job. If the store's answer is lost, the job may exist all the same: it is looked for, and the error
+    says what is known, with the job's id."""
     job = submission.job_id
     try:
         return create()
@@ -152,7 +152,8 @@ def created(session: Session, submission: JobSubmission, create: Callable[[], Jo
 
 
 def note_submitted(session: Session, submission: JobSubmission, retry_of: str | None = None) -> list[str]:
-    """Note in a job's history who submitted it; a warning, if that fails: the job is there, and runs without."""
+    """Note in a job's history who submitted it. A failure is only a warning, because the job exists and runs without
+    the note."""
     said = {"retry_of": retry_of} if retry_of is not None else {}
     try:
         writer = session.store.event_writer(submission.job_id, 0, "cli")

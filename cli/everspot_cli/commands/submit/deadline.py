@@ -1,4 +1,4 @@
-"""What is said at submission of a job's deadline: that it can be kept, that it cannot, or that nobody knows."""
+"""Checks a job's deadline at submission: whether it can be kept, cannot be kept, or whether that is unknown."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ def refuse_too_early(file: Path, said: "Feasibility | None") -> None:
 
 
 def refusal(file: Path, said: "Feasibility") -> CliError:
-    """The error for a deadline that cannot be kept: why, the earliest that could be, and what that costs."""
+    """The error for a deadline that cannot be kept: why, the earliest possible one, and what that costs."""
     problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
     if said.earliest is not None:
         problem += f". The earliest is {_minute(said.earliest, up=True)}{_cost(said)}"
@@ -50,7 +50,7 @@ def _why(said: "Feasibility") -> str:
 
 
 def deadline_warnings(said: "Feasibility | None") -> list[str]:
-    """What the author should know although the job is taken."""
+    """Warnings about the deadline of a job that is accepted."""
     if said is None or said.feasible is not None:
         return []
     return [
@@ -67,7 +67,7 @@ def warn(session: Session, said: Iterable[str]) -> None:
 
 
 def deadline_row(said: "Feasibility | None") -> dict[str, Any] | None:
-    """What can be said of the deadline, as JSON."""
+    """The facts about the deadline, as JSON."""
     if said is None:
         return None
     return {
@@ -83,7 +83,7 @@ def deadline_row(said: "Feasibility | None") -> dict[str, Any] | None:
 
 
 def sentence(said: "Feasibility") -> str:
-    """For a deadline that can be kept: how much time there is to spare, and when there is none left."""
+    """A sentence on a deadline that can be kept: how much time is to spare, and until when."""
     spare = duration(said.slack.total_seconds()) if said.slack is not None else "—"
     by = _minute(said.begin_by) if said.begin_by is not None else "—"
     return (

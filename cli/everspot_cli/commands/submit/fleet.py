@@ -1,4 +1,5 @@
-"""What is said at submission of the cluster's instance types: that none holds the job, or that one has no price."""
+"""Checks a job at submission against the cluster's instance types: whether one can hold the job, and whether prices are
+known."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class FleetTypes:
-    """The types of a cluster's instances. `declared`: by its infrastructure, so that no other ever comes; else those
-    of the instances that have reported, and others may be started by hand."""
+    """The types of a cluster's instances. `declared`: the infrastructure declares them, so that there are never others;
+    else they are the types of the instances that have reported, and people may start others."""
 
     kinds: tuple[InstanceType, ...]
     declared: bool
@@ -32,7 +33,7 @@ class FleetTypes:
 
 
 def fleet_of(session: Session) -> FleetTypes | None:
-    """What the cluster has: by its description, or on a folder by the instances that live; None if nobody knows."""
+    """The cluster's types, from its description, or in a folder cluster from its running instances. None if unknown."""
     known, offer = session.catalogue.types, session.manifest.fleet
     if offer is not None:
         return FleetTypes(tuple(known[name] for name in offer.types if name in known), True)
@@ -51,7 +52,8 @@ def fleet_of(session: Session) -> FleetTypes | None:
 
 
 def possible(session: Session, submission: JobSubmission) -> list[Candidate]:
-    """What the job might run on, with prices: of the cluster's own types if it says which, else of the catalogue's."""
+    """The types that the job might run on, with prices: the cluster's own types if it declares them, else the
+    catalogue's."""
     catalogue, region, offer = session.catalogue, session.manifest.region, session.manifest.fleet
     return candidates(
         submission.spec.resources,
@@ -64,7 +66,8 @@ def possible(session: Session, submission: JobSubmission) -> list[Candidate]:
 def cluster_rules(
     session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None, wait_for_capacity: bool
 ) -> list[Callable[[], list[str]]]:
-    """What is asked of the cluster before a job is taken: each rule answers with warnings, or refuses."""
+    """The rules of the cluster that a job is checked against before it is accepted. Each returns warnings, or refuses
+    the job."""
 
     def room() -> list[str]:
         refuse_impossible(session, file, submission, fleet, wait_for_capacity)

@@ -19,7 +19,7 @@ from everspot_local.market.timeline import Timeline
 
 
 class LocalMarket:
-    """Everything that happens, happens on its timeline and while its lock is held.
+    """Everything that happens, happens on its timeline and while its lock is held. `zone_ids`: by zone name.
 
     Args:
         catalogue: instance types with prices.
@@ -51,7 +51,7 @@ class LocalMarket:
         self.timeline = Timeline(self.clock, self.lock)
         self.log = MarketLog(books)
         self._catalogue = catalogue
-        self._zone_ids = zone_ids
+        self.zone_ids = zone_ids
         self._seed = seed
         self._new_quotas = quotas
         self.pools = self._new_pools()
@@ -76,7 +76,7 @@ class LocalMarket:
         self.pools.catalogue = catalogue
 
     def _new_pools(self) -> Pools:
-        return Pools(self._catalogue, self.region, self._zone_ids, self._seed, self.clock.epoch, self._record_price)
+        return Pools(self._catalogue, self.region, self.zone_ids, self._seed, self.clock.epoch, self._record_price)
 
     def _record_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
         self.log.price(pool.instance_type, pool.zone, usd, at)

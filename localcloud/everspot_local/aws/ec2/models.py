@@ -19,7 +19,7 @@ from moto.ec2.utils import convert_tag_spec
 from moto.kms.models import kms_backends
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules
+from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules, scores
 from everspot_local.aws.ec2.exceptions import (
     FleetNotFound,
     InsufficientInstanceCapacity,
@@ -43,6 +43,7 @@ class LocalEC2Backend(EC2Backend):
         own = images.baked(self)
         self.amis[own.id] = own
         self.fleet_tokens = Tokens()
+        self.score_configurations = scores.Configurations()
 
     def _create_default_encryption_key(self) -> str:
         """moto's, which is AWS's key and no customer's; that a volume needs it makes it nobody's choice."""

@@ -1,6 +1,6 @@
 """Stands in for EC2's answers: moto's, one at a time under the market's lock, with fleets and Spot prices of our own.
 
-It does not answer GetSpotPlacementScores, attribute-based selection, or Spot requests outside fleets.
+It does not know attribute-based selection, nor Spot requests outside fleets.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import door, fleet_rules, images, late, pages, throttle
+from everspot_local.aws.ec2 import door, fleet_rules, images, late, pages, scores, throttle
 from everspot_local.aws.ec2.exceptions import MissingParameter, UnsupportedHere
 from everspot_local.aws.ec2.fleet_documents import fleet_document, launched
 from everspot_local.aws.ec2.fleets import LocalFleet
@@ -182,6 +182,11 @@ class LocalEC2Response(EC2Response):
     def describe_spot_price_history(self) -> ActionResult:
         """DescribeSpotPriceHistory."""
         return ActionResult(price_history(account.current().market, self.params))
+
+    def get_spot_placement_scores(self) -> ActionResult:
+        """GetSpotPlacementScores."""
+        self.error_on_dryrun()
+        return ActionResult(scores.answer(self.ec2_backend.score_configurations, self.params))
 
     def terminate_instances(self) -> ActionResult:
         """TerminateInstances. Groups replace what they lost in their own time, not before the answer."""

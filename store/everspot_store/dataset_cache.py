@@ -70,22 +70,35 @@ class DatasetCache:
             StoreUnavailable: if the bucket does not answer, or another process fetches for longer than `PATIENCE`.
         """
         path = self._folder / dataset.digest
-        for _ in range(_ROUNDS):
-            lock = os.open(self._folder / f"{dataset.digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                self._wait(lock, fcntl.LOCK_SH)
-                if not path.is_dir():
-                    self._wait(lock, fcntl.LOCK_EX)
-                    self._fetch(dataset, path)
-                    self._wait(lock, fcntl.LOCK_SH)
-                if path.is_dir():  # between the two locks it may have been thrown away
-                    os.utime(path)
-                    return DatasetInUse(path, lock)
-            except BaseException:
-                os.close(lock)
-                raise
+        lock = os.open(self._folder / f"{dataset.digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._share(dataset, path, lock)
+        except BaseException:
             os.close(lock)
-        raise StoreUnavailable(f"dataset {dataset.id} is thrown away as fast as it is fetched")
+            raise
+        os.utime(path)
+        return DatasetInUse(path, lock)
+
+    def _share(self, dataset: Dataset, path: Path, lock: int) -> None:
+        """Hold the lock shared with the version there, fetched by whoever gets the lock alone first.
+
+        Nobody waits to hold it alone: once another one has fetched the version, and uses it, that could take days.
+        """
+        deadline, fetched = self._clock.monotonic() + PATIENCE, 0
+        while True:
+            if _try_lock(lock, fcntl.LOCK_SH):
+                if path.is_dir():
+                    return
+                fcntl.flock(lock, fcntl.LOCK_UN)  # some kernels would keep it while it is asked for alone
+                if _try_lock(lock, fcntl.LOCK_EX):
+                    if fetched == _ROUNDS:  # as it is shared again, it may be thrown away
+                        raise StoreUnavailable(f"dataset {dataset.id} is thrown away as fast as it is fetched")
+                    self._fetch(dataset, path)
+                    fetched += 1
+                    continue
+            if self._clock.monotonic() >= deadline:
+                raise StoreUnavailable(f"another process fetches the same dataset for {PATIENCE}")
+            self._clock.sleep(_LOOK_EVERY)
 
     def kept(self) -> list[Path]:
         """The versions that are here, whole, the longest unused first."""
@@ -132,18 +145,6 @@ class DatasetCache:
                 path.rename(gone)  # first the name: what is half removed must not look whole
                 remove_tree(gone)
 
-    def _wait(self, lock: int, kind: int) -> None:
-        deadline = self._clock.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(lock, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._clock.monotonic() >= deadline:
-                    raise StoreUnavailable(f"another process fetches the same dataset for {PATIENCE}") from None
-                self._clock.sleep(_LOOK_EVERY)
-            else:
-                return
-
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder with all that it holds, read-only or not, as far as the system lets; links are not followed."""
@@ -168,11 +169,14 @@ def _lock_alone(path: Path) -> Iterator[bool]:
     """Whether this process alone has the lock, while the block runs; never waits."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield _try_lock(handle, fcntl.LOCK_EX)
     finally:
         os.close(handle)
+
+
+def _try_lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -129,6 +129,27 @@ def test_two_users_of_one_machine_share_one_copy(
         user.close()
 
 
+def test_whoever_comes_while_another_fetches_shares_what_that_one_then_uses_for_days(
+    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+) -> None:
+    store, _, _ = shelf
+    made = store.datasets.put("digits", folder)
+    whole = tmp_path / "cache" / made.digest
+
+    class OtherFetches(ManualClock):
+        """While this one waits, the other has fetched the version; it uses it from then on."""
+
+        def sleep(self, duration: timedelta) -> None:
+            super().sleep(duration)
+            whole.mkdir(exist_ok=True)
+
+    cache = DatasetCache(tmp_path / "cache", store.datasets, OtherFetches())
+    with (tmp_path / "cache" / f"{made.digest}.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with cache.use(made) as used:
+            assert used.path == whole
+
+
 def test_what_jobs_share_is_read_only_and_goes_all_the_same(
     shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:

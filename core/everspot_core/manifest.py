@@ -212,7 +212,7 @@ class Manifest(Document):
     @model_validator(mode="before")
     @classmethod
     def _buckets_say_where_they_are(cls, given: Any) -> Any:
-        """Add the region to S3 URLs that lack it, so that a program that gets only the URL knows it."""
+        """Add the region to bucket URLs that need it, so that a program that gets only the URL knows it."""
         if not isinstance(given, dict) or not given.get("region"):
             return given
         urls = {name: given.get(name) for name in ("control_url", "data_url")}

@@ -4,7 +4,6 @@ An intent holds the whole request, so that asking again, after an answer was los
 same token, whatever is declared by then. How schedulers use it is told in docs/scheduler.md.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import Field
@@ -23,6 +22,11 @@ class LaunchTrouble(StrEnum):
     THROTTLED = "throttled"  # asked too often: later, and slower
     CREDENTIALS = "credentials"  # a person must act
     TRANSIENT = "transient"  # the cloud's own trouble: later
+
+    @property
+    def for_good(self) -> bool:
+        """Whether the same request would be refused whenever it is made."""
+        return self is LaunchTrouble.REQUEST
 
 
 class LaunchPool(Stored):
@@ -111,14 +115,7 @@ class LaunchIntent(Document):
         return self.model_copy(update={"outcome": outcome})
 
 
-def place_jobs(intent: LaunchIntent, known: Mapping[str, str], found: tuple[str, ...]) -> dict[str, str]:
-    """Which job each of these instances of the launch is for: those in `known` as they are, the others, in order of
-    their names, by the jobs that have none yet."""
-    left = list(intent.jobs)
-    given = {name: job for name, job in known.items() if name in found}
-    for job in given.values():
-        if job in left:
-            left.remove(job)
-    for name in sorted(set(found) - set(given)):
-        given[name] = left.pop(0) if left else intent.jobs[-1]
-    return given
+def place_jobs(intent: LaunchIntent, found: tuple[str, ...]) -> dict[str, str]:
+    """Which job each of these instances of the launch is for: in the order of their names, so that whoever finds the
+    same instances says the same. Should there be more than were asked for, the last job has the rest."""
+    return {name: intent.jobs[min(n, intent.count - 1)] for n, name in enumerate(sorted(found))}

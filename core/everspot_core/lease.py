@@ -18,6 +18,7 @@ _FINAL = {
     Reason.FINISHED: JobState.SUCCEEDED,
     Reason.CANCEL: JobState.CANCELLED,
     Reason.BUDGET: JobState.FAILED,
+    Reason.INFEASIBLE: JobState.FAILED,
 }
 _DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
 START_BACKOFF = timedelta(seconds=10)
@@ -187,7 +188,7 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
 
 
 def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
-    """End a job that waits for an instance, because it was cancelled or its budget is spent.
+    """End a job that waits for an instance: it was cancelled, its budget is spent, or its deadline cannot be kept.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.
@@ -196,7 +197,7 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     record = record or pending(job_id, now)
     if record.state is not JobState.PENDING:
         raise IllegalTransition("close it", record)
-    if reason not in (Reason.CANCEL, Reason.BUDGET):
+    if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE):
         raise ValueError(f"a waiting job is not ended by {reason.value}")
     return record.model_copy(
         update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-_DETAIL_LIMIT:], "changed_at": now}

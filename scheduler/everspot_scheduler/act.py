@@ -18,8 +18,11 @@ from everspot_core.schedule import (
     Finish,
     Hold,
     Leave,
+    Refuse,
+    Release,
     Restore,
     StandingAction,
+    Stay,
     Stop,
     Void,
     Why,
@@ -32,6 +35,8 @@ from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
 from everspot_scheduler.observe import Observation
 
+Deed = StandingAction | Release | Stay | Refuse
+"""What is done by writes to the store; launches are the launcher's."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +61,7 @@ class Actor:
         for name in self._dropped:
             del seen.drills[name]
 
-    def carry_out(self, action: StandingAction, seen: Observation) -> ActionResult:
+    def carry_out(self, action: Deed, seen: Observation) -> ActionResult:
         """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
         outcome = self._do(action, seen)
         if outcome is ActionResult.DONE:
@@ -65,7 +70,7 @@ class Actor:
             _log.info("overtaken: %s", say(action))
         return outcome
 
-    def _do(self, action: StandingAction, seen: Observation) -> ActionResult:
+    def _do(self, action: Deed, seen: Observation) -> ActionResult:
         match action:
             case Assign():
                 return self._assign(action, seen)
@@ -89,8 +94,12 @@ class Actor:
                 return self._finish(action, seen)
             case DropDrills():
                 return self._drop_drills(action.job_id, action.drills, seen)
-            case Hold():
-                return ActionResult.IDLE  # `waiting` writes down why
+            case Release():
+                return self._release(action, seen)
+            case Refuse():
+                return self._refuse(action, seen)
+            case Hold() | Stay():
+                return ActionResult.IDLE  # `waiting` writes down why a job waits
             case _:
                 assert_never(action)
 
@@ -169,6 +178,19 @@ class Actor:
         told = {"order": Order.LEAVE, "reason": action.reason, "deadline": None, "changed_at": now}
         return _result(self._write_assignment(old.model_copy(update=told), seen))
 
+    def _release(self, action: Release, seen: Observation) -> ActionResult:
+        """The order to leave first, on the assignment that was seen without a job; then the releaser ends it."""
+        now = self._store.clock.now()
+        found = seen.assignments.get(action.instance_id)
+        old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
+        if old.order is Order.LEAVE or old.job_id is not None:
+            return ActionResult.IDLE
+        told = {"order": Order.LEAVE, "reason": Reason.RELEASE, "deadline": None, "changed_at": now}
+        return _result(self._write_assignment(old.model_copy(update=told), seen))
+
+    def _refuse(self, action: Refuse, seen: Observation) -> ActionResult:
+        return self._close(action.job_id, action.epoch, EventKind.FAILED, Reason.INFEASIBLE, because(action), seen)
+
     def _expire(self, action: Expire, seen: Observation) -> ActionResult:
         held = seen.records[action.job_id].value
         record = lease.expire(held, self._store.clock.now(), f"lost on {action.instance_id}: {because(action)}")
@@ -179,13 +201,17 @@ class Actor:
         return ActionResult.DONE
 
     def _finish(self, action: Finish, seen: Observation) -> ActionResult:
-        """The event first: what ends a waiting job stays true, whoever carries it out, so it is never told in vain."""
-        now, detail = self._store.clock.now(), because(action)
         kind = EventKind.CANCELLED if action.state is JobState.CANCELLED else EventKind.FAILED
-        reason = action.reason.value
-        self._history.tell(kind, action.job_id, action.epoch, now, None, reason=reason, message=detail)
-        old = seen.records.get(action.job_id)
-        record = lease.close(old.value if old else None, action.job_id, action.reason, now, detail)
+        return self._close(action.job_id, action.epoch, kind, action.reason, because(action), seen)
+
+    def _close(
+        self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, seen: Observation
+    ) -> ActionResult:
+        """The event first: what ends a waiting job stays true, whoever carries it out, so it is never told in vain."""
+        now = self._store.clock.now()
+        self._history.tell(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
+        old = seen.records.get(job_id)
+        record = lease.close(old.value if old else None, job_id, reason, now, detail)
         return _result(self._write_record(record, seen))
 
     def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> ActionResult:

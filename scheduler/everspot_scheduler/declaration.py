@@ -130,6 +130,9 @@ class Declaration:
 
 
 def _is_agent(instance: InstanceView) -> bool:
+    """Of the standing fleets: what was launched for a job says nothing of what is declared."""
+    if instance.launched_for is not None:
+        return False
     return instance.record is not None and instance.record.role is Role.AGENT and instance.reports
 
 

@@ -52,11 +52,11 @@ class Ledger:
         self.histories = Histories(store)
         self._loaded = False
 
-    def declare(self, types: Iterable[InstanceType]) -> None:
-        """These are the types declared in place, from now on."""
+    def declare(self, types: Iterable[InstanceType], launched: Iterable[str] = ()) -> None:
+        """These are the types declared in place, from now on, and the names of those that may be `launched`."""
         self._types = list(types)
         self._table_read: timedelta | None = None  # the price table is put on top anew
-        self._declared = {t.name for t in self._types}
+        self._declared = {t.name for t in self._types} | set(launched)
         self.catalogue: Catalogue = builtin().with_types(self._types)
         self._book: PriceBook | None = None
 
@@ -163,8 +163,9 @@ class Ledger:
         self._first_missed.pop(name, None)
         _log.info("%s ended at %s (%s)%s", name, end.ended_at.isoformat(), end.source, ", interrupted" * interrupted)
 
-    def note_prices(self, cloud: Cloud) -> None:
-        """Write what spot cost in the pools that the cluster uses or used, from the first launch there on."""
+    def note_prices(self, cloud: Cloud, watched: Iterable[tuple[str, str]] = ()) -> None:
+        """Write what spot cost in the pools that the cluster uses or used, from the first launch there on. Of the pools
+        that are `watched` beside them, only what they cost now is kept, and not written."""
         now = self._store.clock.now()
         since: dict[tuple[str, str], datetime] = {}
         for launch in self.launches.values():
@@ -177,6 +178,9 @@ class Ledger:
                 continue
             begin = launch.launched_at if known is None else max(launch.launched_at, known - OVERLAP)
             since[pool] = min(begin, since.get(pool, begin))
+        if beside := sorted(set(watched) - set(since)):
+            for point in cloud.spot_prices(beside, now - OVERLAP):
+                self._keep_latest(point)
         if not since:
             return
         for point in cloud.spot_prices(sorted(since), min(since.values())):
@@ -210,6 +214,9 @@ class Ledger:
     def _keep_price(self, point: PricePoint) -> None:
         self._points[_key(point)] = point
         self._book = None
+        self._keep_latest(point)
+
+    def _keep_latest(self, point: PricePoint) -> None:
         pool = point.instance_type, point.zone, point.market
         if pool not in self._latest or self._latest[pool].at <= point.at:
             self._latest[pool] = point

@@ -5,18 +5,35 @@ messages it has not written down yet. Whenever it crashes, the next tick of any 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase, Trouble
+from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase
 from everspot_core.manifest import Manifest
 from everspot_core.records import JobState, Market
-from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Restore, Spent, Void, plan_standing
+from everspot_core.schedule import (
+    Action,
+    Clear,
+    ClusterView,
+    Complete,
+    Expire,
+    Finish,
+    Hold,
+    Launch,
+    Restore,
+    Spent,
+    StandingAction,
+    Void,
+    plan,
+    plan_standing,
+)
 from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
+from everspot_scheduler.asking import Asking
 from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
 from everspot_scheduler.fleet_note import FleetNote
@@ -26,7 +43,7 @@ from everspot_scheduler.losses import Losses
 from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
-from everspot_scheduler.pools import Pools
+from everspot_scheduler.pools import Pools, choices, pools_of
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import ASK_EVERY, Scores
 from everspot_scheduler.together import side_by_side
@@ -59,6 +76,8 @@ class Scheduler:
         self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
+        self._asking = Asking(cloud, store.clock)
+        self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts = Accounts(store)
         self._pools = Pools(self._scores)
@@ -69,6 +88,7 @@ class Scheduler:
         self._prices = Pace(max(15 * seconds, 6 * tick))
         self._scoring = Pace(max(ASK_EVERY, 6 * tick))
         self._budgets = Pace(max(10 * seconds, 2 * tick))
+        self._ending = Pace(tick / 2)
         self._beat = Pace(BEAT)
         self._spent: dict[str, Spent] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
@@ -111,27 +131,31 @@ class Scheduler:
         self._load()
         self._receive()
         if self._declaration.refresh():
-            self._ledger.declare(self._declaration.types)
+            elastic = self._desk.declared
+            self._ledger.declare(self._declaration.types, elastic.types if elastic is not None else ())
         seen = self._observer.look()
         self._actor.forget_dropped(seen)
         self._ledger.histories.forget(seen.records)
 
         def known(name: str) -> bool:
-            return name in self._facts.described or name in seen.instances or name in self._ledger.launches
+            mine = name in self._ledger.launches or name in self._desk.launched
+            return mine or name in self._facts.described or name in seen.instances
 
         urgent = self._facts.wants_description(known)
-        self._ask(self._describe, self._describe_instances, "describing instances", urgent=urgent)
+        self._asking.ask(self._describe, self._describe_instances, "describing instances", urgent=urgent)
         self._facts.understand(known)
+        self._desk.look(seen)
         self._decide(seen)
         self._ledger.note_instances(self._facts)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
-        self._ask(self._prices, lambda: self._ledger.note_prices(self._cloud), "reading spot prices")
+        self._asking.ask(self._prices, self._note_prices, "reading spot prices")
         self._score(seen)
         self._acknowledge(seen, known)
         self._notifier.look(seen)
         self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
-        self._quiet, self._digest = self._quiet + 1 if seen.digest() == self._digest else 0, seen.digest()
+        quiet = seen.digest() == self._digest and not self._desk.coming(seen.instances)
+        self._quiet, self._digest = self._quiet + 1 if quiet else 0, seen.digest()
 
     def _load(self) -> None:
         """Read what earlier schedulers have written, once, and prices now and then."""
@@ -158,29 +182,49 @@ class Scheduler:
             return
         known, count = self._ledger.catalogue.types, min(waiting, elastic.max_instances)
         types = [known[name] for name in elastic.types if name in known]
-        self._ask(self._scoring, lambda: self._scores.ask(self._cloud, types, count), "asking for placement scores")
+        self._asking.ask(
+            self._scoring, lambda: self._scores.ask(self._cloud, types, count), "asking for placement scores"
+        )
 
     def _decide(self, seen: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
         self._reckon(seen)
         known = self._known(seen)
-        holds: list[Hold] = []
+        holds, launches = list[Hold](), list[Launch]()
         for _ in range(_ROUNDS):
             view = self._viewer.view(seen, known)
-            actions = plan_standing(view, self._store.clock.now())
+            actions = self._plan(view)
             holds = [a for a in actions if isinstance(a, Hold)]
-            acting = [a for a in actions if not isinstance(a, Hold)]
+            launches = [a for a in actions if isinstance(a, Launch)]
+            acting = [a for a in actions if not isinstance(a, Hold | Launch)]
             outcomes = side_by_side(lambda action: self._actor.carry_out(action, seen), acting)
             done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is ActionResult.DONE]
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
-        self._waits.note(holds)
+        self._desk.launch(launches, self._ledger.usd_per_hour)
+        self._desk.release(seen, self._end_instances)
+        self._waits.note([*holds, *launches], self._desk.note)
         self._fleet_note.note(view)
+
+    def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
+        """The plan of a driver that launches, where anything is launched or may be; else that of declared fleets."""
+        now = self._store.clock.now()
+        return plan(view, now) if self._desk.active else plan_standing(view, now)
+
+    def _end_instances(self, names: list[str]) -> None:
+        self._asking.ask(self._ending, lambda: self._desk.end(names), "ending instances")
+
+    def _note_prices(self) -> None:
+        """Of what is used, and of what may be launched."""
+        elastic = self._desk.declared
+        watched = [(p.instance_type, p.zone) for p in pools_of(elastic)] if elastic is not None else []
+        self._ledger.note_prices(self._cloud, watched)
 
     def _known(self, seen: Observation) -> Known:
         """What the plan is told beside the documents that were just read."""
-        pools = self._pools.look(self._facts, self._ledger, self._store.clock.now())
+        pools = self._pools.look(self._facts, self._ledger, self._desk, self._store.clock.now())
+        waiting = (job.value for name, job in seen.jobs.items() if not _is_final(seen, name))
         return Known(
             facts=self._facts,
             ledger=self._ledger,
@@ -190,6 +234,8 @@ class Scheduler:
             usage=self._usage.count(seen, self._ledger, pools),
             pools=pools,
             purses=self._accounts.look(seen, self._ledger),
+            unions=self._pools.unions(choices(waiting, pools)) if self._desk.active else {},
+            desk=self._desk,
         )
 
     def _reckon(self, seen: Observation) -> None:
@@ -223,31 +269,7 @@ class Scheduler:
             try:
                 self._cloud.acknowledge(done)
             except Exception as error:  # they come again, and are found to be written down
-                self._trouble("deleting messages", error)
-
-    def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> None:
-        """Ask the cloud for something if it is due. The store's errors pass; the cloud's must not stop the tick."""
-        now = self._store.clock.monotonic()
-        if not pace.due(now, urgent=urgent):
-            return
-        pace.called(now)
-        try:
-            call()
-            pace.went_well()
-        except (StoreUnavailable, StoreDenied, StoreMissing):
-            raise
-        except Exception as error:
-            pace.throttled()
-            self._trouble(what, error)
-
-    def _trouble(self, what: str, error: Exception) -> None:
-        match self._cloud.trouble(error):
-            case Trouble.CREDENTIALS:
-                _log.critical("%s failed for want of credentials or permission: %s", what, error)
-            case Trouble.REQUEST:
-                _log.error("%s failed: %s", what, error, exc_info=error)
-            case trouble:
-                _log.warning("%s failed (%s): %s", what, trouble.value, error)
+                self._asking.trouble("deleting messages", error)
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, StoreDenied):
@@ -265,3 +287,7 @@ class Scheduler:
             alive = sum(1 for i in self._facts.described.values() if i.phase is Phase.ALIVE)
             beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._waits)} jobs waiting"})
             self._store.schedulers.put(beat.scheduler_id, beat)
+
+
+def _is_final(seen: Observation, job: str) -> bool:
+    return job in seen.records and seen.records[job].value.state.final

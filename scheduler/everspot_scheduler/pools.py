@@ -1,31 +1,51 @@
-"""The observed behaviour of the pools from which the standing fleets take their instances.
+"""The pools as the plan sees them: their price, whether they would give anything now, and how they have behaved.
 
-Nobody can look into a pool. What is known follows from the instances that came from it: a pool has capacity from a
-launch on, and has none from the moment at which it took its last instance away until the next launch. Instances that
-were ended by us say nothing.
+Nobody can look into a pool. What is known follows from the instances that came from it, and from launches that it
+refused: a pool has capacity from a launch on, and has none from a refusal, or from the moment at which it took its last
+instance away, until the next launch. Instances that were ended by us say nothing.
 """
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
+from typing import NamedTuple
 
+from everspot_core.fit import Shape, fits
+from everspot_core.job import JobSubmission
 from everspot_core.ledger import LaunchRecord
-from everspot_core.records import Role
+from everspot_core.manifest import Elastic
+from everspot_core.records import Market, Role
 from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
+from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.scores import Scores
 
 REMEMBERED = timedelta(days=1)
 """A pool without instances of ours is forgotten so long after the last thing that was seen of it (market time)."""
+_log = logging.getLogger(__name__)
+
+
+class _Event(NamedTuple):
+    """What happened to a pool. `change`: of the number of instances that live; `taken`: by the cloud; `refused`: it had
+    no capacity."""
+
+    at: datetime
+    change: int
+    taken: bool
+    refused: bool
 
 
 @dataclass(slots=True)
 class _Pool:
-    """What is known of one pool. `live`: instances that are neither ended nor about to be taken."""
+    """What is known of one pool. `live`: instances that are neither ended nor about to be taken. `events`: in order."""
 
     launches: list[LaunchRecord] = field(default_factory=list)
+    refusals: tuple[datetime, ...] = ()
+    events: list[_Event] = field(default_factory=list)
     behaviour: Behaviour = field(default_factory=Behaviour)
     noticed_at: datetime | None = None
     last: datetime | None = None
@@ -33,7 +53,7 @@ class _Pool:
 
 
 class Pools:
-    """The pools of one cluster, by its ledger and by the cloud's messages and scores."""
+    """The pools of one cluster, by its ledger, by the cloud's messages, and by what launches were answered."""
 
     def __init__(self, scores: Scores) -> None:
         self._scores = scores
@@ -41,15 +61,31 @@ class Pools:
         self._launched: set[str] = set()
         self._ended: set[str] = set()
         self._warned: set[str] = set()
+        self._unions: dict[frozenset[PoolKey], Behaviour] = {}
+        self._priceless: set[PoolKey] = set()
 
-    def look(self, facts: Facts, ledger: Ledger, now: datetime) -> tuple[PoolView, ...]:
-        """The pools of which something was seen lately and whose price is known.
+    def look(self, facts: Facts, ledger: Ledger, desk: Desk, now: datetime) -> tuple[PoolView, ...]:
+        """What there is to know of the pools whose price is known: all of those from which may be launched; where
+        nothing is, those of which something was seen lately.
 
         Only pools of which something new is known are reckoned anew.
         """
-        for key in self._changed(facts, ledger):
+        changed = self._changed(facts, ledger) | self._refused(desk)
+        for key in changed:
             self._reckon(self._pools[key], facts, ledger)
-        return tuple(self._views(ledger, now))
+        if changed:
+            self._unions.clear()
+        elastic = desk.declared
+        if elastic is None:
+            return tuple(self._standing(ledger, now))
+        return tuple(self._elastic(pools_of(elastic), elastic.max_prices, ledger, desk, now))
+
+    def unions(self, choices: Iterable[frozenset[PoolKey]]) -> Mapping[frozenset[PoolKey], Behaviour]:
+        """How each of these choices of pools has behaved as one: up while any of its pools is."""
+        for choice in choices:
+            if choice not in self._unions:
+                self._unions[choice] = self._together(choice)
+        return dict(self._unions)
 
     def _changed(self, facts: Facts, ledger: Ledger) -> set[PoolKey]:
         """The pools of which something new is known: a launch, a warning or an end."""
@@ -63,50 +99,118 @@ class Pools:
         found = (ledger.launches[name] for name in news if name in ledger.launches)
         return {_key(launch) for launch in found if launch.role is Role.AGENT}
 
+    def _refused(self, desk: Desk) -> set[PoolKey]:
+        """The pools whose refusals are others than before. One that is forgotten where it was written stays here."""
+        news = set()
+        for key, at in desk.refusals.dry.items():
+            pool = self._pools.setdefault(key, _Pool())
+            if not set(at) <= set(pool.refusals):
+                pool.refusals = tuple(sorted({*pool.refusals, *at}))
+                news.add(key)
+        return news
+
     def _reckon(self, pool: _Pool, facts: Facts, ledger: Ledger) -> None:
-        events = sorted(_events(pool.launches, facts, ledger), key=lambda e: (e[0], -e[1]))
+        events = chain(_lives(pool.launches, facts, ledger), (_Event(at, 0, False, True) for at in pool.refusals))
+        pool.events = sorted(events, key=lambda e: (e.at, -e.change))
         pool.behaviour, pool.noticed_at, pool.live = Behaviour(), None, 0
-        for at, change, taken in events:
-            pool.live += change
-            if change > 0:
-                pool.behaviour = pool.behaviour.seen(True, at)
-            if taken:
-                pool.noticed_at = at
-                if not pool.live:
-                    pool.behaviour = pool.behaviour.seen(False, at)
-        pool.last = events[-1][0] if events else None
+        for event in pool.events:
+            pool.live += event.change
+            up = _says(event, pool.live)
+            if up is not None:
+                pool.behaviour = pool.behaviour.seen(up, event.at)
+            if event.taken:
+                pool.noticed_at = event.at
+        pool.last = pool.events[-1].at if pool.events else None
 
-    def _views(self, ledger: Ledger, now: datetime) -> Iterator[PoolView]:
+    def _together(self, choice: Collection[PoolKey]) -> Behaviour:
+        events = sorted(
+            ((event, key) for key in choice if key in self._pools for event in self._pools[key].events),
+            key=lambda e: (e[0].at, -e[0].change),
+        )
+        found, live, up = Behaviour(), dict.fromkeys(choice, 0), dict.fromkeys(choice, False)
+        for event, key in events:
+            live[key] += event.change
+            said = _says(event, live[key])
+            if said is not None:
+                up[key] = said
+                found = found.seen(any(up.values()), event.at)
+        return found
+
+    def _standing(self, ledger: Ledger, now: datetime) -> Iterator[PoolView]:
         for key, pool in sorted(self._pools.items()):
-            kind, usd = ledger.catalogue.types.get(key.instance_type), ledger.usd_per_hour(key)
-            seen = pool.live or (pool.last is not None and now - pool.last < REMEMBERED)
-            if kind is None or usd is None or not seen:
-                continue
-            yield PoolView(
-                instance_type=kind,
-                zone=key.zone,
-                market=key.market,
-                usd_per_hour=usd,
-                available=None,
-                reserved=False,
-                behaviour=pool.behaviour,
-                placement_score=self._scores.of(key),
-                refused_at=(),  # the fleets ask, and their errors name no pool
-                noticed_at=pool.noticed_at,
-            )
+            if pool.live or (pool.last is not None and now - pool.last < REMEMBERED):
+                yield from self._view(key, pool, None, (), ledger)
+
+    def _elastic(
+        self, keys: Iterable[PoolKey], max_prices: Mapping[str, float], ledger: Ledger, desk: Desk, now: datetime
+    ) -> Iterator[PoolView]:
+        for key in keys:
+            usd, most = ledger.usd_per_hour(key), max_prices.get(key.instance_type)
+            if usd is None and key not in self._priceless:
+                _log.error("%s in %s (%s) has no known price: nothing is launched there", *key)
+                self._priceless.add(key)
+            dear = key.market is Market.SPOT and most is not None and usd is not None and usd > most
+            asked = not dear and desk.resting(key, now) is None
+            pool = self._pools.get(key) or _Pool()
+            yield from self._view(key, pool, None if asked else 0, desk.refusals.dry.get(key, ()), ledger)
+
+    def _view(
+        self, key: PoolKey, pool: _Pool, available: int | None, refused_at: tuple[datetime, ...], ledger: Ledger
+    ) -> Iterator[PoolView]:
+        kind, usd = ledger.catalogue.types.get(key.instance_type), ledger.usd_per_hour(key)
+        if kind is None or usd is None:
+            return
+        yield PoolView(
+            instance_type=kind,
+            zone=key.zone,
+            market=key.market,
+            usd_per_hour=usd,
+            available=available,
+            reserved=False,
+            behaviour=pool.behaviour,
+            placement_score=self._scores.of(key),
+            refused_at=refused_at,
+            noticed_at=pool.noticed_at,
+        )
 
 
-def _events(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> Iterator[tuple[datetime, int, bool]]:
-    """What happened to the pool's instances: when, how the number of live ones changed, and whether one was taken."""
+def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[frozenset[PoolKey]]:
+    """The spot pools that can hold a job, for every kind of job."""
+    spot = [p for p in pools if p.market is Market.SPOT]
+    return {
+        frozenset(p.key for p in spot if fits(need, Shape.of(p.instance_type)))
+        for need in {job.spec.resources for job in jobs}
+    }
+
+
+def pools_of(elastic: Elastic) -> list[PoolKey]:
+    """Every pool from which may be launched."""
+    return [
+        PoolKey(t, zone, market) for t in elastic.types for zone in sorted(elastic.places) for market in elastic.markets
+    ]
+
+
+def _says(event: _Event, live: int) -> bool | None:
+    """Whether the pool has capacity from an event on, after which `live` instances run; None: it says nothing."""
+    if event.refused:
+        return False
+    if event.change > 0:
+        return True
+    return False if event.taken and not live else None
+
+
+def _lives(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> Iterator[_Event]:
+    """The beginnings and ends of the pool's instances."""
     for launch in launches:
         name = launch.instance_id
-        yield launch.launched_at, 1, False
+        yield _Event(launch.launched_at, 1, False, False)
         end, warned = ledger.ends.get(name), facts.warned_at.get(name)
         if end is not None:
             early = warned is not None and end.interrupted
-            yield min(warned or end.ended_at, end.ended_at) if early else end.ended_at, -1, end.interrupted
+            at = min(warned or end.ended_at, end.ended_at) if early else end.ended_at
+            yield _Event(at, -1, end.interrupted, False)
         elif warned is not None:
-            yield warned, -1, True
+            yield _Event(warned, -1, True, False)
 
 
 def _key(launch: LaunchRecord) -> PoolKey:

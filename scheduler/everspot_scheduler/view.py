@@ -10,11 +10,22 @@ from everspot_clouds.base import Phase
 from everspot_core.budgets import Purse
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
-from everspot_core.ledger import FaultRecord
-from everspot_core.records import InstanceState, JobRecord, Role
-from everspot_core.schedule import ClusterView, Drill, InstanceView, JobView, Measured, PoolKey, PoolView, Spent
+from everspot_core.ledger import FaultRecord, LaunchRecord
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, Role
+from everspot_core.schedule import (
+    Behaviour,
+    ClusterView,
+    Drill,
+    InstanceView,
+    JobView,
+    Measured,
+    PoolKey,
+    PoolView,
+    Spent,
+)
 
 from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
@@ -30,8 +41,8 @@ class Known:
     """What a scheduler knows in a tick beside the documents that it has just read.
 
     `spent`: by job, for those whose budget asks for it. `losses`: by job, when it lost spot instances, for those that
-    have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools of the fleets behave.
-    `purses`: what is left of the budgets of teams and of the environment.
+    have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools behave; `unions`: several
+    of them as one. `desk`: the elastic capacity. `purses`: what is left of the budgets of teams and of the environment.
     """
 
     facts: Facts
@@ -42,6 +53,8 @@ class Known:
     usage: Mapping[str, float]
     pools: tuple[PoolView, ...]
     purses: tuple[Purse, ...]
+    unions: Mapping[frozenset[PoolKey], Behaviour]
+    desk: Desk
 
 
 class Viewer:
@@ -61,10 +74,14 @@ class Viewer:
         """
         facts, declared = known.facts, self._declaration
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
+        names |= {name for name in known.desk.launched if name not in known.ledger.ends}
+        busy = {n for n, given in seen.assignments.items() if given.value.job_id is not None}
+        names -= known.desk.strangers() - busy
         names -= seen.unreadable_assignments
         jobs, unclear = self._job_views(seen, known)
         names -= {n for n, given in seen.assignments.items() if given.value.job_id in unclear}
-        alive = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
+        agents = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
+        alive = (i for i in agents if not i.launch)  # launched instances are counted one by one
         renewing = seen.renewing()
         instances = tuple(_instance(n, seen, known, renewing) for n in sorted(names))
         return ClusterView(
@@ -73,8 +90,8 @@ class Viewer:
             draining=seen.draining,
             types=known.ledger.types(),
             limits=declared.limits,
-            pools=known.pools,
-            unions={},  # only what launches asks how pools behave together
+            pools=known.pools if known.desk.declared is not None or not known.desk.active else (),
+            unions=known.unions,
             usage=known.usage,
             shares=declared.manifest.shares,
             tick=self._tick(),
@@ -84,8 +101,8 @@ class Viewer:
             rolling=declared.rolling(),
             booting=sum(i.instance_id not in seen.instances for i in alive),
             faults=tuple(known.faults.values()),
-            idle_limit=timedelta(0),
-            cap=None,
+            idle_limit=known.desk.idle_limit,
+            cap=known.desk.cap,
             purses=known.purses,
         )
 
@@ -170,19 +187,32 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
     record = seen.instances[name].value if name in seen.instances else None
     last_word = record is not None and record.state is InstanceState.GONE
     forgotten = name in ledger.ends and name not in facts.described
-    launch = ledger.launches.get(name)
+    launch, place = ledger.launches.get(name), known.desk.launched.get(name)
+    given = seen.assignments[name].value if name in seen.assignments else None
     return InstanceView(
         instance_id=name,
         record=record,
-        assignment=seen.assignments[name].value if name in seen.assignments else None,
+        assignment=given,
         stale=name in seen.stale_instances and name not in renewing,
-        gone=facts.gone(name) or last_word or forgotten,
+        gone=facts.gone(name) or last_word or forgotten or (place is not None and known.desk.gone(name)),
         ending=facts.ending(name),
         rebalance=name in facts.rebalance,
         deadline=facts.warned.get(name),
-        launched_for=None,  # all belong to the standing fleets
-        launched_at=launch.launched_at if launch is not None else None,
-        idle_since=None,
-        pool=PoolKey(launch.instance_type, launch.zone, launch.market) if launch is not None else None,
+        launched_for=place.job_id if place is not None else None,
+        # All of one launch began at once, whatever the seconds between them: a gang is known by that.
+        launched_at=place.made_at if place is not None else launch.launched_at if launch is not None else None,
+        idle_since=_idle_since(record, given),
+        pool=place.pool if place is not None else _pool_of(launch),
         residents=(),
     )
+
+
+def _pool_of(launch: LaunchRecord | None) -> PoolKey | None:
+    return PoolKey(launch.instance_type, launch.zone, launch.market) if launch is not None else None
+
+
+def _idle_since(record: InstanceRecord | None, given: Assignment | None) -> datetime | None:
+    """Since when it has had nothing to do: since it began, or since its last job was struck out."""
+    if record is None or (given is not None and given.job_id is not None):
+        return None
+    return record.booted_at if given is None else max(record.booted_at, given.changed_at)

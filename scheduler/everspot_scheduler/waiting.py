@@ -1,10 +1,10 @@
 """Why each job waits: written down by the scheduler when it changes, for people and for the command line."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from everspot_core.schedule import Hold, Why, say
+from everspot_core.schedule import Hold, Launch, Why, say
 from everspot_core.schedule.words import because
 from everspot_store import BadDocument, Store, StoreError, Wait, Waiting, WaitPool
 
@@ -42,15 +42,18 @@ class Waits:
         self._now = dict(found.jobs) if found is not None else {}
         self._written = dict(self._now) if found is not None else None
 
-    def note(self, holds: Iterable[Hold]) -> None:
-        """These jobs wait, and no others. Log and write what has changed; what cannot be written now is tried later."""
+    def note(self, holds: Iterable[Hold | Launch], more: Callable[[str], str] = lambda job: "") -> None:
+        """These jobs wait, and no others. Log and write what has changed; what cannot be written now is tried later.
+
+        `more`: what else there is to tell of a job that waits, such as what became of its last launch.
+        """
         before, now = self._now, self._store.clock.now()
         self._now = {}
         for hold in holds:
-            wait = before.get(hold.job_id)
+            wait, words = before.get(hold.job_id), _words(hold, more(hold.job_id))
             if wait is None or wait.why != hold.why.value:
                 _log.info("%s", say(hold))
-            self._now[hold.job_id] = _wait(wait, hold, now)
+            self._now[hold.job_id] = _wait(wait, hold, words, now)
         self._write()
 
     def _write(self) -> None:
@@ -71,17 +74,27 @@ class Waits:
         self._written = dict(self._now)
 
 
-def _wait(before: Wait | None, hold: Hold, now: datetime) -> Wait:
+def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -> Wait:
     """What is written of it. As long as the reason is the same it was found when it was found first, though its figures
     move; and the seconds of a back-off run down, which is nothing new."""
     found = before if before is not None and before.why == hold.why.value else None
     if found is not None and hold.why is Why.BACK_OFF:
         return found
-    pool = hold.waits_for
+    pool = hold.ranked[0] if isinstance(hold, Launch) else hold.waits_for
+    begins = None if isinstance(hold, Launch) else hold.on_demand_at
     return Wait(
         why=hold.why.value,
-        words=because(hold),
+        words=words,
         since=found.since if found is not None else now,
         waits_for=WaitPool(instance_type=pool.instance_type, zone=pool.zone, market=pool.market) if pool else None,
-        on_demand_at=hold.on_demand_at.replace(microsecond=0) if hold.on_demand_at is not None else None,
+        on_demand_at=begins.replace(microsecond=0) if begins is not None else None,
     )
+
+
+def _words(hold: Hold | Launch, more: str) -> str:
+    """Why the job waits. One for which something is being launched waits for that."""
+    words = because(hold)
+    if isinstance(hold, Launch):
+        kind = f"{hold.instance_type}, {hold.zone}, {hold.market.value}"
+        words = f"{hold.count} instance(s) are being launched for it ({kind}): {words}"
+    return f"{words}; {more}" if more else words

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, MessageKind, Phase, PlacementScore, Trouble
 from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Event, EventKind, InstanceRecord, InstanceState, Market, Order, Progress, Reason, Role
@@ -30,6 +31,7 @@ class FakeCloud:
         self.error: Exception | None = None
         self.kind = Trouble.TRANSIENT
         self.notified: list[tuple[str, dict[str, object]]] = []
+        self.ended: list[str] = []
         self.deaf = 0  # notifications that fail before one is sent
 
     def instances(self) -> list[CloudInstance]:
@@ -56,6 +58,15 @@ class FakeCloud:
     ) -> list[PlacementScore]:
         self.scored.append((tuple(types), count))
         return [s for s in self.scores if set(s.types) == set(types)]
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        return LaunchAnswer()
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        self.ended += instances
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        return market.value
 
     def notify(self, settings: object, subject: str, text: str, data: dict[str, object]) -> None:
         if self.deaf:

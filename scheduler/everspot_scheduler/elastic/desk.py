@@ -1,0 +1,156 @@
+"""Elastic capacity as the loop sees it: what is launched, what may be, and what was refused."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from everspot_clouds.base import Cloud
+from everspot_clouds.registry import provider
+from everspot_core.manifest import Elastic
+from everspot_core.schedule import Cap, Launch, PoolKey
+from everspot_store import Store
+
+from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.elastic.intents import Intents, Place, version_of
+from everspot_scheduler.elastic.launcher import Launcher
+from everspot_scheduler.elastic.refusals import Refusal, Refusals
+from everspot_scheduler.elastic.releaser import Releaser, is_stranger
+from everspot_scheduler.elastic.room import Room
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+
+UNSEEN = timedelta(minutes=5)
+"""Real time after which a launched instance that was never described, and never reported, is taken to be gone."""
+_log = logging.getLogger(__name__)
+
+
+class Desk:
+    """The elastic capacity of one cluster. All methods raise the store's errors."""
+
+    def __init__(
+        self, store: Store, cloud: Cloud, declaration: Declaration, facts: Facts, ledger: Ledger, scheduler_id: str
+    ) -> None:
+        self._store, self._declaration, self._facts, self._ledger = store, declaration, facts, ledger
+        self._by_hand = provider(declaration.manifest.cloud).by_hand
+        self._intents = Intents(store)
+        self._launcher = Launcher(store, cloud, self._intents, scheduler_id, declaration.limits.tick_every)
+        self._releaser = Releaser(cloud, self._intents, store.clock)
+        self.refusals = Refusals(cloud.quota_of)
+        self._quota_of = cloud.quota_of
+        self._told = False
+
+    @property
+    def declared(self) -> Elastic | None:
+        """What may be launched; None: nothing."""
+        elastic = self._declaration.manifest.elastic
+        if elastic is not None and self._by_hand:
+            if not self._told:
+                _log.error("cluster.json declares elastic capacity, and this cluster's cloud has none to launch")
+            self._told = True
+            return None
+        return elastic
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is launched or may be: a cluster of declared fleets alone is asked and told nothing."""
+        return self.declared is not None or bool(self._intents)
+
+    @property
+    def launched(self) -> Mapping[str, Place]:
+        """Every instance that was launched, by its intent."""
+        return self._intents.launched
+
+    @property
+    def cap(self) -> Cap | None:
+        """The most that may be launched at once."""
+        elastic = self.declared
+        return None if elastic is None else Cap(instances=elastic.max_instances, usd_per_hour=elastic.max_usd_per_hour)
+
+    @property
+    def idle_limit(self) -> timedelta:
+        """For how long a launched instance without work is kept."""
+        elastic = self.declared
+        return timedelta(0) if elastic is None else elastic.idle_limit
+
+    def look(self, seen: Observation) -> None:
+        """Read the intents, and find out what came of those that have no outcome."""
+        if not self.active and not any(i.launch for i in self._facts.described.values()):
+            return
+        self._intents.look()
+        asking = self.declared is not None and not seen.draining
+        self._launcher.settle(self._facts.described.values(), asking=asking)
+        self.refusals.learn(self._intents.settled())
+
+    def launch(self, launches: list[Launch], price: Callable[[PoolKey], float | None]) -> None:
+        """Launch what the plan asks for."""
+        elastic, cap = self.declared, self.cap
+        if elastic is None or cap is None or not launches:
+            return
+        living = [p.pool for name, p in self.launched.items() if not self.gone(name)]
+        spent = sum(price(pool) or 0.0 for pool in living)
+        self._launcher.launch(launches, elastic, Room(cap, len(living), spent), price)
+        self.refusals.learn(self._intents.settled())
+
+    def release(self, seen: Observation, end: Callable[[list[str]], None]) -> None:
+        """Have those instances ended that are to be ended now. Then forget intents that say nothing any more."""
+        if not self.active:
+            return
+        names = self._releaser.due(seen, self._facts, self._ledger.ends)
+        if names:
+            end(names)
+        gone = [name for name in self.launched if name in self._ledger.ends or self._unseen(name)]
+        self._intents.forget(gone, self._store.clock.now(), self.version)
+
+    def end(self, names: list[str]) -> None:
+        """Ask the cloud to end these instances. Raises the cloud's errors."""
+        self._releaser.end(names)
+
+    @property
+    def version(self) -> str:
+        """Of the template that is launched from."""
+        elastic = self.declared
+        return "" if elastic is None else version_of(elastic.template, elastic.template_version)
+
+    def gone(self, name: str) -> bool:
+        """Whether a launched instance runs no more, as far as anybody can tell."""
+        return name in self._ledger.ends or self._facts.gone(name) or self._unseen(name)
+
+    def strangers(self) -> set[str]:
+        """Instances that will be ended because no intent tells of them: nothing is put there."""
+        return {i.instance_id for i in self._facts.described.values() if is_stranger(i, self._intents)}
+
+    def resting(self, pool: PoolKey, now: datetime) -> Refusal | None:
+        """Why the pool is not to be asked now; None if it may be."""
+        return self.refusals.resting(pool, now, self.version, self._freed)
+
+    def note(self, job_id: str) -> str:
+        """What became of the last launch for a job that still waits; empty if there is nothing to tell."""
+        if self._launcher.trouble:
+            return self._launcher.trouble
+        last = self.refusals.by_job.get(job_id)
+        if last is None:
+            return ""
+        return f"its last launch was refused ({last.kind.value}): {last.code} {last.message}".strip()
+
+    def coming(self, reported: Iterable[str]) -> bool:
+        """Whether a launched instance has not reported yet."""
+        there = set(reported)
+        return any(name not in there and not self.gone(name) for name in self.launched)
+
+    def _unseen(self, name: str) -> bool:
+        """Launched, so the cloud said, and never described since."""
+        place = self.launched.get(name)
+        known = name in self._facts.described or name in self._ledger.launches
+        if place is None or known or self._facts.described_at is None:
+            return False
+        clock = self._store.clock
+        return clock.to_real(clock.now() - place.settled_at) >= UNSEEN
+
+    def _freed(self, quota: str, since: datetime) -> bool:
+        """Whether an instance that counts towards a quota has ended since."""
+        for name, end in self._ledger.ends.items():
+            launch = self._ledger.launches.get(name) if end.ended_at > since else None
+            if launch is not None and self._quota_of(launch.instance_type, launch.market) == quota:
+                return True
+        return False

@@ -1,0 +1,66 @@
+"""Makes requests of launches: those that would do with the same pools, on the same terms, are asked for together."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from everspot_core.launching import LaunchPool
+from everspot_core.manifest import Elastic
+from everspot_core.market import Market
+from everspot_core.schedule import Launch, PoolKey
+
+POOLS_AT_MOST = 300
+"""Pools of one request: more are no use to anybody."""
+AT_ONCE = 500
+"""Instances of one request. A cloud says of each that it could not launch why, and answers before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Launches that are one request. `jobs`: one for each instance; `whole`: all of them or none."""
+
+    jobs: tuple[str, ...]
+    pools: tuple[PoolKey, ...]
+    ordered: bool
+    whole: bool
+
+    @property
+    def market(self) -> Market:
+        """Of all of its pools."""
+        return self.pools[0].market
+
+
+def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
+    """The requests, in the order in which the plan came to them. A gang is one by itself, or it would be all or nothing
+    together with others."""
+    alike: dict[tuple[tuple[PoolKey, ...], bool, str], list[str]] = defaultdict(list)
+    for launch in launches:
+        pools = tuple(p for p in launch.ranked if _offered(p, elastic))[:POOLS_AT_MOST]
+        gang = launch.job_id if launch.count > 1 else ""
+        if pools:
+            alike[pools, launch.ordered, gang] += [launch.job_id] * launch.count
+    found = list[Group]()
+    for (pools, ordered, gang), jobs in alike.items():
+        size = len(jobs) if gang else AT_ONCE
+        for first in range(0, len(jobs), size):
+            found.append(Group(tuple(jobs[first : first + size]), pools, ordered, whole=bool(gang)))
+    return found
+
+
+def launch_pools(pools: Iterable[PoolKey], places: Mapping[str, str], prices: Mapping[str, float]) -> list[LaunchPool]:
+    """These pools as an intent names them. `prices`: the most that is paid for Spot, by type."""
+    return [
+        LaunchPool(
+            instance_type=pool.instance_type,
+            zone=pool.zone,
+            market=pool.market,
+            place=places[pool.zone],
+            max_price=prices.get(pool.instance_type) if pool.market is Market.SPOT else None,
+        )
+        for pool in pools
+    ]
+
+
+def _offered(pool: PoolKey, elastic: Elastic) -> bool:
+    """Whether it may still be launched there, by what is declared now."""
+    return pool.zone in elastic.places and pool.instance_type in elastic.types and pool.market in elastic.markets

@@ -1,0 +1,79 @@
+"""Ends what nobody needs: launched instances that were told to leave and hold nothing, and strangers.
+
+The order to leave comes first, by a conditional write on the assignment that was seen idle, so that nobody puts a job
+there any more. Only then the cloud is asked to end the instance; and again, until it is seen to end. Its agent obeys
+the same order.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from everspot_clouds.base import Cloud, CloudInstance, Phase
+from everspot_core.clock import Clock
+from everspot_core.records import Order, Role
+
+from everspot_scheduler.elastic.intents import Intents
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.observe import Observation
+
+REPEAT = timedelta(seconds=30)
+"""Real time after which an instance that still lives is asked to end once more."""
+GRACE = timedelta(seconds=90)
+"""Real time for which an instance with a token that no intent has is described before it is ended: its intent may have
+been written after the last look at them."""
+_log = logging.getLogger(__name__)
+
+
+class Releaser:
+    """Ends instances of one cluster."""
+
+    def __init__(self, cloud: Cloud, intents: Intents, clock: Clock) -> None:
+        self._cloud, self._intents, self._clock = cloud, intents, clock
+        self._asked: dict[str, timedelta] = {}
+        self._strange: dict[str, timedelta] = {}
+
+    def due(self, seen: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
+        """The instances that are to be ended now."""
+        now, over = self._clock.monotonic(), set(ended)
+        wanted = [*self._leaving(seen, facts, over), *self._strangers(seen, facts, now)]
+        self._asked = {name: at for name, at in self._asked.items() if name in wanted}
+        return [name for name in wanted if name not in self._asked or now - self._asked[name] >= REPEAT]
+
+    def end(self, names: list[str]) -> None:
+        """Ask the cloud to end these instances. Raises the cloud's errors; what was not ended is asked for again."""
+        if not names:
+            return
+        self._asked |= dict.fromkeys(names, self._clock.monotonic())
+        self._cloud.terminate(names)
+        _log.info("asked to end %s", ", ".join(names))
+
+    def _leaving(self, seen: Observation, facts: Facts, over: set[str]) -> Iterator[str]:
+        held = seen.owned()
+        for name, given in sorted(seen.assignments.items()):
+            mine = name in self._intents.launched and name not in over and not _ends(facts, name)
+            if mine and given.value.order is Order.LEAVE and given.value.job_id is None and name not in held:
+                yield name
+
+    def _strangers(self, seen: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
+        """Instances that carry a token and are in no intent, for as long as they hold no job."""
+        strange = [i for i in facts.described.values() if is_stranger(i, self._intents)]
+        self._strange = {i.instance_id: self._strange.get(i.instance_id, now) for i in strange}
+        for name, since in sorted(self._strange.items()):
+            given = seen.assignments.get(name)
+            busy = given is not None and given.value.job_id is not None
+            if now - since >= GRACE and not busy and name not in seen.unreadable_assignments:
+                _log.warning("%s was launched for this cluster and is in no intent: it is ended", name)
+                yield name
+
+
+def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
+    """Whether a living instance was launched by a scheduler, and no intent that can be read tells of it."""
+    launched = bool(instance.launch) and instance.role is Role.AGENT and instance.phase is Phase.ALIVE
+    known = instance.instance_id in intents.launched or intents.knows(instance.launch)
+    return launched and not known and not intents.unreadable
+
+
+def _ends(facts: Facts, name: str) -> bool:
+    described = facts.described.get(name)
+    return facts.gone(name) or (described is not None and described.phase is not Phase.ALIVE)

@@ -1,0 +1,145 @@
+"""A cluster whose scheduler launches: a cloud with pools that tests fill, and agents that boot on what it brings."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase
+from everspot_core.launching import LaunchError, LaunchIntent, LaunchTrouble
+from everspot_core.manifest import Elastic
+from everspot_core.records import Market, Role
+from everspot_core.schedule import PoolKey
+from scheduler_helpers import Agent, Cluster, FakeCloud
+
+TYPE, ZONE = "c6i.large", "us-east-1a"
+SPOT, ON_DEMAND = (PoolKey(TYPE, ZONE, market) for market in (Market.SPOT, Market.ON_DEMAND))
+CODES = {
+    LaunchTrouble.CAPACITY: "InsufficientInstanceCapacity",
+    LaunchTrouble.QUOTA: "VcpuLimitExceeded",
+    LaunchTrouble.REQUEST: "InvalidParameterValue",
+}
+
+
+def elastic(**update: object) -> Elastic:
+    fields = {
+        "types": [TYPE],
+        "markets": [Market.SPOT, Market.ON_DEMAND],
+        "max_instances": 8,
+        "template": "lt-1",
+        "template_version": "1",
+        "places": {ZONE: "subnet-a"},
+    }
+    return Elastic.model_validate(fields | update)
+
+
+class PoolsCloud(FakeCloud):
+    """Launches, once for each token, what its pools have; `refuses` says why a pool gives nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.left: dict[PoolKey, int] = {}
+        self.refuses: dict[PoolKey, LaunchTrouble] = {}
+        self.intents: list[LaunchIntent] = []
+        self.answers: dict[str, LaunchAnswer] = {}
+        self.lost: Exception | None = None  # raised instead of the answer, after everything is done
+        self.terminated: list[list[str]] = []
+        self.stubborn = False  # terminations are accepted and forgotten
+        self.hidden: set[str] = set()  # not described yet
+
+    def instances(self) -> list[CloudInstance]:
+        return [i for i in super().instances() if i.instance_id not in self.hidden]
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        self.intents.append(intent)
+        if intent.token not in self.answers:
+            self.answers[intent.token] = self._launch(intent)
+        if self.lost is not None:
+            raise self.lost
+        return self.answers[intent.token]
+
+    def _launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        errors, brought = [], []
+        for pool in intent.pools:
+            key = PoolKey(pool.instance_type, pool.zone, pool.market)
+            want = intent.count - len(brought)
+            kind = self.refuses.get(key, LaunchTrouble.CAPACITY)
+            give = 0 if key in self.refuses else min(want, self.left.get(key, want))
+            if give < want and (intent.whole or key in self.refuses or key in self.left):
+                errors.append(
+                    LaunchError(
+                        instance_type=key.instance_type, zone=key.zone, market=key.market, kind=kind,
+                        code=CODES.get(kind, "Other"), message="as the test wills",
+                    )
+                )  # fmt: skip
+            brought += [self._begin(key, intent) for _ in range(0 if intent.whole and give < want else give)]
+        return LaunchAnswer(instances=tuple(brought), errors=tuple(errors))
+
+    def _begin(self, key: PoolKey, intent: LaunchIntent) -> Launched:
+        name = f"e-{len(self.described) + 1:03d}"
+        if key in self.left:
+            self.left[key] -= 1
+        self.described[name] = CloudInstance(
+            instance_id=name,
+            instance_type=key.instance_type,
+            zone=key.zone,
+            market=key.market,
+            role=Role.AGENT,
+            launched_at=self.cluster.clock.now().replace(microsecond=0),
+            launch=intent.token,
+        )
+        return Launched(instance_id=name, instance_type=key.instance_type, zone=key.zone)
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        names = list(instances)
+        self.terminated.append(names)
+        for name in names if not self.stubborn else []:
+            self.end_one(name)
+
+    def end_one(self, name: str, *, interrupted: bool = False) -> None:
+        was = self.described[name]
+        self.described[name] = replace(
+            was, phase=Phase.ENDED, ended_at=self.cluster.clock.now(), interrupted=interrupted
+        )
+        if name in self.cluster.agents:
+            self.cluster.agents[name].alive = False
+
+    @property
+    def alive(self) -> set[str]:
+        return {name for name, i in self.described.items() if i.phase is Phase.ALIVE}
+
+
+class ElasticCluster(Cluster):
+    """A cluster with nothing standing."""
+
+    cloud: PoolsCloud
+
+    def __init__(self, store, clock, **update) -> None:
+        super().__init__(store, clock)
+        self.cloud = PoolsCloud(self)
+        self.declare(elastic=elastic(**update))
+        self.schedulers = [self.scheduler()]
+        self.boots = True
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            super().run(1)
+            if self.boots:
+                self.boot()
+
+    def boot(self) -> None:
+        """What runs and has not reported yet has an agent from now on."""
+        for name in sorted(self.cloud.alive - set(self.agents)):
+            self.agents[name] = Agent(self, name, self.cloud.described[name].market)
+
+    def intents(self) -> list[LaunchIntent]:
+        return [found.value for _, found in sorted(self.store.launching.scan().items())]
+
+    def check(self) -> None:
+        """Every job holds one lease at most, and every living instance with a token is in exactly one intent."""
+        super().check()
+        told = [i.instance_id for intent in self.intents() if intent.outcome for i in intent.outcome.instances]
+        assert len(told) == len(set(told)), told
+
+    def later(self, **time: float) -> None:
+        self.clock.advance(timedelta(**time))

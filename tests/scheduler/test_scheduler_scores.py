@@ -18,13 +18,14 @@ def score(zone: str, number: int, at: datetime) -> PlacementScore:
 
 def elastic(markets: list[Market]) -> Elastic:
     types = [*TYPES, "unheard.of"]
-    return Elastic(types=types, markets=markets, max_instances=8, template="lt-1", template_version="1", places={})
+    places = {"us-east-1a": "subnet-a"}
+    return Elastic(types=types, markets=markets, max_instances=8, template="lt-1", template_version="1", places=places)
 
 
 @pytest.fixture
 def spot(cluster: Cluster) -> Cluster:
     """One that may launch three types on spot, with an instance of each market."""
-    cluster.declare(elastic=elastic([Market.SPOT]))
+    cluster.declare(elastic=elastic([Market.SPOT, Market.ON_DEMAND]))
     cluster.agent("i-spot", Market.SPOT)
     cluster.agent("i-base", Market.ON_DEMAND)
     return cluster

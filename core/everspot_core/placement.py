@@ -26,5 +26,8 @@ def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:
 
 
 def asked_count(wanted: int) -> int:
-    """For how many instances to ask where so many are wanted: the next power of 2, from 1 to COUNT_AT_MOST."""
-    return min(COUNT_AT_MOST, 1 << max(0, wanted - 1).bit_length())
+    """For how many instances to ask where so many are wanted: the next power of 4, from 1 to COUNT_AT_MOST."""
+    count = 1
+    while count < min(wanted, COUNT_AT_MOST):
+        count *= 4
+    return count

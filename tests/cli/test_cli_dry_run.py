@@ -48,7 +48,7 @@ def scored(monkeypatch):
 
 
 @pytest.fixture
-def cluster(market, world, scored, monkeypatch):
+def cluster(market, world, monkeypatch):
     for name, value in {
         "AWS_ENDPOINT_URL": market.endpoint,
         "AWS_ACCESS_KEY_ID": "a",
@@ -95,6 +95,19 @@ def test_spot_costs_what_the_cloud_says_now_zone_by_zone(cluster, market, spec_f
     assert "are those in force at" in text
 
 
+def test_scores_follow_what_the_pools_would_give_now(cluster, market, spec_file):
+    with market.market.lock:
+        for kind in TYPES:
+            for zone, depth in zip(ZONES, (100, 0), strict=True):
+                market.market.pools.get(kind, zone).depth[Market.SPOT] = depth
+    found = {c["name"]: c for c in cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"]}
+    for kind in TYPES:
+        assert found[kind]["placement_scores"] == [1, 10]
+        assert {row["zone"]: row["placement_score"] for row in found[kind]["pools"]} == {
+            "us-east-1a": 10, "us-east-1b": 1,
+        }  # fmt: skip
+
+
 def test_scores_stand_beside_what_was_taken_here(cluster, scored, spec_file):
     for number, (hours, interrupted) in enumerate(((6.0, True), (3.0, False), (1.0, None), (2.0, True))):
         lived(cluster, f"i-{number}", "c6i.large", hours, interrupted)
@@ -127,7 +140,7 @@ def test_several_regions_are_scored_as_wholes(cluster, scored, spec_file):
     assert found["c6i.large", "eu-west-1"]["pools"] == []
 
 
-def test_the_fleet_has_prices_and_scores_of_pools_that_were_never_used_if_the_cloud_is_asked(cluster, market):
+def test_the_fleet_has_prices_and_scores_of_pools_that_were_never_used_if_the_cloud_is_asked(cluster, market, scored):
     assert cluster.run("--json", "fleet").json["pools"] == []
     rows = cluster.run("--json", "fleet", "--live").json["pools"]
     assert {(row["instance_type"], row["zone"], row["market"]) for row in rows} == {

@@ -69,10 +69,13 @@ def test_regions_are_scored_as_a_whole(asked: Asked) -> None:
     regions = ("eu-west-1", "us-east-1")
     found = [{"Region": "eu-west-1", "Score": 7}, {"Region": "us-east-1", "Score": 2}]
     asked.stub.add_response(
-        "get_spot_placement_scores", {"SpotPlacementScores": found}, asked.question(count=8, regions=regions)
+        "get_spot_placement_scores", {"SpotPlacementScores": found}, asked.question(count=16, regions=regions)
     )
     scores = asked.placement.scores(TYPES, 5, ["us-east-1", "eu-west-1"])
-    assert [(s.region, s.zone, s.score, s.count) for s in scores] == [("eu-west-1", "", 7, 8), ("us-east-1", "", 2, 8)]
+    assert [(s.region, s.zone, s.score, s.count) for s in scores] == [
+        ("eu-west-1", "", 7, 16),
+        ("us-east-1", "", 2, 16),
+    ]
 
 
 def test_fewer_than_three_types_are_not_asked_about(asked: Asked) -> None:
@@ -85,6 +88,7 @@ def test_so_many_new_configurations_a_day_and_no_more(asked: Asked) -> None:
         asked.answers({}, types=types)
         assert asked.placement.scores(types, 1) == []
     assert asked.placement.scores(names[-1], 1) == []  # the stub would refuse the call
+    assert asked.placement.scores(names[0], 8) == []  # answered from what is known of one instance
     asked.clock.advance(DAY - timedelta(seconds=1))
     asked.answers({}, types=names[0])  # what was asked about today may be asked about again
     asked.placement.scores(names[0], 1)
@@ -121,4 +125,4 @@ def test_types_that_may_stand_in_for_each_other_are_asked_about_together() -> No
     assert groups(builtin().get(name) for name in names) == [
         ("c6i.large", "m6i.large"), ("g4dn.xlarge", "g5.2xlarge", "g5.xlarge"), ("g5.12xlarge",),
     ]  # fmt: skip
-    assert [asked_count(n) for n in (0, 1, 2, 3, 8, 9, 1000)] == [1, 1, 2, 4, 8, 16, COUNT_AT_MOST]
+    assert [asked_count(n) for n in (0, 1, 2, 4, 5, 16, 17, 1000)] == [1, 1, 4, 4, 16, 16, 64, COUNT_AT_MOST]

@@ -23,9 +23,9 @@ TYPES_AT_LEAST = 3
 KEPT = timedelta(minutes=10)
 """Market time for which an answer is used again."""
 DAY = timedelta(hours=24)
-NEW_A_DAY = 24
-"""So many configurations are asked about in a day (market time). AWS names no figure; accounts that ask about many are
-refused more. Types of one cluster make few groups, and counts are rounded to powers of 2."""
+NEW_A_DAY = 10
+"""So many configurations are asked about in a day (market time). AWS names no figure; as met it is "a few (10)"
+(https://github.com/aws-solutions-library-samples/guidance-for-ec2-spot-placement-score-tracker)."""
 REFUSED = "MaxConfigLimitExceeded"
 
 
@@ -55,14 +55,17 @@ class Placement:
         Raises:
             botocore's errors.
         """
-        question = _Question(tuple(sorted(set(types))), asked_count(count), tuple(sorted(set(regions))))
-        if len(question.types) < TYPES_AT_LEAST:
+        wanted = _Question(tuple(sorted(set(types))), asked_count(count), tuple(sorted(set(regions))))
+        if len(wanted.types) < TYPES_AT_LEAST:
             return []
-        now, asked = self._clock.now(), self._asked.get(question)
+        now = self._clock.now()
+        question = wanted if self._may_be_asked(wanted, now) else self._nearest(wanted, now)
+        return self._answer(question, now) if question is not None else []
+
+    def _answer(self, question: _Question, now: datetime) -> list[PlacementScore]:
+        asked = self._asked.get(question)
         if asked is not None and now - asked < KEPT:
             return self._answers[question]
-        if self._is_one_too_many(question, now):
-            return []
         try:
             found = self._ask(question, now)
         except ClientError as error:
@@ -73,12 +76,19 @@ class Placement:
         self._asked[question], self._answers[question] = now, found
         return found
 
-    def _is_one_too_many(self, question: _Question, now: datetime) -> bool:
-        """Whether EC2 would count it as new, and it is one more than may be asked about in a day."""
-        lately = {other for other, at in self._asked.items() if now - at < DAY}
-        if question in lately:
-            return False
-        return len(lately) >= NEW_A_DAY or (self._full_until is not None and now < self._full_until)
+    def _may_be_asked(self, question: _Question, now: datetime) -> bool:
+        """Whether EC2 would not count it as new, or it is not one more than may be asked about in a day."""
+        lately = self._lately(now)
+        full = self._full_until is not None and now < self._full_until
+        return question in lately or (len(lately) < NEW_A_DAY and not full)
+
+    def _nearest(self, question: _Question, now: datetime) -> _Question | None:
+        """What may be asked in its place: about the same for another number of instances."""
+        alike = [q for q in self._lately(now) if (q.types, q.regions) == (question.types, question.regions)]
+        return min(alike, key=lambda q: abs(q.count - question.count), default=None)
+
+    def _lately(self, now: datetime) -> list[_Question]:
+        return [question for question, at in self._asked.items() if now - at < DAY]
 
     def _ask(self, question: _Question, now: datetime) -> list[PlacementScore]:
         own = self._ec2.meta.region_name

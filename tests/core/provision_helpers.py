@@ -22,6 +22,7 @@ from everspot_core.schedule import (
     Assign,
     Behaviour,
     Clear,
+    Cordon,
     Finish,
     Hold,
     InstanceView,
@@ -195,6 +196,16 @@ class World:
             record = lease.release(view.record, Reason.NOTICE, self.now, view.submission.spec)
             self.jobs[given.job_id] = replace(view, record=record)
 
+    def notice(self, name, minutes=2) -> None:
+        """The cloud says that it takes an instance so soon."""
+        self.instances[name] = replace(self.instances[name], ending=True, deadline=self.now + minutes * TICK)
+
+    def give_back(self, name) -> None:
+        """The job has saved, and is back."""
+        view = self.jobs[name]
+        record = lease.release(view.record, Reason.NOTICE, self.now, view.submission.spec)
+        self.jobs[name] = replace(view, record=record)
+
     def _do(self, action: Action) -> None:
         match action:
             case Launch():
@@ -215,10 +226,15 @@ class World:
                 record = lease.release(view.record, reason, self.now, view.submission.spec)
                 self.jobs[action.job_id] = replace(view, record=record)
             case Clear():
-                self._give(action.instance_id)
+                given = self.instances[action.instance_id].assignment
+                self._give(action.instance_id, cordoned=given is not None and given.cordoned)
             case Release():
                 assert self.instances[action.instance_id].launched_for is not None
                 assert self.instances.pop(action.instance_id).idle
+            case Cordon():
+                given = self.instances[action.instance_id].assignment
+                held = {"job_id": given.job_id, "epoch": given.epoch, "order": Order.STOP} if given else {}
+                self._give(action.instance_id, cordoned=True, deadline=action.deadline, **held)
             case Finish() | Refuse():
                 view = self.jobs[action.job_id]
                 record = view.record or lease.pending(action.job_id, self.now)

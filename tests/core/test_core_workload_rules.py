@@ -80,7 +80,7 @@ SMALL = {"name": "small", "vcpus": 4, "memory_gib": 16}
         ),
         ([[assign()], [Refuse(job_id="a", epoch=1, earliest=None, usd=None, **WHY)]], "has begun is not refused"),
         ([[assign()], [STOP], [Refuse(job_id="a", epoch=1, earliest=None, usd=None, **WHY)]], "is not refused"),
-        ([[Cordon(instance_id="i-000001", **WHY)]], "nothing has happened"),
+        ([[Cordon(instance_id="i-000001", **WHY)]], "only what is about to be taken"),
         ([[Expire(**FIRST, **WHY)]], "nothing has happened"),
     ],
 )

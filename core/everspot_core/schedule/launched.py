@@ -26,3 +26,8 @@ def awaited(job: JobView, owner: InstanceView | None, mine: Iterable[InstanceVie
     ]
     last = max((i.launched_at for i in fresh if i.launched_at is not None), default=None)
     return [i for i in fresh if i.launched_at == last]
+
+
+def is_going(instance: InstanceView) -> bool:
+    """Whether the cloud has said that it takes the instance, or is taking it."""
+    return not instance.gone and (instance.ending or instance.notified)

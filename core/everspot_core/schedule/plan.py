@@ -51,7 +51,8 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
     """What to do next where instances can be launched, too: in the pools of the view. Else as `plan_standing`."""
     decided, placed = _decide(view, now)
     if view.pools or any(i.launched_for is not None for i in view.instances):
-        provisioned = provision(placed, view, now, decided.touched_jobs, decided.touched_instances)
+        cordoned = {a.instance_id for a in decided.actions if isinstance(a, Cordon)}
+        provisioned = provision(placed, view, now, decided.touched_jobs, decided.touched_instances, cordoned)
         return [*decided.actions, *provisioned]
     return [*decided.actions, *placed]
 

@@ -1,14 +1,14 @@
 """Carries out a plan's actions on a simulated cluster, as the scheduler does on a real one.
 
-An action that a plan must not ask for raises an error. The simulation has no half-done assignments, dead leases,
-pending notices or drills, and therefore not the actions that respond to them.
+An action that a plan must not ask for raises an error. The simulation has no half-done assignments, dead leases or
+drills, and therefore not the actions that respond to them.
 """
 
 from typing import assert_never
 
 from everspot_core import lease
 from everspot_core.fit import Shape, lacking
-from everspot_core.records import Assignment, JobState, Order
+from everspot_core.records import Assignment, JobState, Order, Reason
 from everspot_core.schedule.actions import (
     Action,
     Assign,
@@ -57,7 +57,9 @@ def carry_out(action: Action, cluster: Cluster) -> bool:
             _release(action, cluster)
         case Refuse():
             _refuse(action, cluster)
-        case Complete() | Void() | Restore() | Cordon() | Expire() | DropDrills() | Leave():
+        case Cordon():
+            _cordon(action, cluster)
+        case Complete() | Void() | Restore() | Expire() | DropDrills() | Leave():
             raise Broken(f"nothing has happened that asks for {action}")
         case _:
             assert_never(action)
@@ -94,7 +96,19 @@ def _clear(action: Clear, cluster: Cluster) -> None:
     given = machine.assignment
     need(given is not None and given.epoch == action.epoch, "what is cleared is what was seen", action)
     need(action.job_id not in machine.residents, "an instance that holds a job is not cleared of it", action)
-    machine.assignment = Assignment(instance_id=action.instance_id, changed_at=cluster.now)
+    cordoned = given is not None and given.cordoned
+    machine.assignment = Assignment(instance_id=action.instance_id, cordoned=cordoned, changed_at=cluster.now)
+
+
+def _cordon(action: Cordon, cluster: Cluster) -> None:
+    """What runs there has had the notice too, and stops by itself."""
+    machine = _machine(action.instance_id, cluster, action)
+    need(machine.taken_at is not None, "only what is about to be taken is cordoned", action)
+    given = machine.assignment or Assignment(instance_id=action.instance_id, changed_at=cluster.now)
+    update: dict[str, object] = {"cordoned": True, "changed_at": cluster.now}
+    if given.job_id is not None:
+        update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
+    machine.assignment = given.model_copy(update=update)
 
 
 def _stop(action: Stop, cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ from everspot_core.records import JobState, Market, Reason
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.placement.hosts import room_of
 from everspot_core.schedule.view import ClusterView, PoolKey, PoolView
+from everspot_core.simulate.interruptions import interrupt, is_up, lose, next_interruption, room
 from everspot_core.simulate.members import SimulatedAttempt, SimulatedInstance, Task, hours
 from everspot_core.simulate.supply import BEGIN, PoolSupply
 from everspot_core.simulate.trace import Trace
@@ -43,7 +44,7 @@ class Cluster:
         self.refused_at: dict[PoolKey, deque[datetime]] = defaultdict(lambda: deque(maxlen=64))
         self.launches_refused = 0
         self.usage: dict[str, float] = {}
-        self._noticed: dict[PoolKey, datetime] = {}
+        self.noticed: dict[PoolKey, datetime] = {}
         self._behaviours: dict[PoolKey, Behaviour] = {}
         self._unions: dict[frozenset[PoolKey], Behaviour] = dict.fromkeys(_choices(workload), Behaviour())
         self._launched = 0
@@ -72,7 +73,7 @@ class Cluster:
         change = self.supply.next_change(self.now)
         moments += [change] if change is not None else []
         over = [m.idle_from + self.fleet.idle_limit for m in self._idle()] if self.fleet.idle_limit else []
-        moments += [moment for moment in over if moment > self.now]
+        moments += [moment for moment in (*over, *next_interruption(self)) if moment > self.now]
         return min(moments, default=None)
 
     def pass_to(self, moment: datetime) -> None:
@@ -126,8 +127,7 @@ class Cluster:
 
     def available(self, key: PoolKey) -> int | None:
         """How many more instances a pool would give now; None: as many as are asked for."""
-        count = self.supply.count(key, self.now)
-        return None if count is None else max(0, count - sum(m.pool == key for m in self.machines.values()))
+        return room(self, key)
 
     def launch(self, key: PoolKey, job_id: str | None) -> SimulatedInstance:
         """One more instance."""
@@ -174,7 +174,7 @@ class Cluster:
         task.record = lease.release(task.record, reason, self.now, task.submission.spec)
         for machine in task.held:
             machine.leave(task.job.id, self.now)
-        task.held, task.began_at, task.works_from = (), None, None
+        task.held, task.began_at, task.works_from, task.stopped_at, task.back_at = (), None, None, None, None
 
     def close(self) -> None:
         """The simulation ends: what was held until now is noted, and all instances end."""
@@ -191,6 +191,7 @@ class Cluster:
                 instances=tuple(m.instance_id for m in task.held),
                 began_at=task.began_at,
                 works_from=task.works_from,
+                worked_until=task.stopped_at or self.now,
                 ended_at=self.now,
                 speed=task.speed,
                 usd_per_hour=task.usd_per_hour,
@@ -202,36 +203,23 @@ class Cluster:
         """What is due at this moment. Who finishes now has finished, even if its instance is taken now."""
         for task in [t for t in self.tasks.values() if t.held]:
             self._set_up(task)
-            if task.ends_at <= self.now:
+            if task.back_at is None and task.ends_at <= self.now:
                 self.give_back(task, Reason.FINISHED)
                 task.finished_at = self.now
+            elif task.back_at is not None and task.back_at <= self.now:
+                lose(self, task)
         for machine in self._booting():
             if machine.ready_at <= self.now:
                 machine.boot(NAME)
-        for key in (k for k in self.supply.keys if k.market is Market.SPOT):
-            self._preempt(key)
+        interrupt(self)
         self._replenish()
         for key in self.offers:
-            up = self.supply.count(key, self.now) != 0
-            self._behaviours[key] = self._behaviours.get(key, Behaviour()).seen(up, self.now)
+            self._behaviours[key] = self._behaviours.get(key, Behaviour()).seen(is_up(self, key), self.now)
         for keys, behaviour in self._unions.items():
             self._unions[keys] = behaviour.seen(any(self._behaviours[k].up for k in keys), self.now)
         while self._coming and self._coming[0].submission.submitted_at <= self.now:
             task = self._coming.popleft()
             self.tasks[task.job.id] = task
-
-    def _preempt(self, key: PoolKey) -> None:
-        """The youngest of those for which there is no capacity any more are taken. On-demand ones never are."""
-        held = [m for m in self.machines.values() if m.pool == key]
-        excess = len(held) - (self.supply.count(key, self.now) or 0)
-        for machine in sorted(held, key=lambda m: (m.launched_at, m.instance_id), reverse=True)[: max(0, excess)]:
-            for name in list(machine.residents):
-                task = self.tasks[name]
-                self.give_back(task, Reason.NOTICE)
-                task.preemptions += 1
-                task.preempted_at.append(self.now)
-            self._noticed[key] = self.now
-            self.end(machine, interrupted=True)
 
     def _replenish(self, *, ready: bool = False) -> None:
         """The standing fleet heals itself, as far as there is capacity. `ready`: it has been there before."""
@@ -253,6 +241,8 @@ class Cluster:
 
     def _next_of(self, task: Task) -> datetime:
         assert task.works_from is not None  # noqa: S101 - it holds instances
+        if task.back_at is not None:
+            return task.back_at
         return task.works_from if task.works_from > self.now else task.ends_at
 
     def _idle(self) -> list[SimulatedInstance]:
@@ -274,7 +264,7 @@ class Cluster:
             behaviour=self._behaviours[key],
             placement_score=None,
             refused_at=tuple(self.refused_at[key]),
-            noticed_at=self._noticed.get(key),
+            noticed_at=self.noticed.get(key),
         )
 
     def _part(self, task: Task, machine: SimulatedInstance) -> float:

@@ -29,7 +29,8 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 class SimulatedInstance:
     """An instance from its launch to its end, paid all the while. `launched_for`: None: of the standing fleet.
 
-    `idle_since`: since when it has held no job; None while it boots or holds one.
+    `idle_since`: since when it has held no job; None while it boots or holds one. `taken_at`: when the market takes it,
+    once notice is given.
     """
 
     instance_id: str
@@ -43,6 +44,7 @@ class SimulatedInstance:
     assignment: Assignment | None = None
     residents: list[str] = field(default_factory=list)
     idle_since: datetime | None = None
+    taken_at: datetime | None = None
     ended_at: datetime | None = None
     interrupted: bool = False
 
@@ -97,9 +99,9 @@ class SimulatedInstance:
             assignment=self.assignment,
             stale=False,
             gone=False,
-            ending=False,
+            ending=self.taken_at is not None,
             rebalance=False,
-            deadline=None,
+            deadline=self.taken_at,
             launched_for=self.launched_for,
             launched_at=self.launched_at,
             idle_since=self.idle_since,
@@ -110,7 +112,8 @@ class SimulatedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedAttempt:
-    """A time in which a job held instances. It worked from `works_from` on, at `speed`, if it came that far.
+    """A time in which a job held instances. It worked from `works_from` on, at `speed`, if it came that far, until it
+    ended or, with notice, began to save.
 
     `reason`: why it ended; None: the simulation did.
     """
@@ -119,6 +122,7 @@ class SimulatedAttempt:
     instances: tuple[str, ...]
     began_at: datetime
     works_from: datetime
+    worked_until: datetime
     ended_at: datetime
     speed: float
     usd_per_hour: float
@@ -127,12 +131,15 @@ class SimulatedAttempt:
     @property
     def work(self) -> float:
         """Seconds of work on an instance of speed 1."""
-        return max(0.0, (self.ended_at - self.works_from).total_seconds()) * self.speed
+        return max(0.0, (self.worked_until - self.works_from).total_seconds()) * self.speed
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Task:
-    """A job under way. `done`: seconds of work at speed 1 up to its present attempt, which the last fields tell of."""
+    """A job under way. `done`: seconds of work at speed 1 up to its present attempt, which the last fields tell of.
+
+    `stopped_at`: since when it saves, after a notice, and `done` tells all; `back_at`: when its lease will be back.
+    """
 
     job: WorkloadJob
     submission: JobSubmission
@@ -145,6 +152,8 @@ class Task:
     held: tuple[SimulatedInstance, ...] = ()
     began_at: datetime | None = None
     works_from: datetime | None = None
+    stopped_at: datetime | None = None
+    back_at: datetime | None = None
     speed: float = 1.0
     usd_per_hour: float = 0.0
 
@@ -179,7 +188,7 @@ class Task:
 
     def done_by(self, now: datetime) -> float:
         """Seconds of work at speed 1 that are done."""
-        if self.works_from is None:
+        if self.works_from is None or self.stopped_at is not None:
             return self.done
         more = max(0.0, (now - self.works_from).total_seconds()) * self.speed
         return min(self.done + more, self.job.actual * 3600)

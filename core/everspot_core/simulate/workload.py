@@ -91,7 +91,8 @@ class FleetTerms(Frozen):
     """What holds for the whole fleet. A changeover is launch and set-up; `tick_seconds`: the scheduler's, at most.
 
     `max_instances` and `max_usd_per_hour` cap what is launched at once, by default not at all. What was launched is
-    kept for `idle_limit_seconds` without work.
+    kept for `idle_limit_seconds` without work. Spot gives notice `notice_seconds` before it is taken, and a job that is
+    told saves, and is back after `save_seconds` or when the time is up.
     """
 
     launch_hours: Hours = 0.05
@@ -102,6 +103,8 @@ class FleetTerms(Frozen):
     max_instances: int | None = Field(default=None, ge=1, le=MOST, description="Launched ones, running and coming.")
     max_usd_per_hour: Positive | None = Field(default=None, description="Of launched ones, running and coming.")
 
+    notice_seconds: float = Field(default=0, ge=0, le=3600, allow_inf_nan=False)
+    save_seconds: float = Field(default=30, ge=0, le=3600, allow_inf_nan=False)
     idle_limit_seconds: float = Field(default=0, ge=0, le=1e6, allow_inf_nan=False)
 
     @model_validator(mode="after")
@@ -114,6 +117,16 @@ class FleetTerms(Frozen):
     def changeover_hours(self) -> float:
         """Expected, and what happens."""
         return self.launch_hours + self.setup_hours
+
+    @property
+    def notice(self) -> timedelta:
+        """How long before it is taken spot says so."""
+        return timedelta(seconds=self.notice_seconds)
+
+    @property
+    def save(self) -> timedelta:
+        """From the notice until a job has given its lease back, if the notice is as long."""
+        return timedelta(seconds=self.save_seconds)
 
     @property
     def idle_limit(self) -> timedelta:

@@ -14,7 +14,7 @@ from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
-from everspot_core.schedule.launched import awaited
+from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import need_of
 from everspot_core.schedule.market.policy import is_safe, last_moment
@@ -220,7 +220,7 @@ def _kept(
 
 def _is_another(instance: InstanceView, owner: InstanceView | None) -> bool:
     """Whether a job may still move there from its owner: to another market, or because the cloud takes the owner."""
-    if owner is None or owner.ending or owner.notified:
+    if owner is None or is_going(owner):
         return True
     return market_of(instance) is not market_of(owner)
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from everspot_core.records import Market, Reason
 from everspot_core.schedule.actions import WITHHELD, Action, Assign, Figures, Hold, Refuse, Release, Stay, Stop, Why
 from everspot_core.schedule.admission import Admission
-from everspot_core.schedule.jobs import CHANGEOVER_UPPER, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER, end_of_waiting, outlook_of
+from everspot_core.schedule.launched import is_going
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.reuse import Reuse
@@ -21,16 +22,23 @@ from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
+from everspot_core.schedule.provisioning.spares import Spares
 from everspot_core.schedule.provisioning.turns import by_press
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 
 def provision(
-    placed: Iterable[Assign | Hold], view: ClusterView, now: datetime, busy_jobs: set[str], busy_instances: set[str]
+    placed: Iterable[Assign | Hold],
+    view: ClusterView,
+    now: datetime,
+    busy_jobs: set[str],
+    busy_instances: set[str],
+    cordoned: set[str],
 ) -> list[Action]:
     """The actions of `placed`, where a job that would wait follows the market policy instead; then releases.
 
-    `busy_jobs` and `busy_instances` name those of which something else has been decided in this plan.
+    `busy_jobs` and `busy_instances` name those of which something else has been decided in this plan. `cordoned`: those
+    of the instances of which it is only written down that the cloud takes them.
     """
     desk = _Provisioning(view, now, busy_instances)
     jobs = {j.job_id: j for j in view.jobs}
@@ -52,7 +60,10 @@ def provision(
                 desk.back_off(jobs[action.job_id])
         actions.append(action)
     if not view.draining:
-        running = [j for j in view.jobs if j.state.owned and j.job_id not in busy_jobs]
+        owners = {j.job_id: j.record.owner for j in view.jobs if j.record is not None and j.state.owned}
+        running = [
+            j for j in view.jobs if j.job_id in owners and (j.job_id not in busy_jobs or owners[j.job_id] in cordoned)
+        ]
         # Who runs on spot may have to leave it now; those who wait come in the order in which they chose.
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
         for job in turns if view.cap is None else by_press(turns, view, now):
@@ -68,6 +79,7 @@ class _Provisioning:
         self.launches, self.admission = Launches(view, now, busy), Admission(view, now)
         self._launching = Launching(view, now, self.launches, self.admission)
         self._steering, self._reuse = Steering(view, now), Reuse(view, now)
+        self._spares = Spares(view, self._reuse)
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
@@ -107,6 +119,8 @@ class _Provisioning:
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
         """What the job does now. `hold` says why it got no instance that is there; None if the job runs."""
         owner = self._owner(job)
+        if owner is not None and is_going(owner):
+            return self._replace(job, owner)
         if job.state.owned and (owner is None or owner.stopping or owner.instance_id in self.launches.taken):
             return []
         coming = self.launches.coming(job, owner)
@@ -123,6 +137,25 @@ class _Provisioning:
         if owner is not None:
             return self._running(job, owner, coming, offers)
         return self._waiting(job, coming, offers)
+
+    def _replace(self, job: JobView, owner: InstanceView) -> list[Action]:
+        """A job whose instance the cloud takes: what it will need then is launched now, and not when it is back.
+
+        Once: what is on its way to it is what it will have. Nothing if a free instance is there for it.
+        """
+        coming = self.launches.coming(job, owner)
+        self.launches.settle(job.job_id)
+        self.launches.keep(coming)
+        if coming or end_of_waiting(job, self.now) is not None or self._spares.claim(job, self.launches.taken):
+            return []
+        offers = self._launching.offers(job)
+        to = self._steering.steer(job, None, offers, moving=False)
+        if to.market is None:
+            self._launching.reserve(job, offers)
+        if to.market is None or self.admission.hold(job) is not None:
+            return []
+        launch = self._launching.launch(job, to, offers)
+        return [launch] if launch is not None else []
 
     def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """A job that holds nothing; something may be on its way to it."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from everspot_core.catalogue import builtin
 from rich.console import Console
 from rich.table import Table
 
@@ -134,6 +135,23 @@ def drought(
     answer = _ask(_need(state_dir), "drought", {"pool": pool, "for": duration})
     struck = ", ".join(answer["instances"]) or "none"
     _print(json.dumps(answer) if as_json else f"dry for {duration}: {', '.join(answer['pools'])}; notice to: {struck}")
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A workload of `everspot simulate`, or traces by pool.")],
+    state_dir: StateDir = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Let pools give and cost from now on what a workload's or a trace's say, which begins anew at its end."""
+    from everspot_local.controls.courses import load  # the other commands need not wait for numpy
+
+    try:
+        body = load(file, builtin())
+    except BadScript as error:
+        _fail(str(error))
+    answer = _ask(_need(state_dir), "replay", body)
+    _print(json.dumps(answer) if as_json else f"from {answer['began_at']} on: {', '.join(answer['pools'])}")
 
 
 @app.command()

@@ -101,6 +101,18 @@ def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:
     assert [p["dry"] for p in local.json("status")["pools"] if p["pool"] == "m6i.large/eu-west-1a"] == [True]
 
 
+def test_replay_plays_traces_from_now_on(local: Command, tmp_path: Path) -> None:
+    path = tmp_path / "traces.json"
+    path.write_text('{"c6i.large/eu-west-1b": {"metadata": {"gap_seconds": 300}, "data": [3]}}')
+    answer = local.json("replay", str(path))
+    assert answer["pools"] == ["c6i.large/eu-west-1b"]
+    assert "c6i.large/eu-west-1b" in local("replay", str(path))
+    (pool,) = (p for p in local.json("status")["pools"] if p["pool"] == "c6i.large/eu-west-1b")
+    assert pool["available"] == 3
+    path.write_text("{}")
+    assert "not empty" in local("replay", str(path), code=1)
+
+
 def test_what_cannot_be_done_is_said_in_one_line(local: Command, tmp_path: Path) -> None:
     assert "i-0" in local("interrupt", "i-0", code=1)
     assert "mars" in local("drought", "mars/x", code=1)

@@ -8,11 +8,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.records import Market
 
+from everspot_local.controls.replay import Course, Replay
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
+from everspot_local.market.clock import stamp
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
 
@@ -20,11 +23,12 @@ from everspot_local.market.pools import MarketPool
 class Actions:
     """Carries out actions given as documents. Called with the market's lock held."""
 
-    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota")
+    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota", "replay")
 
     def __init__(self, market: LocalMarket, machines: Machines) -> None:
         self._market = market
         self._machines = machines
+        self._replay: Replay | None = None
 
     def do(self, document: dict[str, Any]) -> dict[str, Any]:
         """One action; the answer names what it touched.
@@ -119,6 +123,52 @@ class Actions:
                 running = self._spot_of(each)
                 struck += self._notice_each(running[int(instances) :])
         return {"pools": [p.name for p in pools], "instances": struck}
+
+    def replay(self, pools: Any, types: Any = (), alone: bool = False) -> dict[str, Any]:
+        """Play courses of depths and prices from now on and without end, instead of those that are played.
+
+        `types`: instance types with prices that the catalogue lacks. `alone`: other Spot pools give nothing.
+        """
+        if not isinstance(pools, list) or not pools:
+            raise ValueError("action replay: `pools` must be a list that is not empty")
+        if types:
+            found = [InstanceType.model_validate(kind) for kind in types]
+            self._market.use_catalogue(self._market.pools.catalogue.with_types(found))
+        courses = [Course.of(document) for document in pools]
+        played = {(self._played(course).name, course.market) for course in courses}
+        if self._replay is not None:
+            self._replay.stop()
+        if alone:
+            self._market.pools.spot_depth = 0
+            for pool in self._market.pools:
+                if (pool.name, Market.SPOT) not in played:
+                    self.depth(pool.name, 0)
+        self._replay = Replay(self._market, self._set_depth, self._set_price)
+        began = self._market.clock.now()
+        self._replay.begin(courses, began)
+        return {"pools": sorted({name for name, _ in played}), "began_at": stamp(began)}
+
+    def _played(self, course: Course) -> MarketPool:
+        kind, _, zone = course.pool.partition("/")
+        pool = self._market.pools.get(kind, zone)
+        if pool is None:
+            raise ValueError(f"action replay: there is no pool {course.pool!r}")
+        if course.market is Market.ON_DEMAND and set(course.prices) - {pool.on_demand_usd}:
+            raise ValueError(
+                f"action replay: {course.pool} costs ${pool.on_demand_usd:g} an hour on-demand, which is told to all; "
+                f"not ${course.prices[0]:g}"
+            )
+        if course.market is Market.SPOT and course.prices:
+            pool.scripted = True
+        return pool
+
+    def _set_depth(self, pool: str, instances: int, market: Market) -> None:
+        self.depth(pool, instances, market.value)
+
+    def _set_price(self, pool: str, usd: float) -> None:
+        kind, _, zone = pool.partition("/")
+        if (found := self._market.pools.get(kind, zone)) is not None:
+            self._market.pools.set_price(found, usd, self._market.clock.now())
 
     def quota(self, code: str, value: float) -> dict[str, Any]:
         """Give a quota another value, by its code. What runs stays."""

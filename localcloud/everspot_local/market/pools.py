@@ -29,6 +29,7 @@ class MarketPool:
     used: dict[Market, int] = field(default_factory=lambda: dict.fromkeys(Market, 0))
     dry_until: dict[Market, datetime] = field(default_factory=dict)
     prices: list[tuple[datetime, float]] = field(default_factory=list)
+    scripted: bool = False  # its price does not walk by itself
 
     @property
     def name(self) -> str:
@@ -93,6 +94,7 @@ class Pools:
         self._on_price = on_price
         self._pools: dict[tuple[str, str], MarketPool | None] = {}
         self._steps = 0
+        self.spot_depth: int | None = None  # of Spot pools that are not open yet; None draws one
 
     def __iter__(self) -> Iterator[MarketPool]:
         return (pool for pool in list(self._pools.values()) if pool is not None)
@@ -149,7 +151,7 @@ class Pools:
         """One step of every Spot price: a seeded random walk that stays near the catalogue's range."""
         self._steps += 1
         for pool in self:
-            if pool.spot_bounds is None or pool.spot_usd is None:
+            if pool.spot_bounds is None or pool.spot_usd is None or pool.scripted:
                 continue
             low, high = pool.spot_bounds
             draw = random.Random(f"{self._seed}/{pool.name}/{self._steps}")  # noqa: S311 - a market, not a secret
@@ -170,6 +172,8 @@ class Pools:
             spot_bounds=bounds,
             depth={Market.SPOT: draw.randint(4, 16), Market.ON_DEMAND: UNBOUNDED},
         )
+        if self.spot_depth is not None:
+            pool.depth[Market.SPOT] = self.spot_depth
         if bounds is not None:
             self.set_price(pool, draw.uniform(*bounds), self._opened)
         return pool

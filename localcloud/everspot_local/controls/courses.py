@@ -1,0 +1,68 @@
+"""Courses of pools from files: what the simulator reckons with is what the market gives.
+
+A workload is the file of `everspot simulate --workload`: of it, its fleet's pools with their prices and the traces that
+they name, `always` being as many as are asked for. Its jobs are for others to submit. Traces are those of the same
+command's `--trace`, in an object by pool.
+"""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from everspot_core.catalogue import Catalogue
+from everspot_core.problems import BadInputs
+from everspot_core.records import Market
+from everspot_core.simulate.trace import parse as parse_trace
+from everspot_core.simulate.workload import ALWAYS, traces_of
+from everspot_core.simulate.workload_file import parse as parse_workload
+
+from everspot_local.controls.replay import Course
+from everspot_local.controls.script import BadScript
+from everspot_local.market.pools import UNBOUNDED
+
+
+def load(path: Path, catalogue: Catalogue) -> dict[str, Any]:
+    """The fields of the action `replay` from a workload's file, or from traces by pool.
+
+    Raises:
+        BadScript: naming the file and everything that is wrong in it.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadScript(f"{path}: {error}") from None
+    try:
+        if isinstance(values, dict) and "fleet" in values:
+            return _of_workload(values, path, catalogue)
+        return {"pools": [_of_trace(pool, trace).document() for pool, trace in dict(values).items()]}
+    except BadInputs as error:
+        raise BadScript(f"{path}: {'; '.join(str(problem) for problem in error.problems)}") from None
+    except (OSError, TypeError, ValueError) as error:
+        raise BadScript(f"{path} is neither a workload nor traces by pool: {error}") from None
+
+
+def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> dict[str, Any]:
+    workload = parse_workload(values, str(path), catalogue)
+    traces = traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(encoding="utf-8"), name))
+    courses = []
+    for key, offer in workload.fleet.offers().items():
+        trace = None if offer.availability == ALWAYS else traces[offer.availability]
+        courses.append(
+            Course(
+                pool=f"{key.instance_type}/{key.zone}",
+                market=key.market,
+                gap=timedelta(minutes=5) if trace is None else trace.gap,
+                data=(UNBOUNDED,) if trace is None else tuple(trace.available.tolist()),
+                prices=(offer.usd_per_hour,),
+            )
+        )
+    declared = [kind.model_dump(mode="json") for kind in workload.fleet.types if kind.name not in catalogue.types]
+    return {"pools": [course.document() for course in courses], "types": declared, "alone": True}
+
+
+def _of_trace(pool: str, document: Any) -> Course:
+    trace = parse_trace(document if isinstance(document, dict) else json.dumps(document), pool)
+    prices = () if trace.prices is None else tuple(trace.prices.tolist())
+    return Course(pool, Market.SPOT, trace.gap, tuple(trace.available.tolist()), prices)

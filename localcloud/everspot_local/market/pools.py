@@ -94,7 +94,7 @@ class Pools:
         self._on_price = on_price
         self._pools: dict[tuple[str, str], MarketPool | None] = {}
         self._steps = 0
-        self.spot_depth: int | None = None  # of Spot pools that are not open yet; None draws one
+        self.spot_depth: int | None = None  # of Spot pools that are not open yet; None: by the seed
 
     def __iter__(self) -> Iterator[MarketPool]:
         return (pool for pool in list(self._pools.values()) if pool is not None)

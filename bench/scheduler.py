@@ -45,7 +45,7 @@ def cluster(jobs: int) -> ClusterView:
     deadlines, critical ones. Each job that waits is decided on its own: spot is scarce, on-demand is not.
     """
     workload = parse(generate(1_000, seed=1), "bench", builtin())
-    tasks = [Task.of(job, BEGIN) for job in workload.jobs]
+    tasks = [Task.of(job, BEGIN, shared=True) for job in workload.jobs]
     count = jobs // JOBS_PER_INSTANCE
     pools = tuple(_pools(workload, count))
     machines = list(_machines(workload, count))

@@ -65,6 +65,11 @@ class Resources(Frozen):
     gpus: Whole = Field(default=0, ge=0, le=100)
     gpu_memory_gib: Number = Field(default=0, ge=0, le=10_000, description="Memory of each GPU.")
     gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
+    shared: Flag = Field(
+        default=False,
+        description="The job may run beside others on one instance, where the cluster allows it. It then gets what it "
+        "asks for here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
+    )
 
 
 class CheckpointPolicy(Frozen):

@@ -188,6 +188,11 @@ class Manifest(Document):
         description="In `cluster.json` only: the weight of each team (the jobs' tag Team) where jobs wait for their "
         "turn; 1 where it is not named.",
     )
+    shared_instances: bool = Field(
+        default=False,
+        description="In `cluster.json` only: whether jobs that may share (`resources.shared`) are put beside each "
+        "other on one instance.",
+    )
     proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
     notifications: Notifications | None = Field(
         default=None, description="In `cluster.json` only, where the scheduler reads it again and again."

@@ -9,6 +9,12 @@ from enum import StrEnum
 from pydantic import AliasChoices, Field, JsonValue
 
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.instances import InstanceRecord as InstanceRecord
+from everspot_core.instances import InstanceState as InstanceState
+from everspot_core.instances import Notice as Notice
+from everspot_core.instances import NoticeKind as NoticeKind
+from everspot_core.instances import Resident as Resident
+from everspot_core.instances import Role as Role
 from everspot_core.market import Market as Market
 from everspot_core.told import Gib, Rate, Seconds, Step, Steps
 
@@ -172,11 +178,32 @@ class Order(StrEnum):
     LEAVE = "leave"  # as STOP, and once it has given its job back, or had none, the instance powers off
 
 
+class Seat(Stored):
+    """A job's part of an instance that it shares: what it may use of it, and the scheduler's order.
+
+    `order`, `reason` and `deadline` are those of `Assignment`, for this job alone.
+    """
+
+    job_id: str
+    epoch: int
+    vcpus: int
+    memory_gib: float
+    gpus: tuple[int, ...] = Field(default=(), description="Which of the instance's GPUs, counted from 0.")
+    share: float = Field(
+        description="Its part of what the instance costs, from 0 to 1; all seats together make 1 at most."
+    )
+    order: Order = Order.RUN
+    reason: Reason | None = None
+    deadline: Utc | None = None
+    changed_at: Utc
+
+
 class Assignment(Document):
     """The scheduler's orders to one instance: schedulers write it conditionally, and the instance's agent polls it.
 
-    `job_id` None: no job. `order` stop: checkpoint and give the lease back, by `deadline` if there is one. In the
-    stored document `cordoned` is called `doomed`, the name that the first release wrote.
+    `job_id` names the job that has the instance alone, `seats` those that share it; never both, and neither: no job.
+    `order` stop: checkpoint and give the lease back, by `deadline` if there is one. In the stored document `cordoned`
+    is called `doomed`, the name that the first release wrote.
     """
 
     instance_id: str
@@ -191,75 +218,42 @@ class Assignment(Document):
         serialization_alias="doomed",
         description="The instance will be taken away: nothing new is put on it.",
     )
+    seats: tuple[Seat, ...] = ()
     changed_at: Utc
 
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs that it names."""
+        return (self.job_id,) if self.job_id is not None else tuple(s.job_id for s in self.seats)
 
-class Role(StrEnum):
-    """What an instance does: it runs jobs, or the scheduler."""
+    @property
+    def held(self) -> tuple["Assignment", ...]:
+        """What it says of each job that it names, as if that had the instance alone."""
+        return (self,) if self.job_id is not None else tuple(map(self._alone, self.seats))
 
-    AGENT = "agent"
-    SCHEDULER = "scheduler"
+    def of(self, job_id: str) -> "Assignment | None":
+        """What it says of one job, as if that had the instance alone; None if it does not name it."""
+        return next((h for h in self.held if h.job_id == job_id), None) if job_id in self.jobs else None
 
-
-class InstanceState(StrEnum):
-    """READY takes a job; BUSY has one; DRAINING takes none any more; CORDONED has found itself unfit and says why in
-    `detail`; GONE is its last report before it shuts down."""
-
-    READY = "READY"
-    BUSY = "BUSY"
-    DRAINING = "DRAINING"
-    CORDONED = "CORDONED"
-    GONE = "GONE"
-
-
-class NoticeKind(StrEnum):
-    """Kinds of notice that the cloud gives an instance."""
-
-    INTERRUPTION = "interruption"
-    REBALANCE = "rebalance"
-
-
-class Notice(Stored):
-    """The cloud's notice to an instance. `action_at`: when the instance is taken away; None for a recommendation."""
-
-    kind: NoticeKind
-    source: str = Field(description="Where it was learnt: imds, queue.")
-    seen_at: Utc
-    action_at: Utc | None = None
-
-
-class InstanceRecord(Document):
-    """The heartbeat of an instance, in which its agent describes it. Only that agent writes it."""
-
-    instance_id: str
-    cluster: str
-    role: Role
-    instance_type: str
-    zone: str
-    market: Market
-    vcpus: int
-    memory_gib: float
-    gpus: int = 0
-    gpu: str | None = None
-    gpu_memory_gib: float = 0
-    state: InstanceState
-    job_id: str | None = None
-    epoch: int | None = None
-    notice: Notice | None = None
-    agent_version: str = ""
-    python: str = Field(default="", description="Of its interpreter, such as 3.12: which wheels fit.")
-    generation: str = Field(default="", description="`Manifest.generation` that it was launched with.")
-    detail: str = Field(default="", description="For people: why it is CORDONED, why it is not ready.")
-    booted_at: Utc
-    beat: int = 0
-    updated_at: Utc
+    def _alone(self, seat: Seat) -> "Assignment":
+        leaves = self.order is Order.LEAVE
+        return Assignment(
+            instance_id=self.instance_id,
+            job_id=seat.job_id,
+            epoch=seat.epoch,
+            order=self.order if leaves else seat.order,
+            reason=self.reason if leaves else seat.reason,
+            deadline=seat.deadline,
+            cordoned=self.cordoned,
+            changed_at=seat.changed_at,
+        )
 
 
 class EventKind(StrEnum):
     """What happened to a job. The keys of `Event.data` are given behind each kind."""
 
     SUBMITTED = "submitted"  # by the submitter
-    ASSIGNED = "assigned"  # scheduler: instance_type, zone, market
+    ASSIGNED = "assigned"  # scheduler: instance_type, zone, market; share and gpus, if it has but a seat there
     STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is;
     # again and step_before (what the agent before had reported), by one that took it up again under the same epoch
     TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready);

@@ -3,10 +3,13 @@ normal: another scheduler, or the job's owner, has done the same or something ne
 """
 
 import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum
 from typing import assert_never
 
-from everspot_core import lease
+from everspot_core import lease, seats
 from everspot_core.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import (
     Assign,
@@ -34,6 +37,7 @@ from everspot_store import Store, StoreDenied
 from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
 from everspot_scheduler.observe import Observation
+from everspot_scheduler.together import side_by_side
 
 Deed = StandingAction | Release | Stay | Refuse
 """What is done by writes to the store; launches are the launcher's."""
@@ -70,6 +74,24 @@ class Actor:
             _log.info("overtaken: %s", say(action))
         return outcome
 
+    def carry_out_all(self, actions: Sequence[Deed], seen: Observation) -> list[ActionResult]:
+        """Carry out what can be done in any order, side by side; what changes one instance, one after the other, and
+        the jobs that are put beside each other by one write. The results, in order."""
+        by_instance: dict[str, list[int]] = defaultdict(list)
+        for n, action in enumerate(actions):
+            by_instance[getattr(action, "instance_id", "") or f"-{n}"].append(n)
+        groups = list(by_instance.values())
+        done = side_by_side(lambda group: self._carry_out_group([actions[n] for n in group], seen), groups)
+        results = {
+            n: result for group, of in zip(groups, done, strict=True) for n, result in zip(group, of, strict=True)
+        }
+        return [results[n] for n in range(len(actions))]
+
+    def _carry_out_group(self, actions: list[Deed], seen: Observation) -> list[ActionResult]:
+        placed = [a for a in actions if isinstance(a, Assign)]
+        lost = len(placed) > 1 and not self._write_orders(placed, seen)
+        return [ActionResult.LOST if lost and a in placed else self.carry_out(a, seen) for a in actions]
+
     def _do(self, action: Deed, seen: Observation) -> ActionResult:
         match action:
             case Assign():
@@ -104,15 +126,35 @@ class Actor:
                 assert_never(action)
 
     def _assign(self, action: Assign, seen: Observation) -> ActionResult:
-        given = Assignment(
-            instance_id=action.instance_id,
-            job_id=action.job_id,
-            epoch=action.epoch,
-            changed_at=self._store.clock.now(),
-        )
-        if not self._write_assignment(given, seen):
+        found = seen.assignments.get(action.instance_id)
+        given = found.value.of(action.job_id) if found is not None else None
+        written = given is not None and given.epoch == action.epoch  # with those that it was put beside
+        if not written and not self._write_orders([action], seen):
             return ActionResult.LOST
         return self._second_half(action.job_id, action.instance_id, seen)
+
+    def _write_orders(self, actions: Sequence[Assign | Restore], seen: Observation) -> bool:
+        """Name the jobs in the assignment of their instance, all by one write."""
+        found = seen.assignments.get(actions[0].instance_id)
+        old = given = found.value if found is not None else None
+        now = self._store.clock.now()
+        for action in actions:
+            given = self._named(action, given, seen, now)
+            if isinstance(action, Restore):
+                given = seats.restored(given, old, action.job_id, action.epoch)
+            if given is None:
+                return False
+        return given is not None and self._write_assignment(given, seen)
+
+    @staticmethod
+    def _named(action: Assign | Restore, old: Assignment | None, seen: Observation, now: datetime) -> Assignment | None:
+        """The assignment with the job; None where there is no room for it."""
+        if not action.beside:
+            return seats.give(old, action.instance_id, action.job_id, action.epoch, now)
+        there, job = seen.instances.get(action.instance_id), seen.jobs.get(action.job_id)
+        if there is None or job is None:
+            return None
+        return seats.seat(old, there.value, action.job_id, action.epoch, job.value.spec.resources, now)
 
     def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> ActionResult:
         old = seen.records.get(job_id)
@@ -120,8 +162,7 @@ class Actor:
         if not self._write_record(record, seen):
             return ActionResult.LOST
         there = seen.instances.get(instance_id)
-        at = seen.assignments[instance_id].value.changed_at
-        self._history.assigned(record, at, there.value if there else None)
+        self._history.assigned(record, seen.assignments[instance_id].value, there.value if there else None)
         return ActionResult.DONE
 
     def _void(self, action: Void, seen: Observation) -> ActionResult:
@@ -133,60 +174,42 @@ class Actor:
 
     def _clear(self, action: Clear, seen: Observation) -> ActionResult:
         old = seen.assignments[action.instance_id].value
-        empty = Assignment(instance_id=action.instance_id, cordoned=old.cordoned, changed_at=self._store.clock.now())
-        if old.order is Order.LEAVE:  # until it is gone
-            empty = empty.model_copy(update={"order": old.order, "reason": old.reason})
-        return _result(self._write_assignment(empty, seen))
+        without = seats.strike(old, action.job_id, action.epoch, self._store.clock.now())
+        return _result(self._write_assignment(without, seen))
 
     def _restore(self, action: Restore, seen: Observation) -> ActionResult:
         """An order to leave stays one, and of an instance that is being taken the job is asked back at once."""
-        now = self._store.clock.now()
-        given = Assignment(instance_id=action.instance_id, job_id=action.job_id, epoch=action.epoch, changed_at=now)
-        found = seen.assignments.get(action.instance_id)
-        if found is not None and found.value.order is Order.LEAVE:
-            given = given.model_copy(update={"order": Order.LEAVE, "reason": found.value.reason})
-        elif found is not None and found.value.cordoned:
-            given = given.model_copy(update={"order": Order.STOP, "reason": Reason.NOTICE})
-        cordoned = found is not None and found.value.cordoned
-        return _result(self._write_assignment(given.model_copy(update={"cordoned": cordoned}), seen))
+        return _result(self._write_orders([action], seen))
 
     def _stop(self, action: Stop, seen: Observation) -> ActionResult:
-        update = {"order": Order.STOP, "reason": action.reason, "deadline": action.deadline}
-        old = seen.assignments[action.instance_id].value
-        told = old.model_copy(update={**update, "changed_at": self._store.clock.now()})
+        old, now = seen.assignments[action.instance_id].value, self._store.clock.now()
+        told = seats.stop(old, action.job_id, action.epoch, action.reason, action.deadline, now)
         if not self._write_assignment(told, seen):
             return ActionResult.LOST
         self._drop_drills(action.job_id, action.drills, seen)
         return ActionResult.DONE
 
     def _cordon(self, action: Cordon, seen: Observation) -> ActionResult:
-        now = self._store.clock.now()
-        found = seen.assignments.get(action.instance_id)
-        old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
-        update: dict[str, object] = {"cordoned": True, "changed_at": now}
-        if old.job_id is not None:
-            update |= {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": action.deadline}
-        return _result(self._write_assignment(old.model_copy(update=update), seen))
+        found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
+        told = seats.cordon(found.value if found else None, action.instance_id, action.deadline, now)
+        return _result(self._write_assignment(told, seen))
 
     def _leave(self, action: Leave, seen: Observation) -> ActionResult:
         """The fault first: an instance that has left has no record that tells why."""
         if action.fault is not None:
             self._faults.note(seen.instances[action.instance_id].value, action.fault, because(action))
-        now = self._store.clock.now()
-        found = seen.assignments.get(action.instance_id)
-        old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
-        told = {"order": Order.LEAVE, "reason": action.reason, "deadline": None, "changed_at": now}
-        return _result(self._write_assignment(old.model_copy(update=told), seen))
+        found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
+        told = seats.leave(found.value if found else None, action.instance_id, action.reason, now)
+        return _result(self._write_assignment(told, seen))
 
     def _release(self, action: Release, seen: Observation) -> ActionResult:
         """The order to leave first, on the assignment that was seen without a job; then the releaser ends it."""
-        now = self._store.clock.now()
-        found = seen.assignments.get(action.instance_id)
-        old = found.value if found else Assignment(instance_id=action.instance_id, changed_at=now)
-        if old.order is Order.LEAVE or old.job_id is not None:
+        found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
+        old = found.value if found else None
+        if old is not None and (old.order is Order.LEAVE or old.jobs):
             return ActionResult.IDLE
-        told = {"order": Order.LEAVE, "reason": Reason.RELEASE, "deadline": None, "changed_at": now}
-        return _result(self._write_assignment(old.model_copy(update=told), seen))
+        told = seats.leave(old, action.instance_id, Reason.RELEASE, now)
+        return _result(self._write_assignment(told, seen))
 
     def _refuse(self, action: Refuse, seen: Observation) -> ActionResult:
         return self._close(action.job_id, action.epoch, EventKind.FAILED, Reason.INFEASIBLE, because(action), seen)

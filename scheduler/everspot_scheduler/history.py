@@ -7,7 +7,7 @@ schedulers share. Telling again, after a crash or by a second scheduler, finds t
 from contextlib import suppress
 from datetime import datetime
 
-from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
+from everspot_core.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
 from everspot_store import Store
 from everspot_store.errors import KeyTaken
 from pydantic import JsonValue
@@ -51,8 +51,10 @@ class History:
             self._store.append_event(event)
         self._told.add(key)
 
-    def assigned(self, record: JobRecord, at: datetime, instance: InstanceRecord | None) -> None:
-        """The job was given to `record.owner` under `record.epoch`."""
+    def assigned(self, record: JobRecord, given: Assignment | None, instance: InstanceRecord | None) -> None:
+        """The job was given to `record.owner` under `record.epoch`, by the owner's assignment if that tells of it."""
+        told = given.of(record.job_id) if given is not None else None
+        at = told.changed_at if told is not None and told.epoch == record.epoch else record.changed_at
         data: dict[str, JsonValue] = {}
         if instance is not None:
             data = {
@@ -60,6 +62,9 @@ class History:
                 "zone": instance.zone,
                 "market": instance.market.value,
             }
+        for seat in given.seats if given is not None else ():
+            if (seat.job_id, seat.epoch) == (record.job_id, record.epoch):
+                data |= {"share": seat.share, "gpus": len(seat.gpus)}
         self.tell(EventKind.ASSIGNED, record.job_id, record.epoch, at, record.owner, **data)
 
     def lost(self, record: JobRecord, epoch: int, cause: str) -> None:
@@ -82,8 +87,5 @@ class History:
         )
 
     def _make_up_assigned(self, record: JobRecord, seen: Observation) -> None:
-        given = seen.assignments.get(record.owner or "")
-        mine = given is not None and given.value.job_id == record.job_id and given.value.epoch == record.epoch
-        at = given.value.changed_at if given is not None and mine else record.changed_at
-        there = seen.instances.get(record.owner or "")
-        self.assigned(record, at, there.value if there is not None else None)
+        given, there = seen.assignments.get(record.owner or ""), seen.instances.get(record.owner or "")
+        self.assigned(record, given.value if given is not None else None, there.value if there is not None else None)

@@ -46,7 +46,6 @@ from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
 from everspot_scheduler.pools import Pools, choices, pools_of
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import ASK_EVERY, Scores
-from everspot_scheduler.together import side_by_side
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer
 from everspot_scheduler.waiting import Waits
@@ -198,7 +197,7 @@ class Scheduler:
             holds = [a for a in actions if isinstance(a, Hold)]
             launches = [a for a in actions if isinstance(a, Launch)]
             acting = [a for a in actions if not isinstance(a, Hold | Launch)]
-            outcomes = side_by_side(lambda action: self._actor.carry_out(action, seen), acting)
+            outcomes = self._actor.carry_out_all(acting, seen)
             done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is ActionResult.DONE]
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break

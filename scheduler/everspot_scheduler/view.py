@@ -75,11 +75,11 @@ class Viewer:
         facts, declared = known.facts, self._declaration
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
         names |= {name for name in known.desk.launched if name not in known.ledger.ends}
-        busy = {n for n, given in seen.assignments.items() if given.value.job_id is not None}
+        busy = {n for n, given in seen.assignments.items() if given.value.jobs}
         names -= known.desk.strangers() - busy
         names -= seen.unreadable_assignments
         jobs, unclear = self._job_views(seen, known)
-        names -= {n for n, given in seen.assignments.items() if given.value.job_id in unclear}
+        names -= {n for n, given in seen.assignments.items() if unclear.intersection(given.value.jobs)}
         agents = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         alive = (i for i in agents if not i.launch)  # launched instances are counted one by one
         renewing = seen.renewing()
@@ -95,7 +95,7 @@ class Viewer:
             usage=known.usage,
             shares=declared.manifest.shares,
             tick=self._tick(),
-            shared=False,  # an agent runs one job
+            shared=declared.manifest.shared_instances,
             standing=declared.standing(instances),
             generation=declared.generation(instances),
             rolling=declared.rolling(),
@@ -203,7 +203,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
         launched_at=place.made_at if place is not None else launch.launched_at if launch is not None else None,
         idle_since=_idle_since(record, given),
         pool=place.pool if place is not None else _pool_of(launch),
-        residents=(),
+        residents=tuple(s.job_id for s in given.seats) if given is not None else (),
     )
 
 
@@ -213,6 +213,6 @@ def _pool_of(launch: LaunchRecord | None) -> PoolKey | None:
 
 def _idle_since(record: InstanceRecord | None, given: Assignment | None) -> datetime | None:
     """Since when it has had nothing to do: since it began, or since its last job was struck out."""
-    if record is None or (given is not None and given.job_id is not None):
+    if record is None or (given is not None and given.jobs):
         return None
     return record.booted_at if given is None else max(record.booted_at, given.changed_at)

@@ -28,7 +28,7 @@ SHAPES = {"gpu8": (96, 768.0, 8, 40.0), "gpu4": (48, 192.0, 4, 24.0), "cpu": (16
 
 def job(name: str, *, age: float = 10, hours: float | None = None, nodes: int = 1, record=None, **need) -> JobView:
     priority = need.pop("priority", Priority.NORMAL)
-    spec = JobSpec(name="x", recipe="r", priority=priority, resources=Resources(**need))
+    spec = JobSpec(name="x", recipe="r", priority=priority, resources=Resources(**{"shared": True, **need}))
     submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - timedelta(minutes=age))
     outlook = None
     if hours is not None:

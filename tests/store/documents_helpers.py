@@ -46,8 +46,10 @@ from everspot_core.records import (
     Progress,
     Reason,
     Request,
+    Resident,
     Role,
     RollRequest,
+    Seat,
 )
 from everspot_store import Dataset, DatasetFile, ElasticUse, FleetState, PoolState, SchedulerBeat
 from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
@@ -72,7 +74,8 @@ def _spec(**program: Any) -> JobSpec:
         "name": "resnet", "recipe": None, "entrypoint": None, "code": None, "parameters": {},
         "env": {"SEED": "1"}, "datasets": ["fashion@0f0f0f"], "requirements": "requirements.lock",
         "setup": ["make"], "secrets": {"TOKEN": "ssm:/token"},
-        "resources": every_field(Resources, vcpus=4, memory_gib=8, gpus=1, gpu_memory_gib=24, gpu="A10G"),
+        "resources": every_field(Resources, vcpus=4, memory_gib=8, gpus=1, gpu_memory_gib=24, gpu="A10G",
+                                 shared=True),
         "priority": Priority.CRITICAL, "deadline": timedelta(hours=8), "expected_duration": timedelta(hours=2),
         "checkpoint": every_field(CheckpointPolicy, every=timedelta(minutes=5), steps=100, keep=3),
         "precision": "bf16",
@@ -125,7 +128,8 @@ def _instance() -> InstanceRecord:
     fields = {
         "instance_id": "i-1", "cluster": "c", "role": Role.AGENT, "instance_type": "g5.xlarge", "zone": "eu-west-1a",
         "market": Market.SPOT, "vcpus": 4, "memory_gib": 16, "gpus": 1, "gpu": "A10G", "gpu_memory_gib": 24,
-        "state": InstanceState.BUSY, "job_id": "resnet-1", "epoch": 2, "notice": notice, "agent_version": "0.1.0",
+        "state": InstanceState.BUSY, "job_id": "resnet-1", "epoch": 2, "notice": notice,
+        "residents": (every_field(Resident, job_id="resnet-2", epoch=1),), "agent_version": "0.1.0",
         "python": "3.12", "generation": "g1", "detail": "fine", "booted_at": AT, "beat": 3, "updated_at": AT,
     }  # fmt: skip
     return every_field(InstanceRecord, **fields)
@@ -162,6 +166,7 @@ def _manifest() -> Manifest:
             max_prices={"g5.xlarge": 1.5},
         ),
         shares={"vision": 2.0},
+        shared_instances=True,
         proxy=every_field(Proxy, url="http://proxy:3128", no_proxy=("10.0.0.0/8",)),
         notifications=every_field(
             Notifications, topic_arn="arn:aws:sns:eu-west-1:1:t", webhook_secret_arn="arn:aws:x", on=(Occasion.LATE,)
@@ -224,9 +229,13 @@ def examples() -> dict[str, Document]:
         "Request": every_field(Request, at=AT, by="ann", note="why"),
         "RollRequest": every_field(RollRequest, at=AT, by="ann", note="why", generation="g2"),
     }
+    seat = every_field(
+        Seat, job_id="resnet-2", epoch=1, vcpus=2, memory_gib=4.0, gpus=(1,), share=0.5, order=Order.STOP,
+        reason=Reason.CANCEL, deadline=AT, changed_at=AT,
+    )  # fmt: skip
     found["Assignment"] = every_field(
         Assignment, instance_id="i-1", job_id="resnet-1", epoch=2, order=Order.STOP, reason=Reason.NOTICE,
-        deadline=AT, cordoned=True, changed_at=AT,
+        deadline=AT, cordoned=True, seats=(seat,), changed_at=AT,
     )  # fmt: skip
     found["LaunchRecord"] = every_field(
         LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, **pool

@@ -4,7 +4,8 @@ There are two unions. `StandingAction` is what a driver of declared fleets has t
 driver that launches capacity of its own is ever asked for.
 
 A plan holds at most one action per job and at most one per instance, `Hold` and `DropDrills` aside, which change
-neither a lease nor an assignment. So the actions of one plan can be carried out in any order.
+neither a lease nor an assignment. So the actions of one plan can be carried out in any order. Of an instance that jobs
+share there may be one for each of them beside one for the whole: these do not get in each other's way.
 """
 
 from dataclasses import dataclass, field
@@ -93,7 +94,8 @@ class _Act:
 class Assign(_Act):
     """Put the job on the instance: the instance's assignment first, the job's record second.
 
-    `gang`: the other instances of a job that needs several, all or none.
+    `gang`: the other instances of a job that needs several, all or none. `beside`: it gets what it asks for of the
+    instance, and others may have the rest.
     """
 
     job_id: str
@@ -103,6 +105,7 @@ class Assign(_Act):
     zone: str
     market: Market
     gang: tuple[str, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +144,13 @@ class Restore(_Act):
     """Name the job in its owner's assignment again.
 
     An owner that was given up for dead, and cleared, may have taken its lease back. Without an assignment it would
-    hear of nothing that is wanted of the job, nor find it again after a restart.
+    hear of nothing that is wanted of the job, nor find it again after a restart. `beside`: as of `Assign`.
     """
 
     job_id: str
     instance_id: str
     epoch: int
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,7 +176,7 @@ def _why(purse: Purse) -> Why:
 def _holders(instance: InstanceView) -> tuple[str, ...]:
     """The jobs that hold an instance, or for which it is on its way."""
     given = instance.assignment
-    held = instance.residents or ((given.job_id,) if given is not None and given.job_id is not None else ())
+    held = instance.residents or (given.jobs if given is not None else ())
     return held or ((instance.launched_for,) if instance.launched_for is not None else ())
 
 

@@ -11,7 +11,7 @@ instances, in the pools of the view, and releases them.
 
 from datetime import datetime
 
-from everspot_core.records import Assignment, JobState, Reason
+from everspot_core.records import Assignment, JobState, Order, Reason
 from everspot_core.schedule.actions import (
     Action,
     Assign,
@@ -40,8 +40,8 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
     """What to do next on declared fleets. Pure: it depends on the view and on `now` (market time) alone.
 
-    At most one action changes each job and each instance. The order of `view.jobs` and `view.instances` is of no
-    consequence.
+    At most one action changes each job, and each instance or each seat of it. The order of `view.jobs` and
+    `view.instances` is of no consequence.
     """
     decided, placed = _decide(view, now)
     return [*decided.actions, *placed]
@@ -96,6 +96,13 @@ class _Planning:
         if instance is not None:
             self.touched_instances.add(instance)
 
+    def _busy(self, instance: InstanceView | None, name: str, job_id: str) -> bool:
+        """Whether what has been decided leaves nothing to decide of the job on the instance of this name in this plan.
+        Jobs that share one do not get in each other's way."""
+        if instance is not None and instance.seated:
+            return job_id in self.touched_jobs
+        return name in self.touched_instances
+
     def expire_dead_owners(self) -> None:
         """A lease that stands still, or whose instance is gone, is taken back."""
         ttl = self.view.limits.lease_ttl.total_seconds()
@@ -103,9 +110,9 @@ class _Planning:
             record = job.record
             if record is None or not record.state.owned or record.owner is None:
                 continue
-            if record.owner in self.touched_instances:
-                continue
             owner = self.instances.get(record.owner)
+            if self._busy(owner, record.owner, job.job_id):
+                continue
             if owner is not None and owner.gone:
                 why, figures = Why.INSTANCE_GONE, {"step": record.progress.step}
             elif job.stale:
@@ -120,16 +127,18 @@ class _Planning:
     def repair_assignments(self) -> None:
         """Assignments whose lease is over are cleared; half-done ones are completed or given up."""
         for instance in self.instances.values():
-            given = instance.assignment
-            if given is None or given.job_id is None or instance.instance_id in self.touched_instances:
-                continue
-            job = self.jobs.get(given.job_id)
-            if job is not None and job.owned_by(given):
-                continue
-            if job is not None and job.state is JobState.PENDING and given.epoch == job.epoch + 1:
-                self._repair_half(instance, job, given)
-            else:
-                self._clear(instance, given, Why.OWNER_LEFT if job is not None else Why.UNKNOWN_JOB)
+            for given in instance.assignment.held if instance.assignment is not None else ():
+                if not self._busy(instance, instance.instance_id, given.job_id or ""):
+                    self._repair(instance, given)
+
+    def _repair(self, instance: InstanceView, given: Assignment) -> None:
+        job = self.jobs.get(given.job_id or "")
+        if job is not None and job.owned_by(given):
+            return
+        if job is not None and job.state is JobState.PENDING and given.epoch == job.epoch + 1:
+            self._repair_half(instance, job, given)
+        else:
+            self._clear(instance, given, Why.OWNER_LEFT if job is not None else Why.UNKNOWN_JOB)
 
     def _repair_half(self, instance: InstanceView, job: JobView, given: Assignment) -> None:
         if job.job_id in self.touched_jobs:  # another instance has the other half; this one is cleared once that stands
@@ -137,7 +146,7 @@ class _Planning:
             return
         wanted = (
             instance.healthy
-            and not instance.stopping
+            and given.order is Order.RUN
             and not self.view.draining
             and not _backing_off(job, self.now)
             and end_of_waiting(job, self.now) is None
@@ -157,31 +166,40 @@ class _Planning:
 
     def restore_assignments(self) -> None:
         """Owners whose assignment names no job took back what was lost with them: they are to hear of it again."""
-        if self.view.shared:  # there a job's instance tells by its residents what it holds
-            return
         for job in self.jobs.values():
             record = job.record
             if record is None or not record.state.owned or job.stale or job.job_id in self.touched_jobs:
                 continue
             owner = self.instances.get(record.owner or "")
-            if owner is None or not owner.idle or owner.instance_id in self.touched_instances:
+            if owner is None or self._busy(owner, owner.instance_id, job.job_id):
                 continue
-            restore = Restore(job_id=job.job_id, instance_id=owner.instance_id, epoch=record.epoch, why=Why.TAKEN_BACK)
+            if not owner.idle and (not owner.seated or not job.shares or owner.told(job.job_id) is not None):
+                continue
+            restore = Restore(
+                job_id=job.job_id,
+                instance_id=owner.instance_id,
+                epoch=record.epoch,
+                beside=job.shares and (self.view.shared or owner.seated),
+                why=Why.TAKEN_BACK,
+            )
             self._do(restore, job=job.job_id, instance=owner.instance_id)
 
     def cordon_instances(self) -> None:
         """What the cloud is going to take is marked, and what runs there is told to stop, in one write."""
         for instance in self.instances.values():
             given = instance.assignment
-            if not instance.ending or instance.gone or instance.instance_id in self.touched_instances:
+            if not instance.ending or instance.gone:
                 continue
+            if instance.instance_id in self.touched_instances and not instance.seated:
+                continue
+            held = given.held if given is not None else ()
             known = given is not None and given.cordoned
-            later = instance.deadline is not None and given is not None and given.deadline is None
-            if known and not (later and not instance.idle):
+            later = instance.deadline is not None and any(h.deadline is None for h in held)
+            if known and not later:
                 continue
             cordon = Cordon(instance_id=instance.instance_id, deadline=instance.deadline, why=Why.INTERRUPTION)
-            job = given.job_id if given is not None else None
-            self._do(cordon, job=job, instance=instance.instance_id)
+            self._do(cordon, instance=instance.instance_id)
+            self.touched_jobs |= {h.job_id for h in held if h.job_id is not None}
 
     def stop_owners(self) -> None:
         """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back; so are those
@@ -191,10 +209,10 @@ class _Planning:
             if record is None or not record.state.owned or job.job_id in self.touched_jobs:
                 continue
             owner = self.instances.get(record.owner or "")
-            given = owner.assignment if owner is not None else None
-            if owner is None or owner.instance_id in self.touched_instances:
+            given = owner.told(job.job_id) if owner is not None else None
+            if owner is None or self._busy(owner, owner.instance_id, job.job_id):
                 continue
-            if given is None or not job.owned_by(given) or owner.stopping:
+            if given is None or not job.owned_by(given) or owner.stops(job.job_id):
                 continue
             stop = self._stop(job, owner)
             if stop is not None:
@@ -249,17 +267,19 @@ class _Planning:
             return True
         if record.state.owned:
             owner = self.instances.get(record.owner or "")
-            return owner is not None and owner.stopping
+            return owner is not None and owner.stops(job.job_id)
         return record.last_reason is Reason.DRILL and record.changed_at >= at
 
     def let_go(self) -> None:
         """Instances of the standing fleets that are broken, too many or old."""
         untouched = [i for i in self.instances.values() if i.instance_id not in self.touched_instances]
         for action in leave(untouched, self.view, self.now):
-            held = self.jobs.get(action.job_id or "")
-            if held is not None and held.job_id in self.touched_jobs:
-                continue  # the instance goes in the next plan, when what was decided of its job stands
-            self._do(action, job=action.job_id, instance=action.instance_id)
+            given = self.instances[action.instance_id].assignment
+            held = set(given.jobs) if given is not None else set[str]()
+            if held & self.touched_jobs:
+                continue  # the instance goes in the next plan, when what was decided of its jobs stands
+            self._do(action, instance=action.instance_id)
+            self.touched_jobs |= held
 
     def end_waiting_jobs(self) -> None:
         """Waiting jobs that are cancelled or out of budget are ended."""

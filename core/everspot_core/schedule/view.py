@@ -123,6 +123,11 @@ class JobView:
         """The record's epoch; 0 without a record."""
         return self.record.epoch if self.record else 0
 
+    @property
+    def shares(self) -> bool:
+        """Whether it may run beside others."""
+        return self.submission.spec.resources.shared
+
     def owned_by(self, assignment: Assignment) -> bool:
         """Whether the lease is exactly the one that this assignment speaks of.
 
@@ -172,7 +177,21 @@ class InstanceView:
     @property
     def idle(self) -> bool:
         """No job is assigned to it, and none is resident on it."""
-        return not self.residents and (self.assignment is None or self.assignment.job_id is None)
+        return not self.residents and (self.assignment is None or not self.assignment.jobs)
+
+    @property
+    def seated(self) -> bool:
+        """Jobs share it, by its assignment."""
+        return self.assignment is not None and bool(self.assignment.seats)
+
+    def told(self, job_id: str) -> Assignment | None:
+        """What its assignment says of a job, as if that had it alone; None if it does not name the job."""
+        return self.assignment.of(job_id) if self.assignment is not None else None
+
+    def stops(self, job_id: str) -> bool:
+        """It has been told to give that job back, or all that it has."""
+        given = self.told(job_id)
+        return self.stopping or (given is not None and given.order is not Order.RUN)
 
     @property
     def notified(self) -> bool:

@@ -49,7 +49,7 @@ class Cluster:
         self._unions: dict[frozenset[PoolKey], Behaviour] = dict.fromkeys(_choices(workload), Behaviour())
         self._launched = 0
         arrivals = sorted(workload.jobs, key=lambda j: (j.arrival_hours, j.id))
-        self._coming = deque(Task.of(job, BEGIN) for job in arrivals)
+        self._coming = deque(Task.of(job, BEGIN, shared=self.fleet.shared) for job in arrivals)
         self._replenish(ready=True)
         self._happen()
 

@@ -158,13 +158,13 @@ class Task:
     usd_per_hour: float = 0.0
 
     @classmethod
-    def of(cls, job: WorkloadJob, begin: datetime) -> "Task":
-        """A job as it is submitted."""
+    def of(cls, job: WorkloadJob, begin: datetime, *, shared: bool = False) -> "Task":
+        """A job as it is submitted. `shared`: it may run beside others, as all jobs may of a fleet that is shared."""
         at = begin + hours(job.arrival_hours)
         spec = JobSpec(
             name=job.id,
             recipe="simulated",
-            resources=job.resources,
+            resources=job.resources.model_copy(update={"shared": True}) if shared else job.resources,
             priority=job.priority,
             deadline=None if job.deadline_hours is None else hours(job.deadline_hours),
             expected_duration=hours(job.upper),

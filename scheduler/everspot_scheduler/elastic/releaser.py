@@ -52,7 +52,7 @@ class Releaser:
         held = seen.owned()
         for name, given in sorted(seen.assignments.items()):
             mine = name in self._intents.launched and name not in over and not _ends(facts, name)
-            if mine and given.value.order is Order.LEAVE and given.value.job_id is None and name not in held:
+            if mine and given.value.order is Order.LEAVE and not given.value.jobs and name not in held:
                 yield name
 
     def _strangers(self, seen: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
@@ -61,7 +61,7 @@ class Releaser:
         self._strange = {i.instance_id: self._strange.get(i.instance_id, now) for i in strange}
         for name, since in sorted(self._strange.items()):
             given = seen.assignments.get(name)
-            busy = given is not None and given.value.job_id is not None
+            busy = given is not None and bool(given.value.jobs)
             if now - since >= GRACE and not busy and name not in seen.unreadable_assignments:
                 _log.warning("%s was launched for this cluster and is in no intent: it is ended", name)
                 yield name

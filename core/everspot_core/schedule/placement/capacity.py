@@ -12,7 +12,16 @@ from typing import Protocol
 
 from everspot_core.fit import Shape
 from everspot_core.job import Resources
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason
+from everspot_core.records import (
+    Assignment,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    JobState,
+    Market,
+    Reason,
+    Resident,
+)
 from everspot_core.schedule.jobs import outlook_of
 from everspot_core.schedule.market.ranking import just_noticed
 from everspot_core.schedule.placement.gangs import record_of
@@ -24,7 +33,7 @@ DEPTH = 64
 _UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
 _STEP_GIB = 0.125
 
-Want = tuple[int, str | None, float, int, float]
+Want = tuple[int, str | None, float, int, float, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +69,7 @@ class Ask:
     def want(self) -> Want:
         """The need as a key: jobs with the same one fit the same instances."""
         need = self.need
-        return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
+        return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.shared
 
     def hours(self, instance_type: str) -> float:
         """When it is done at the latest if it begins now; inf where that is not known."""
@@ -112,8 +121,20 @@ def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> 
         return False
     if record.state is InstanceState.READY:
         return True
-    held = records.get(record.job_id or "")
-    if held is None or record.epoch is None or held.epoch < record.epoch:
+    if record.job_id is not None and record.epoch is None:
+        return False
+    return bool(record.runs) and not lingering(instance, records)
+
+
+def lingering(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> tuple[str, ...]:
+    """The jobs that its agent said it was running and that, by what is known, it may still be running."""
+    record = instance.record
+    return tuple(r.job_id for r in record.runs if not _is_back(r, instance, records)) if record is not None else ()
+
+
+def _is_back(resident: Resident, instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
+    held = records.get(resident.job_id)
+    if held is None or held.epoch < resident.epoch:
         return False
     return held.owner != instance.instance_id and held.last_reason not in _UNFIT
 
@@ -121,6 +142,8 @@ def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> 
 def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
     """Hours until the instance is rid of what it was given: inf if unknown, a tick if it holds nothing any more."""
     given = instance.assignment
+    if instance.seated:
+        return inf
     if job is None or given is None or instance.stopping or not _holds(job, given):
         return _hours(tick)
     return hours_left(job, record_of(instance).instance_type)

@@ -1,8 +1,9 @@
 """Decides who gets room on which instance, where an instance holds several jobs, and where room is promised.
 
-Room is counted in GPUs, GPU memory, vCPUs and memory. A job goes where the fewest GPUs stay free beside it, and then
-where the least stays free of what it needs most of (its dominant resource): so what is begun is filled up, and what is
-empty stays whole for large jobs. Backfill is as conservative as for whole instances, room for room.
+Room is counted in GPUs, GPU memory, vCPUs and memory. A job that is not to share needs all of an instance. A job goes
+where the fewest GPUs stay free beside it, and then where the least stays free of what it needs most of (its dominant
+resource): so what is begun is filled up, and what is empty stays whole for large jobs. Backfill is as conservative as
+for whole instances, room for room.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from everspot_core.schedule.placement.capacity import (
     done_after,
     hours_left,
     is_free,
+    lingering,
 )
 from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, holds, less, room_of
@@ -45,7 +47,7 @@ class Shared:
         self._aside: list[Shape] = []
         self._promises = 0
         for instance in sorted(instances, key=lambda i: i.instance_id):
-            residents = _residents(instance)
+            residents = tuple({*_residents(instance), *lingering(instance, records)})
             if instance.healthy and not instance.stopping and (residents or is_free(instance, records)):
                 host = self._host(instance, residents)
                 self._hosts[instance.instance_id] = host
@@ -57,13 +59,12 @@ class Shared:
         key, (fastest, slowest) = (ask.want, ask.nodes), ask.span
         if key in self._refused and self._refused[key][0] <= fastest:  # room only grows less while a plan is made
             return []
-        wanted = room_of(ask.need)
-        hosts = self._one(ask, wanted) if ask.nodes == 1 else self._gang(ask, wanted)
+        hosts = self._one(ask) if ask.nodes == 1 else self._gang(ask)
         if not hosts:
-            roomy = any(self._roomy(ask, wanted, b) for b in self._kinds.bins)
+            roomy = any(self._roomy(ask, b) for b in self._kinds.bins)
             self._refused[key] = slowest if roomy else 0.0, self._promiser(ask)
         for host in hosts:
-            hours = ask.hours(record_of(host.instance).instance_type)
+            hours, wanted = ask.hours(record_of(host.instance).instance_type), _wanted(ask, host.shape)
             self._change(host, room=less(host.room, wanted), end=(hours, wanted))
         return [h.instance for h in hosts]
 
@@ -77,9 +78,8 @@ class Shared:
                 self._close(hosts, ask.job_id)
             return
         self._promises += 1
-        wanted = room_of(ask.need)
-        for start, host in self._earliest(ask, wanted, [h for hosts in able for h in hosts]):
-            hours = ask.hours(record_of(host.instance).instance_type)
+        for start, host in self._earliest(ask, [h for hosts in able for h in hosts]):
+            hours, wanted = ask.hours(record_of(host.instance).instance_type), _wanted(ask, host.shape)
             self._promised.append(host)
             self._change(host, kept=(start, start + hours, wanted, ask.job_id), blind=start == inf)
 
@@ -93,12 +93,12 @@ class Shared:
 
     def set_aside(self, ask: Ask) -> None:
         """Keep room on the smallest instances that are large enough."""
-        wanted = room_of(ask.need)
         standing = [h for h in self._hosts.values() if record_of(h.instance).market is Market.ON_DEMAND]
-        able = [h for h in standing if fits(ask.need, h.shape) and h.lends(wanted, inf)]
+        able = [h for h in standing if fits(ask.need, h.shape) and h.lends(_wanted(ask, h.shape), inf)]
         spare = sorted(able, key=lambda h: (h.shape, h.instance.instance_id))[: ask.nodes]
         if len(spare) == ask.nodes:
             for host in spare:
+                wanted = _wanted(ask, host.shape)
                 self._change(host, room=less(host.room, wanted), end=(inf, wanted))
             self._aside.append(spare[0].shape)
 
@@ -111,9 +111,9 @@ class Shared:
         return self._refused[ask.want, ask.nodes][1]
 
     def _promiser(self, ask: Ask) -> str | None:
-        wanted, able = room_of(ask.need), self._shapes_for(ask)
-        kept = (h for h in self._promised if id(h.shape) in able and holds(h.room, wanted))
-        closed = (n for (room, shape), n in self._closed.items() if id(shape) in able and holds(room, wanted))
+        able = self._shapes_for(ask)
+        kept = (h for h in self._promised if id(h.shape) in able and holds(h.room, _wanted(ask, h.shape)))
+        closed = (n for (r, shape), n in self._closed.items() if id(shape) in able and holds(r, _wanted(ask, shape)))
         return next((h.kept[0][3] for h in kept), None) or next(closed, None)
 
     def _shapes_for(self, ask: Ask) -> frozenset[int]:
@@ -129,50 +129,54 @@ class Shared:
         host = Host(instance, shape, self._marks.unstable(instance), self._marks.reserved(instance), room_of(shape))
         for name in residents:
             job = self._jobs.get(name)
-            taken = room_of(job.submission.spec.resources) if job is not None else host.room
+            taken = room_of(job.submission.spec.resources) if job is not None and job.shares else host.room
             host.room = less(host.room, taken)
             host.ends.append((_done_after(job, instance, self._view), taken))
         return host
 
-    def _one(self, ask: Ask, wanted: Room) -> list[Host]:
+    def _one(self, ask: Ask) -> list[Host]:
         """The best of the best bin that lends; an instance that the job avoids only if that is better still."""
-        places = [(_rough(ask, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= wanted[0]]
+        places = [(_rough(ask, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= ask.need.gpus]
         for name in ask.avoid:
             host = self._hosts.get(name)
             if host is not None and not host.closed and fits(ask.need, host.shape):
                 places.append((_rough(ask, host.kind().bin, again=True), name, host.kind().bin))
         for _, name, where in sorted(places):
-            for host in [self._hosts[name]] if name else self._others(ask, wanted, where):
-                if host.lends(wanted, ask.hours(record_of(host.instance).instance_type)):
+            for host in [self._hosts[name]] if name else self._others(ask, where):
+                if host.lends(_wanted(ask, host.shape), ask.hours(record_of(host.instance).instance_type)):
                     return [host]
         return []
 
-    def _others(self, ask: Ask, wanted: Room, where: Bin) -> Iterator[Host]:
+    def _others(self, ask: Ask, where: Bin) -> Iterator[Host]:
         """One of each kind, the best fit first; never an instance that the job avoids."""
-        for kind in _by_fit(wanted, self._roomy(ask, wanted, where)):
+        for kind in _by_fit(ask, self._roomy(ask, where)):
             name = self._kinds.first(kind, ask.avoid)
             if name is not None:
                 yield self._hosts[name]
 
-    def _roomy(self, ask: Ask, wanted: Room, where: Bin) -> list[Kind]:
+    def _roomy(self, ask: Ask, where: Bin) -> list[Kind]:
         able = self._shapes_for(ask)
-        return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, wanted)]
+        if ask.need.shared:
+            wanted = room_of(ask.need)
+            return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, wanted)]
+        return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, room_of(k.shape))]
 
-    def _gang(self, ask: Ask, wanted: Room) -> list[Host]:
+    def _gang(self, ask: Ask) -> list[Host]:
         """Of the smallest type with room on enough instances."""
         by_type: dict[tuple[Shape, str], list[Kind]] = {}
-        for kind in (k for b in self._kinds.bins for k in self._roomy(ask, wanted, b)):
+        for kind in (k for b in self._kinds.bins for k in self._roomy(ask, b)):
             by_type.setdefault((kind.shape, kind.name), []).append(kind)
         for key in sorted(by_type):
             named = (n for kind in by_type[key] for n in self._kinds.members(kind))
-            hosts = [self._hosts[n] for n in sorted(named) if self._hosts[n].lends(wanted, ask.hours(key[1]))]
+            wanted, hours = _wanted(ask, key[0]), ask.hours(key[1])
+            hosts = [self._hosts[n] for n in sorted(named) if self._hosts[n].lends(wanted, hours)]
             unstable = frozenset(h.instance.instance_id for h in hosts if h.unstable)
             chosen = pick([h.instance for h in hosts], ask.nodes, ask.prefer, unstable)
             if chosen:
                 return [self._hosts[i.instance_id] for i in chosen]
         return []
 
-    def _earliest(self, ask: Ask, wanted: Room, able: list[Host]) -> list[tuple[float, Host]]:
+    def _earliest(self, ask: Ask, able: list[Host]) -> list[tuple[float, Host]]:
         """Where and when the job is promised room: on the instances, all of one type, that have it first.
 
         Where none is known to, the least that is lacking decides.
@@ -182,13 +186,17 @@ class Shared:
             by_type.setdefault(record_of(host.instance).instance_type, []).append(host)
         enough = {name: hosts for name, hosts in by_type.items() if len(hosts) >= ask.nodes}
         starts = {
-            name: nsmallest(ask.nodes, [(h.earliest(wanted, ask.hours(name)), h.instance.instance_id) for h in hosts])
+            name: nsmallest(
+                ask.nodes,
+                [(h.earliest(_wanted(ask, h.shape), ask.hours(name)), h.instance.instance_id) for h in hosts],
+            )
             for name, hosts in enough.items()
         }
         known = [gang for gang in starts.values() if gang[-1][0] < inf]
         if not known:
             known = [
-                nsmallest(ask.nodes, [(h.lacks(wanted), h.instance.instance_id) for h in g]) for g in enough.values()
+                nsmallest(ask.nodes, [(h.lacks(_wanted(ask, h.shape)), h.instance.instance_id) for h in g])
+                for g in enough.values()
             ]
             known = [[(inf, name) for _, name in gang] for gang in sorted(known, key=lambda g: (g[-1], g[0]))[:1]]
         gang = min(known, key=lambda g: (g[-1], g[0]), default=[])
@@ -217,13 +225,18 @@ def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool
     return (leave, *ask.suits(where.market, again), kept, where.unstable, where.gpus)
 
 
-def _by_fit(wanted: Room, kinds: list[Kind]) -> list[Kind]:
+def _wanted(ask: Ask, shape: Shape) -> Room:
+    """What it takes of an instance of this shape."""
+    return room_of(ask.need if ask.need.shared else shape)
+
+
+def _by_fit(ask: Ask, kinds: list[Kind]) -> list[Kind]:
     """The one first on which the least stays free of what the job needs most, as a part of what there is."""
-    dominant = {id(k.shape): _dominant(wanted, k.shape) for k in kinds}
+    dominant = {id(k.shape): _dominant(room_of(ask.need), k.shape) for k in kinds}
 
     def merit(kind: Kind) -> tuple[float, Shape, Market, str, str]:
         n, there = dominant[id(kind.shape)]
-        return (kind.room[n] - wanted[n]) / there, kind.shape, kind.market, kind.name, kind.own
+        return (kind.room[n] - _wanted(ask, kind.shape)[n]) / there, kind.shape, kind.market, kind.name, kind.own
 
     return sorted(kinds, key=merit)
 
@@ -237,8 +250,7 @@ def _dominant(wanted: Room, shape: Shape) -> tuple[int, float]:
 
 def _residents(instance: InstanceView) -> tuple[str, ...]:
     given = instance.assignment
-    held = (given.job_id,) if given is not None and given.job_id is not None else ()
-    return tuple(sorted({*instance.residents, *held}))
+    return tuple(sorted({*instance.residents, *(given.jobs if given is not None else ())}))
 
 
 def _done_after(job: JobView | None, instance: InstanceView, view: ClusterView) -> float:

@@ -52,7 +52,7 @@ class _Placement:
         self.rates = Rates(view.pools, view.types)
         self._admission = Admission(view, now)
         self.queue = Queue(jobs, view, now, self.rates)
-        self._taken = {i.assignment.job_id for i in view.instances if i.assignment is not None} - {None}
+        self._taken = {job for i in view.instances if i.assignment is not None for job in i.assignment.jobs}
         self._own, common = _launched(instances, view)
         self._idle: list[InstanceView] = []
         if view.idle_limit and not view.shared:
@@ -84,7 +84,7 @@ class _Placement:
         if chosen:
             self.queue.charge(job, sum(self.rates.of(record_of(i)) for i in chosen))
             self._admission.seat(job, map(record_of, chosen))
-            self.actions.append(_assign(job, chosen, rank, preference))
+            self.actions.append(_assign(job, chosen, rank, preference, beside=self.view.shared and job.shares))
             return
         self.actions.append(self._no_room(ask))
         if job.job_id not in self._expecting:
@@ -257,7 +257,7 @@ def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
     return {"types": len(shapes), "nearest": name, "lacks": ", ".join(lacking(need, shapes[name]))}
 
 
-def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Preference) -> Assign:
+def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Preference, *, beside: bool) -> Assign:
     first, *others = chosen
     record = record_of(first)
     why, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
@@ -273,6 +273,7 @@ def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Pre
         zone=record.zone,
         market=record.market,
         gang=tuple(i.instance_id for i in others),
+        beside=beside,
         why=why,
         figures=figures,
     )

@@ -114,7 +114,7 @@ class Queue:
 
 def _holders(instance: InstanceView) -> tuple[str, ...]:
     given = instance.assignment
-    return instance.residents or ((given.job_id,) if given is not None and given.job_id is not None else ())
+    return instance.residents or (given.jobs if given is not None else ())
 
 
 def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:

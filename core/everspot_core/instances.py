@@ -1,0 +1,84 @@
+"""What an instance says of itself: its record, which is its heartbeat, and the notices that it has seen."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Stored, Utc
+from everspot_core.market import Market
+
+
+class Role(StrEnum):
+    """What an instance does: it runs jobs, or the scheduler."""
+
+    AGENT = "agent"
+    SCHEDULER = "scheduler"
+
+
+class InstanceState(StrEnum):
+    """READY takes a job; BUSY has one; DRAINING takes none any more; CORDONED has found itself unfit and says why in
+    `detail`; GONE is its last report before it shuts down."""
+
+    READY = "READY"
+    BUSY = "BUSY"
+    DRAINING = "DRAINING"
+    CORDONED = "CORDONED"
+    GONE = "GONE"
+
+
+class NoticeKind(StrEnum):
+    """Kinds of notice that the cloud gives an instance."""
+
+    INTERRUPTION = "interruption"
+    REBALANCE = "rebalance"
+
+
+class Notice(Stored):
+    """The cloud's notice to an instance. `action_at`: when the instance is taken away; None for a recommendation."""
+
+    kind: NoticeKind
+    source: str = Field(description="Where it was learnt: imds, queue.")
+    seen_at: Utc
+    action_at: Utc | None = None
+
+
+class Resident(Stored):
+    """A job on an instance, and the epoch of its lease."""
+
+    job_id: str
+    epoch: int
+
+
+class InstanceRecord(Document):
+    """The heartbeat of an instance, in which its agent describes it. Only that agent writes it."""
+
+    instance_id: str
+    cluster: str
+    role: Role
+    instance_type: str
+    zone: str
+    market: Market
+    vcpus: int
+    memory_gib: float
+    gpus: int = 0
+    gpu: str | None = None
+    gpu_memory_gib: float = 0
+    state: InstanceState
+    job_id: str | None = Field(default=None, description="The job that has the instance alone, under `epoch`.")
+    epoch: int | None = None
+    residents: tuple[Resident, ...] = Field(default=(), description="The jobs that share it.")
+    notice: Notice | None = None
+    agent_version: str = ""
+    python: str = Field(default="", description="Of its interpreter, such as 3.12: which wheels fit.")
+    generation: str = Field(default="", description="`Manifest.generation` that it was launched with.")
+    detail: str = Field(default="", description="For people: why it is CORDONED, why it is not ready.")
+    booted_at: Utc
+    beat: int = 0
+    updated_at: Utc
+
+    @property
+    def runs(self) -> tuple[Resident, ...]:
+        """What its agent said it was running, alone or beside others."""
+        if self.job_id is None or self.epoch is None:
+            return self.residents
+        return (Resident(job_id=self.job_id, epoch=self.epoch),)

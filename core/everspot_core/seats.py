@@ -1,0 +1,116 @@
+"""The changes of an assignment: who is put on an instance, alone or beside others, who is struck out, told to stop.
+
+Each function takes the present assignment, None where none is stored, and returns the next one; schedulers write it by
+a conditional write, so that two of them never give away the same room. `now` is market time, for stamps.
+
+What a job that shares an instance pays of it is settled when it is seated: the largest of its parts of vCPUs, memory
+and GPUs, but never more than the seats before it have left. So the shares of all seats are 1 at most, whoever comes or
+goes, and what nobody's share covers is the fleet's, like boot and idling.
+"""
+
+from datetime import datetime
+
+from everspot_core.fit import Shape, fits
+from everspot_core.instances import InstanceRecord
+from everspot_core.job import Resources
+from everspot_core.records import Assignment, Order, Reason, Seat
+
+_CRUMB = 1e-6
+"""Rounding errors of memory do not count as memory."""
+
+
+def give(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now: datetime) -> Assignment | None:
+    """Put a job on an instance that it has alone. None: somebody is there."""
+    old = old or _empty(instance_id, now)
+    if old.jobs:
+        return None
+    return old.model_copy(update={"job_id": job_id, "epoch": epoch, "changed_at": now, **_RUNS})
+
+
+def seat(
+    old: Assignment | None, there: InstanceRecord, job_id: str, epoch: int, need: Resources, now: datetime
+) -> Assignment | None:
+    """Put a job beside those that share the instance. None: there is not enough room, or one has it alone."""
+    old = old or _empty(there.instance_id, now)
+    taken = {index for s in old.seats for index in s.gpus}
+    free = [index for index in range(there.gpus) if index not in taken]
+    if old.job_id is not None or job_id in old.jobs or not fits(need, Shape.of(there)):
+        return None
+    vcpus, memory = sum(s.vcpus for s in old.seats), sum(s.memory_gib for s in old.seats)
+    if vcpus + need.vcpus > there.vcpus or memory + need.memory_gib > there.memory_gib + _CRUMB:
+        return None
+    if len(free) < need.gpus:
+        return None
+    seat = Seat(
+        job_id=job_id,
+        epoch=epoch,
+        vcpus=need.vcpus,
+        memory_gib=need.memory_gib,
+        gpus=tuple(free[: need.gpus]),
+        share=max(0.0, min(share_of(need, there), 1.0 - sum(s.share for s in old.seats))),
+        changed_at=now,
+    )
+    return old.model_copy(update={"seats": (*old.seats, seat), "changed_at": now})
+
+
+def share_of(need: Resources, there: InstanceRecord) -> float:
+    """The part of an instance that a job takes: of what it needs most of."""
+    parts = [need.vcpus / there.vcpus, need.memory_gib / there.memory_gib]
+    if there.gpus:
+        parts.append(need.gpus / there.gpus)
+    return min(1.0, max(parts))
+
+
+def strike(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignment:
+    """The job is there no more. An order to leave stays one until the instance is gone."""
+    if (old.job_id, old.epoch) == (job_id, epoch):
+        empty = Assignment(instance_id=old.instance_id, cordoned=old.cordoned, changed_at=now)
+        leaves = {"order": old.order, "reason": old.reason} if old.order is Order.LEAVE else {}
+        return empty.model_copy(update=leaves)
+    seats = tuple(s for s in old.seats if (s.job_id, s.epoch) != (job_id, epoch))
+    return old.model_copy(update={"seats": seats, "changed_at": now})
+
+
+def stop(
+    old: Assignment, job_id: str, epoch: int, reason: Reason, deadline: datetime | None, now: datetime
+) -> Assignment:
+    """Tell the owner of one job to give it back; those beside it run on."""
+    told = {"order": Order.STOP, "reason": reason, "deadline": deadline, "changed_at": now}
+    if (old.job_id, old.epoch) == (job_id, epoch):
+        return old.model_copy(update=told)
+    seats = [s.model_copy(update=told) if (s.job_id, s.epoch) == (job_id, epoch) else s for s in old.seats]
+    return old.model_copy(update={"seats": tuple(seats), "changed_at": now})
+
+
+def cordon(old: Assignment | None, instance_id: str, deadline: datetime | None, now: datetime) -> Assignment:
+    """The cloud takes the instance: nothing new is put on it, and all that runs there stops by the deadline."""
+    old = old or _empty(instance_id, now)
+    told = {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": deadline, "changed_at": now}
+    seats = tuple(s.model_copy(update=told) for s in old.seats)
+    alone = told if old.job_id is not None else {}
+    return old.model_copy(update={"cordoned": True, "changed_at": now, "seats": seats, **alone})
+
+
+def leave(old: Assignment | None, instance_id: str, reason: Reason, now: datetime) -> Assignment:
+    """The instance gives back all that it runs, and powers itself off."""
+    old = old or _empty(instance_id, now)
+    return old.model_copy(update={"order": Order.LEAVE, "reason": reason, "deadline": None, "changed_at": now})
+
+
+def restored(given: Assignment | None, old: Assignment | None, job_id: str, epoch: int) -> Assignment | None:
+    """`given`, by which a job has been named again, with the orders of `old`: an order to leave stays one, and of an
+    instance that is being taken the job is asked back at once. None: there was no place for it."""
+    if given is None or old is None:
+        return given
+    if old.order is Order.LEAVE:
+        return given.model_copy(update={"order": Order.LEAVE, "reason": old.reason})
+    if old.cordoned:
+        return stop(given, job_id, epoch, Reason.NOTICE, None, given.changed_at)
+    return given
+
+
+_RUNS = {"order": Order.RUN, "reason": None, "deadline": None}
+
+
+def _empty(instance_id: str, now: datetime) -> Assignment:
+    return Assignment(instance_id=instance_id, changed_at=now)

@@ -1,0 +1,170 @@
+"""What the plan does where jobs share an instance: one case per rule, each job by itself."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core import seats
+from everspot_core.instances import InstanceRecord, InstanceState, Resident, Role
+from everspot_core.job import JobSpec, JobSubmission, Resources
+from everspot_core.records import Assignment, JobRecord, JobState, Market, Order, Reason
+from everspot_core.schedule import (
+    Assign,
+    Clear,
+    Complete,
+    Cordon,
+    Drill,
+    Expire,
+    Hold,
+    InstanceView,
+    JobView,
+    Leave,
+    Restore,
+    Stop,
+    Void,
+    plan_standing,
+)
+from view_helpers import cluster_view, instance_view, job_view
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def job(name: str, *, state: JobState = JobState.RUNNING, owner: str = "i", shared: bool = True, **kw) -> JobView:
+    spec = JobSpec(name=name, recipe="r", resources=Resources(vcpus=2, memory_gib=4, shared=shared))
+    submission = JobSubmission(job_id=name, spec=spec, submitted_at=NOW - timedelta(minutes=10))
+    held = owner if state.owned else None
+    record = JobRecord(job_id=name, state=state, epoch=kw.pop("epoch", 1), owner=held, changed_at=NOW)
+    return job_view(submission=submission, record=record, **kw)
+
+
+def waits(name: str, **kw) -> JobView:
+    return job(name, state=JobState.PENDING, **{"epoch": 0, **kw})
+
+
+def instance(*names: str, iid: str = "i", record: dict | None = None, orders: dict | None = None, **kw) -> InstanceView:
+    there = InstanceRecord(
+        instance_id=iid, cluster="c", role=Role.AGENT, instance_type="t", zone="z", market=Market.SPOT, vcpus=8,
+        memory_gib=32, state=InstanceState.BUSY if names else InstanceState.READY, booted_at=NOW, updated_at=NOW,
+        residents=tuple(Resident(job_id=n, epoch=1) for n in names), **(record or {}),
+    )  # fmt: skip
+    given = Assignment(instance_id=iid, changed_at=NOW)
+    for name in names:
+        given = seats.seat(given, there, name, 1, Resources(vcpus=2, memory_gib=4, shared=True), NOW)
+    given = given.model_copy(update=orders or {})
+    return instance_view(instance_id=iid, record=there, assignment=given, residents=names, **kw)
+
+
+def decide(jobs: list[JobView], *instances: InstanceView, **kw) -> list:
+    return plan_standing(cluster_view(jobs=tuple(jobs), instances=instances, shared=True, **kw), NOW)
+
+
+def by_job(actions: list) -> dict[str, str]:
+    return {a.job_id: type(a).__name__ for a in actions if not isinstance(a, Cordon)}
+
+
+def test_small_jobs_are_put_beside_each_other_by_the_room_that_is_left():
+    actions = decide([job("a"), *(waits(n) for n in "bcde")], instance("a"))
+    placed = [a for a in actions if isinstance(a, Assign)]
+    assert {(a.job_id, a.instance_id, a.beside) for a in placed} == {(n, "i", True) for n in "bcd"}
+    assert [a.job_id for a in actions if isinstance(a, Hold)] == ["e"]
+
+
+def test_who_does_not_ask_to_share_has_an_instance_alone():
+    alone = waits("x", shared=False)
+    assert [type(a) for a in decide([job("a"), alone], instance("a"))] == [Hold]
+    (placed,) = decide([job("a"), alone], instance("a"), instance(iid="k"))
+    assert (placed.instance_id, placed.beside) == ("k", False)
+    held = instance(iid="k").assignment.model_copy(update={"job_id": "x", "epoch": 1})
+    holder = job("x", owner="k", shared=False)
+    there = instance_view(instance_id="k", record=instance(iid="k").record, assignment=held)
+    assert by_job(decide([holder, waits("b")], there)) == {"b": "Hold"}
+
+
+def test_where_a_cluster_does_not_allow_it_nothing_is_shared():
+    view = cluster_view(jobs=(waits("a"), waits("b")), instances=(instance(),), shared=False)
+    placed = plan_standing(view, NOW)
+    assert [(type(a), getattr(a, "beside", False)) for a in placed] == [(Assign, False), (Hold, False)]
+    view = cluster_view(jobs=(job("a"), waits("b")), instances=(instance("a"),), shared=False)
+    assert [type(a) for a in plan_standing(view, NOW)] == [Hold], "those that are there end first"
+
+
+@pytest.mark.parametrize("seen", [JobState.RUNNING, JobState.ASSIGNED])
+def test_each_resident_is_expired_cleared_or_completed_by_itself(seen):
+    jobs = [job("a"), job("b", state=seen, stale=True), job("c", state=JobState.SUCCEEDED), waits("d", epoch=0)]
+    assert by_job(decide(jobs, instance("a", "b", "c", "d"))) == {"b": "Expire", "c": "Clear", "d": "Complete"}
+
+
+def test_of_an_instance_that_is_gone_all_leases_are_taken_at_once():
+    actions = decide([job(n) for n in "abc"], instance("a", "b", "c", gone=True))
+    assert [(type(a), a.job_id) for a in actions] == [(Expire, n) for n in "abc"]
+
+
+def test_a_notice_reaches_all_residents_in_one_action_whatever_else_is_decided():
+    jobs = [job("a"), job("b", state=JobState.SUCCEEDED), job("c", cancel=True)]
+    actions = decide(jobs, instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2)))
+    assert [type(a) for a in actions] == [Clear, Cordon]
+    told = instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2))
+    done = seats.cordon(told.assignment, "i", told.deadline, NOW)
+    known = instance_view(instance_id="i", record=told.record, assignment=done, residents=("a", "b", "c"), ending=True,
+                          deadline=told.deadline)  # fmt: skip
+    assert not [a for a in decide([job(n) for n in "abc"], known) if isinstance(a, Cordon)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [({"cancel": True}, Reason.CANCEL), ({"drills": (Drill(drill_id="d", at=NOW),)}, Reason.DRILL)],
+)
+def test_one_resident_is_stopped_and_the_others_are_not(wish, reason):
+    (stop,) = decide([job("a"), job("b", **wish), job("c")], instance("a", "b", "c"))
+    assert isinstance(stop, Stop) and (stop.job_id, stop.instance_id, stop.reason) == ("b", "i", reason)
+    there = instance("a", "b", "c")
+    told = seats.stop(there.assignment, "b", 1, reason, None, NOW)
+    again = instance_view(instance_id="i", record=there.record, assignment=told, residents=("a", "b", "c"))
+    assert not [a for a in decide([job("a"), job("b", **wish), job("c")], again) if isinstance(a, Stop)]
+
+
+def test_a_drain_stops_all_of_them():
+    actions = decide([job(n) for n in "abc"], instance("a", "b", "c"), draining=True)
+    assert [(type(a), a.job_id) for a in actions] == [(Stop, n) for n in "abc"]
+
+
+def test_what_was_put_there_and_is_not_wanted_any_more_is_given_up_by_itself():
+    actions = decide([job("a"), waits("b", cancel=True)], instance("a", "b"))
+    assert [(type(a), a.job_id, a.epoch) for a in actions] == [(Void, "b", 1)]
+
+
+def test_a_resident_that_took_its_lease_back_is_named_again_beside_the_others():
+    (restore,) = decide([job("a"), job("b")], instance("a"))
+    assert isinstance(restore, Restore) and (restore.job_id, restore.beside) == ("b", True)
+    assert not decide([job("a"), job("b", shared=False)], instance("a"))
+
+
+def test_an_instance_that_is_unfit_leaves_with_all_of_them_and_not_before_what_was_decided_of_one():
+    sick = {"state": InstanceState.CORDONED, "detail": "disk"}
+    there = instance("a", "b")
+    unfit = instance_view(instance_id="i", record=there.record.model_copy(update=sick), assignment=there.assignment,
+                          residents=("a", "b"))  # fmt: skip
+    (leave,) = decide([job("a"), job("b")], unfit)
+    assert isinstance(leave, Leave) and leave.reason is Reason.CORDON
+    assert by_job(decide([job("a"), job("b", cancel=True)], unfit)) == {"b": "Stop"}
+    assert by_job(decide([job("a"), waits("x")], unfit)).get("x") == "Hold"
+
+
+def test_room_that_a_lost_owner_may_still_use_is_not_given_away():
+    """The agent said that it runs b, c and d, and their leases were taken from it: it may not know yet."""
+    there = instance("a", record={})
+    told = there.record.model_copy(update={"residents": tuple(Resident(job_id=n, epoch=1) for n in "abcd")})
+    lost = [
+        job_view(submission=j.submission, record=j.record.model_copy(update={"last_reason": Reason.LOST, "epoch": 1}))
+        for j in (waits(n, epoch=1) for n in "bcd")
+    ]
+    beats = instance_view(instance_id="i", record=told, assignment=there.assignment, residents=("a",))
+    assert by_job(decide([job("a"), *lost], beats)) == dict.fromkeys("bcd", "Hold")
+    heard = instance_view(instance_id="i", record=there.record, assignment=there.assignment, residents=("a",))
+    assert by_job(decide([job("a"), *lost], heard)) == dict.fromkeys("bcd", "Assign")
+
+
+def test_an_order_to_the_instance_is_an_order_to_each():
+    leaving = instance("a", "b", orders={"order": Order.LEAVE, "reason": Reason.ROLL})
+    assert not [a for a in decide([job("a"), job("b", cancel=True)], leaving) if isinstance(a, Stop)]
+    halves = instance("a", orders={"order": Order.LEAVE, "reason": Reason.ROLL})
+    assert [type(a) for a in decide([waits("a")], halves) if not isinstance(a, Complete)] == [Void]

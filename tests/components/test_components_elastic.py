@@ -155,3 +155,28 @@ def test_the_scheduler_and_cluster_json_come_after_what_they_need(
 def test_subnets_of_an_existing_network_are_places_by_the_zones_that_they_lie_in(cluster: Callable[..., Any]) -> None:
     existing = {"zones": None, "vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1c", "eu-west-1a"]}
     assert published(cluster(**existing)).elastic.places == {"eu-west-1c": "eu-west-1c", "eu-west-1a": "eu-west-1a"}
+
+
+def test_a_preview_says_what_an_hour_costs(declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda sentence, resource=None: told.append(sentence))
+    spec["capacity"]["elastic"] = {"max_instances": 8, "max_usd_per_hour": 0.5}
+    declare(lambda: {"urn": AwsTrainingCluster("train", spec).control_url}, preview=True)
+    (hour,) = [
+        sentence for sentence in told if sentence.startswith("An hour of the cluster, at list prices of eu-west")
+    ]
+    for line in (
+        "nothing running: ",
+        "standing: ",
+        "elastic: up to $0.50 more (maxUsdPerHour; 8 instances of m7i.large",
+    ):
+        assert f"\n  {line}" in hour
+    told.clear()
+    declare(lambda: {"urn": AwsTrainingCluster("train", spec).control_url})
+    assert told == []
+
+
+def test_a_cap_under_which_nothing_could_be_launched_is_refused(cluster: Callable[..., Any]) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=r"capacity.elastic.maxUsdPerHour: 0.01 is less than an hour"):
+        cluster(elastic={"max_instances": 8, "max_usd_per_hour": 0.01, "markets": ["on-demand"]})
+    assert published(cluster(elastic={"max_instances": 8, "max_usd_per_hour": 0.01})).elastic is not None

@@ -3,6 +3,7 @@
 The tests share one cluster and run in this order; each leaves it as its settings say.
 """
 
+import base64
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -93,6 +94,53 @@ def test_target_base_and_percentage_change_in_place_and_end_nothing(rig: Any, re
         ]
         == template["LaunchTemplates"]
     )  # no new version: a size is nothing that an instance is launched with
+
+
+ELASTIC = {"everspot-local-elastic", "everspot-local-elastic-template", "everspot-local-elastic-permissions"}
+
+
+def cluster_json(rig: Any) -> dict[str, Any]:
+    bucket = rig.outputs["controlUrl"].removeprefix("s3://").partition("?")[0]
+    found = rig.client("s3").get_object(Bucket=bucket, Key="cluster.json")["Body"].read()
+    return dict(json.loads(found))
+
+
+def test_elastic_capacity_comes_goes_and_changes_without_touching_what_runs(
+    rig: Any, restored: Callable[[], None]
+) -> None:
+    before, agents = cluster_json(rig), set(rig.agents())
+    assert before.get("elastic") is None
+    rig.settings("capacity.elastic.maxInstances", "8")
+    rig.settings("capacity.elastic.maxUsdPerHour", "1")
+    told = rig.stack().preview(color="never").stdout
+    assert "elastic: up to $1.00 more (maxUsdPerHour; 8 instances of m6i.xlarge at" in told
+    assert "nothing running: at least $0.0" in told and "standing: $" in told
+    # The scheduler's profile waits for its permission: in a preview its template may change, in `up` it does not.
+    rig.up()
+    found = cluster_json(rig)
+    elastic = found["elastic"]
+    assert (elastic["max_instances"], elastic["max_usd_per_hour"], elastic["idle_limit"]) == (8, 1, 300)
+    assert sorted(elastic["places"]) == ["eu-west-1a", "eu-west-1b", "eu-west-1c"]
+    assert set(elastic["places"].values()) == set(rig.outputs["subnetIds"])
+    version = rig.client("ec2").describe_launch_template_versions(
+        LaunchTemplateId=elastic["template"], Versions=[elastic["template_version"]]
+    )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    assert json.loads(base64.b64decode(version["UserData"]))["limits"]["idle_limit"] == 300 + 900
+    assert found["generation"] == before["generation"]
+    # Numbers and the idle limit reach cluster.json and the elastic template, and nothing else.
+    rig.settings("capacity.elastic.maxInstances", "3")
+    rig.settings("capacity.elastic.idleLimit", "9m")
+    assert rig.changes() == {
+        "everspot-local-manifest": "update", "everspot-local-elastic-template": "update",
+    }  # fmt: skip
+    rig.up()
+    assert cluster_json(rig)["elastic"]["idle_limit"] == 540
+    rig.up(expect_no_changes=True)
+    restored()
+    assert {name: kind for name, kind in rig.changes().items() if name in ELASTIC} == dict.fromkeys(ELASTIC, "delete")
+    rig.up()
+    assert cluster_json(rig).get("elastic") is None
+    assert set(rig.agents()) == agents and set(rig.agents().values()) <= {"pending", "running"}
 
 
 def test_types_and_tags_change_in_place(rig: Any, restored: Callable[[], None]) -> None:

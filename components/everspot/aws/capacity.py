@@ -10,6 +10,7 @@ from everspot_clouds.aws.fleet import (
     Ec2Capacity,
     capacity_problems,
 )
+from everspot_clouds.aws.hourly import Cap, no_room, rates_of
 from everspot_clouds.aws.offers import Offered, gpu_problems, price_problems, zone_problems
 from everspot_core import catalogue
 from everspot_core.bounds import sound_numbers
@@ -158,6 +159,9 @@ def check_offers(
     price_problems(problems, types, region, known)
     if zones:
         zone_problems(problems, types, zones, offered)
+    cap = cap_of(args)
+    reason = no_room(rates_of(region, known, capacity_of(args)), cap) if cap is not None else None
+    problems.need(reason is None, "elastic.maxUsdPerHour", reason or "")
 
 
 def check_gpus(problems: Problems, args: AwsCapacityArgs, arches: Sequence[str] | None) -> None:
@@ -193,6 +197,18 @@ def offer_of(args: AwsCapacityArgs, zones: list[str]) -> FleetOffer:
         types=sorted({entry["type"] for entry in args["instance_types"]}),
         zones=list(zones),
         markets=[market for market, count in units.items() if count or market in launched],
+    )
+
+
+def cap_of(args: AwsCapacityArgs) -> Cap | None:
+    """The limits of elastic capacity, for its cost; None if there is none."""
+    elastic = args.get("elastic")
+    if elastic is None:
+        return None
+    return Cap(
+        instances=int(elastic["max_instances"]),
+        usd_per_hour=elastic.get("max_usd_per_hour"),
+        markets=tuple(markets_of(elastic)),
     )
 
 

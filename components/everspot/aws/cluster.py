@@ -5,6 +5,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_aws as aws
+from everspot_clouds.aws.hourly import Always
 from everspot_core.records import Role
 
 from everspot import common
@@ -16,8 +17,9 @@ from everspot.aws.events import AwsInterruptionEvents
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
-from everspot.aws.network import AwsNetwork
+from everspot.aws.network import AwsNetwork, needed_services
 from everspot.aws.notifications import AwsNotificationsArgs, notifications_of
+from everspot.aws.offers import tell_hour
 from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
 from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
@@ -180,6 +182,12 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         )
         whole = [events, store, network, identity, fleet, *may_launch, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
+        always = Always(
+            scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
+            services=needed_services(network_args(name, args)),
+            zones=len(args.get("zones", [])),
+        )
+        tell_hour(self, args["capacity"], always)
         self.register_outputs(outputs(self))
 
     def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pulumi
+from everspot_clouds.aws.hourly import Always, hourly_cost
 from everspot_clouds.aws.offers import Offered
+from everspot_core import catalogue
 from everspot_core.problems import Problems
 
 from everspot import common
 from everspot.aws import asking
-from everspot.aws.capacity import AwsCapacityArgs, check_offers
+from everspot.aws.capacity import AwsCapacityArgs, cap_of, capacity_of, check_offers
+from everspot.declared import declared_types
 
 ASKED_AT_MOST = 200
 """EC2's quota of values in one filter."""
@@ -42,6 +45,17 @@ def sold_in(
         return list(known["zones"])
 
     return pulumi.Output.all(region=region, zones=list(zones), offered=_offered(parent, names)).apply(check)
+
+
+def tell_hour(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always) -> None:
+    """Print in previews what an hour of the cluster costs."""
+    if pulumi.runtime.is_dry_run():
+        known = catalogue.builtin().with_types(declared_types(capacity["instance_types"]))
+        asking.region_of(parent).apply(
+            lambda region: pulumi.log.info(
+                hourly_cost(region, known, capacity_of(capacity), always, cap_of(capacity)), parent
+            )
+        )
 
 
 def _zone(parent: pulumi.Resource, subnet: pulumi.Input[str]) -> pulumi.Output[str]:

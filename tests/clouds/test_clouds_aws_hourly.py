@@ -1,0 +1,107 @@
+"""What a preview says an hour costs: figures that a reader can follow by the list prices."""
+
+from typing import Any
+
+import pytest
+from everspot_clouds.aws.fleet import Ec2Capacity
+from everspot_clouds.aws.hourly import Always, Cap, hourly_cost, no_room, rates_of
+from everspot_core import catalogue
+from everspot_core.catalogue import InstanceType
+from everspot_core.fleet import TypeChoice, WeightBy
+from everspot_core.market import Market
+
+KNOWN = catalogue.builtin()
+BOTH = (Market.SPOT, Market.ON_DEMAND)
+ALWAYS = Always(scheduler_type="t3.small", services=("ec2", "sqs"), zones=3)
+
+
+def capacity(**changes: Any) -> Ec2Capacity:
+    types = (TypeChoice(name="g5.xlarge"), TypeChoice(name="g5.12xlarge"))
+    return Ec2Capacity(**{"target": 0, "types": types, **changes})
+
+
+def told(*, region: str = "us-east-2", always: Always = ALWAYS, cap: Cap | None = None, **changes: Any) -> list[str]:
+    return [line.strip() for line in hourly_cost(region, KNOWN, capacity(**changes), always, cap).splitlines()]
+
+
+def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, ...] = BOTH) -> Cap:
+    return Cap(instances=instances, usd_per_hour=usd, markets=markets)
+
+
+def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> None:
+    # g5.xlarge costs 1.006 on-demand, g5.12xlarge 5.672, t3.small 0.0208, an endpoint 0.01.
+    head, idle, standing, elastic, rest = told(cap=limits())
+    dated = KNOWN.on_demand("g5.xlarge", "us-east-2")
+    assert dated is not None and head == f"An hour of the cluster, at list prices of us-east-2 of {dated.as_of}:"
+    assert idle == "nothing running: $0.081 (scheduler t3.small $0.021, 6 interface endpoints $0.060)"
+    assert standing == "standing: nothing"
+    assert elastic == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
+    assert rest == "Volumes, buckets, requests, data transfer and taxes are not counted."
+
+
+def test_the_cap_in_dollars_ends_it_where_it_is_lower() -> None:
+    assert told(cap=limits(usd=20))[3] == (
+        "elastic: up to $20.00 more (maxUsdPerHour; 8 instances of g5.12xlarge at $5.672 would be $45.38)"
+    )
+    assert told(cap=limits(usd=0.9))[3].endswith(
+        "On-demand does not fit under it: the cheapest type is g5.xlarge at $1.006"
+    )
+    assert told(cap=limits(usd=100))[3] == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
+    assert told(cap=limits(0))[3] == told()[3] == "elastic: nothing"
+
+
+def test_on_spot_alone_the_highest_price_that_is_paid_counts() -> None:
+    assert told(cap=limits(2, markets=(Market.SPOT,)), max_price=0.5)[3] == (
+        "elastic: up to $1.00 more (2 instances of g5.xlarge at $0.500)"
+    )
+    # Nobody pays more on Spot than on-demand, whatever is allowed.
+    assert told(cap=limits(1, markets=(Market.SPOT,)), max_price=99)[3].startswith("elastic: up to $5.67 more")
+
+
+def test_what_stands_costs_by_the_units_that_each_type_brings() -> None:
+    spot = KNOWN.spot_range("g5.12xlarge", "us-east-2")
+    other = KNOWN.spot_range("g5.xlarge", "us-east-2")
+    assert spot is not None and other is not None
+    low = 2 * 1.006 + 14 * min(spot[0].usd_per_hour / 4, other[0].usd_per_hour)
+    high = 2 * 5.672 / 4 + 14 * 5.672 / 4
+    found = told(target=16, on_demand_base=2, weight_by=WeightBy.GPU)[2]
+    assert found == (
+        f"standing: ${low:.2f} to ${high:.2f} more (2 units on-demand and 14 units on Spot, depending on the types "
+        "that EC2 chooses)"
+    )
+    assert told(target=1, on_demand_base=1, types=(TypeChoice(name="g5.xlarge"),))[2].startswith(
+        "standing: $1.01 more (1 unit on-demand"
+    )
+
+
+def test_prices_that_are_not_known_make_it_at_least() -> None:
+    declared = KNOWN.with_types([InstanceType(name="own", vcpus=1, memory_gib=1, on_demand_usd_per_hour=0.5)])
+    own = Ec2Capacity(target=0, types=(TypeChoice(name="own"),))
+    lines = hourly_cost("sa-east-1", declared, own, ALWAYS, limits(2)).splitlines()
+    assert lines[0] == "An hour of the cluster, at list prices of sa-east-1:"
+    assert lines[1].strip() == (
+        "nothing running: at least $0.060 (scheduler t3.small at a price that is not known here, "
+        "6 interface endpoints $0.060)"
+    )
+    assert "up to $1.00 more" in lines[3]
+
+
+def test_an_existing_network_has_no_endpoints_of_ours() -> None:
+    assert told(always=Always(scheduler_type="t3.small"))[1] == "nothing running: $0.021 (scheduler t3.small $0.021)"
+
+
+@pytest.mark.parametrize(
+    ("cap", "refused"),
+    [
+        (limits(usd=0.5, markets=(Market.ON_DEMAND,)), True),
+        (limits(usd=0.5), False),
+        (limits(usd=1.1, markets=(Market.ON_DEMAND,)), False),
+        (limits(0, usd=0.5, markets=(Market.ON_DEMAND,)), False),
+        (limits(markets=(Market.ON_DEMAND,)), False),
+    ],
+)
+def test_a_cap_under_which_nothing_fits_is_seen(cap: Cap, refused: bool) -> None:
+    reason = no_room(rates_of("us-east-2", KNOWN, capacity()), cap)
+    assert reason == (
+        "0.5 is less than an hour of any type costs on-demand; the cheapest is g5.xlarge at $1.006" if refused else None
+    )

@@ -84,6 +84,12 @@ def test_production_is_protected_and_kept(settings: Any) -> None:
     assert cluster.get("retain_store", True) is True
 
 
+def test_development_costs_its_scheduler_and_its_buckets_while_nothing_runs(settings: Any) -> None:
+    capacity = settings.read_settings(written("aws-dev"), stack="aws-dev").cluster.args["capacity"]
+    assert "standing" not in capacity
+    assert capacity["elastic"]["max_instances"] == 8
+
+
 def test_every_mistake_is_told_at_once(settings: Any) -> None:
     config = Config(
         cluster={

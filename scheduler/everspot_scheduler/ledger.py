@@ -227,6 +227,10 @@ class Ledger:
             self._book = PriceBook(self._points.values(), self.catalogue)
         return self._book
 
+    def points(self) -> list[PricePoint]:
+        """Every price that is noted, in no order."""
+        return list(self._points.values())
+
     def usd_per_hour(self, pool: PoolKey) -> float | None:
         """What an hour in a pool costs now: by its newest price, else by the catalogue; None if nobody knows."""
         if (point := self._latest.get(pool)) is not None:

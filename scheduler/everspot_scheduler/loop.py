@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase
 from everspot_core.manifest import Manifest
-from everspot_core.records import JobState, Market
+from everspot_core.records import JobState
 from everspot_core.schedule import (
     Action,
     Clear,
@@ -49,6 +49,7 @@ from everspot_scheduler.scores import ASK_EVERY, Scores
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer
 from everspot_scheduler.waiting import Waits
+from everspot_scheduler.watch.watch import Watch, Watcher
 
 BEAT = timedelta(seconds=20)
 NAP = timedelta(milliseconds=250)  # how soon a message or a request to stop ends the wait for the next tick
@@ -62,7 +63,13 @@ class Scheduler:
     """One scheduler of a cluster. There may be others at the same time."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, cloud: Cloud, scheduler_id: str, instance_id: str | None = None
+        self,
+        store: Store,
+        manifest: Manifest,
+        cloud: Cloud,
+        scheduler_id: str,
+        instance_id: str | None = None,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self._store, self._cloud = store, cloud
         self._declaration = Declaration(store, manifest)
@@ -81,6 +88,7 @@ class Scheduler:
         self._accounts = Accounts(store)
         self._pools = Pools(self._scores)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
+        self._watch = Watch(store.clock, watchers)
         seconds = timedelta(seconds=1)
         tick = manifest.limits.tick_every
         self._describe = Pace(max(5 * seconds, 2 * tick))
@@ -105,6 +113,7 @@ class Scheduler:
             except Exception as error:
                 failures, self._quiet = min(failures + 1, 4), 0
                 self._report(error)
+            self._watch.ticked(clock.monotonic() - began, failed=failures > 0)
             slower = 2**failures if failures else QUIET_FACTOR if self._quiet >= QUIET_TICKS else 1
             self._wait(began + slower * self._declaration.limits.tick_every, stopped)
 
@@ -148,7 +157,8 @@ class Scheduler:
         self._ledger.note_instances(self._facts)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._asking.ask(self._prices, self._note_prices, "reading spot prices")
-        self._score(seen)
+        if types := self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue):
+            self._asking.ask(self._scoring, lambda: self._scores.ask(self._cloud, types), "asking for placement scores")
         self._acknowledge(seen, known)
         self._notifier.look(seen)
         self._retirement.retire(seen, self._facts, self._ledger)
@@ -174,17 +184,6 @@ class Scheduler:
         now = self._store.clock.monotonic()
         self._facts.describe(self._cloud.instances(), now)
 
-    def _score(self, seen: Observation) -> None:
-        """Ask how likely spot is to be had, as long as it may be launched for a job that waits or runs."""
-        elastic, waiting = self._declaration.manifest.elastic, len(self._waits)
-        if elastic is None or Market.SPOT not in elastic.markets or not (waiting or seen.owned()):
-            return
-        known, count = self._ledger.catalogue.types, min(waiting, elastic.max_instances)
-        types = [known[name] for name in elastic.types if name in known]
-        self._asking.ask(
-            self._scoring, lambda: self._scores.ask(self._cloud, types, count), "asking for placement scores"
-        )
-
     def _decide(self, seen: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
@@ -205,6 +204,8 @@ class Scheduler:
         self._desk.release(seen, self._end_instances)
         self._waits.note([*holds, *launches], self._desk.note)
         self._fleet_note.note(view)
+        self._watch.look(view, holds, self._facts, self._ledger)
+        self._watch.launches(self._desk.settled())
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
         """The plan of a driver that launches, where anything is launched or may be; else that of declared fleets."""

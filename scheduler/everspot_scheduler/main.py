@@ -15,6 +15,7 @@ from everspot_store import Store, StoreError, SystemClock
 from pydantic import ValidationError
 
 from everspot_scheduler.loop import Scheduler
+from everspot_scheduler.watch.listen import METRICS, address, watchers
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +38,12 @@ def main(argv: list[str] | None = None) -> int:
     scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"
     _log.info("%s begins for cluster %s on %s", scheduler_id, manifest.cluster, manifest.control_url)
     try:
-        scheduler = Scheduler(store, manifest, cloud, scheduler_id, options.instance)
-        if options.once:
-            scheduler.tick()
-        else:
-            scheduler.run(stop.is_set)
+        with watchers(None if options.once else options.metrics) as told:
+            scheduler = Scheduler(store, manifest, cloud, scheduler_id, options.instance, told)
+            if options.once:
+                scheduler.tick()
+            else:
+                scheduler.run(stop.is_set)
     finally:
         cloud.close()
     _log.info("%s ends", scheduler_id)
@@ -54,6 +56,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--once", action="store_true", help="one tick, then end")
     parser.add_argument("--instance", default=None, metavar="ID", help="the instance on which it runs")
     parser.add_argument("--id", default="", help="name of this scheduler; by default a random one")
+    parser.add_argument(
+        "--metrics", type=address, default=METRICS, metavar="HOST:PORT",
+        help=f"where Prometheus may read metrics; a port alone: on loopback; off: nowhere. Default: {METRICS}",
+    )  # fmt: skip
     return parser.parse_args(argv)
 
 

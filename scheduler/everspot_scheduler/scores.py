@@ -1,11 +1,12 @@
 """What the cloud thinks of the cluster's spot pools: its placement scores, asked for while spot may be launched."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
-from everspot_core.catalogue import InstanceType
+from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.clock import Clock
+from everspot_core.manifest import Elastic
 from everspot_core.placement import groups
 from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
@@ -23,8 +24,19 @@ class Scores:
         self._clock = clock
         self._known: dict[tuple[str, str], tuple[int, datetime]] = {}
 
-    def ask(self, cloud: Cloud, types: Iterable[InstanceType], count: int) -> None:
-        """Ask for the scores of these types, `count` instances of each group at once. Raises the cloud's errors."""
+    def wanted(
+        self, elastic: Elastic | None, waiting: int, busy: Collection[str], catalogue: Catalogue
+    ) -> tuple[list[InstanceType], int] | None:
+        """The types that may be launched on spot, and for how many instances to ask, as long as a job waits or runs;
+        None where nobody has a use for scores. `busy`: the instances that have a job."""
+        if elastic is None or Market.SPOT not in elastic.markets or not (waiting or busy):
+            return None
+        types = [catalogue.types[name] for name in elastic.types if name in catalogue.types]
+        return types, min(waiting, elastic.max_instances)
+
+    def ask(self, cloud: Cloud, wanted: tuple[Iterable[InstanceType], int]) -> None:
+        """Ask for the scores of these types, so many instances of each group at once. Raises the cloud's errors."""
+        types, count = wanted
         for group in groups(types):
             for score in cloud.placement_scores(group, count):
                 for name in group:

@@ -18,7 +18,10 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "components",
         {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pulumi_aws", "pulumi_gcp"},
     ),
-    "everspot_scheduler": ("scheduler", {"everspot_core", "everspot_store", "everspot_clouds", "pydantic"}),
+    "everspot_scheduler": (
+        "scheduler",
+        {"everspot_core", "everspot_store", "everspot_clouds", "pydantic", "prometheus_client"},
+    ),
     "everspot_train": (
         "training_image",
         {

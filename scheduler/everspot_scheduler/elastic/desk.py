@@ -1,11 +1,12 @@
 """Elastic capacity as the loop sees it: what is launched, what may be, and what was refused."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
+from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Elastic
 from everspot_core.schedule import Cap, Launch, PoolKey
 from everspot_store import Store
@@ -60,6 +61,10 @@ class Desk:
     def launched(self) -> Mapping[str, Place]:
         """Every instance that was launched, by its intent."""
         return self._intents.launched
+
+    def settled(self) -> Iterator[LaunchIntent]:
+        """The launches whose outcome is known, oldest first."""
+        return self._intents.settled()
 
     @property
     def cap(self) -> Cap | None:

@@ -1,0 +1,156 @@
+"""The figures of one moment: plain numbers, from what a tick has seen anyway. Times and dollars are market time."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from everspot_clouds.base import CloudInstance, Phase
+from everspot_core.budgets import ENVIRONMENT, Purse
+from everspot_core.records import Market, Role
+from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
+from everspot_core.schedule.jobs import outlook_of
+from everspot_store import ElasticUse
+
+from everspot_scheduler.fleet_note import elastic_use
+from everspot_scheduler.ledger import Ledger
+
+OVER_ESTIMATE = 2
+"""A job is over its estimate once it has held instances for so many times its `expected_duration`."""
+NO_TIME = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What a tick has seen and decided. `instances`: as the cloud describes them."""
+
+    view: ClusterView
+    holds: tuple[Hold, ...]
+    instances: tuple[CloudInstance, ...]
+    ledger: Ledger
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Numbers for people and for alarms.
+
+    - `jobs`: by state; those that have ended count until they are archived. `waiting`: by the code of the reason.
+    - `instances`: that live, agents alone, by market, type and phase: coming, idle, busy or leaving.
+    - `usd_per_hour`: of everything that lives, by role and market; what has no known price is left out.
+    - `pools`: price and placement score of each pool. `launched`, `interrupted`: since the cluster began.
+    - `slack`: how much time the job that is nearest to its deadline has to spare; None without deadlines.
+    - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: that run far too long.
+    - `over_norm`: pools in use that do worse than they use to, by what is worse.
+    - `budgets`: the part that is spent, by scope (team or environment), team, period and unit.
+    """
+
+    at: datetime
+    jobs: Mapping[str, int]
+    waiting: Mapping[str, int]
+    instances: Mapping[tuple[str, str, str], int]
+    usd_per_hour: Mapping[tuple[str, str], float]
+    pools: Mapping[PoolKey, tuple[float, int | None]]
+    launched: Mapping[PoolKey, int]
+    interrupted: Mapping[PoolKey, int]
+    elastic: ElasticUse | None
+    slack: timedelta | None
+    late: int
+    over_estimate: int
+    over_norm: Mapping[str, int]
+    budgets: Mapping[tuple[str, str, str, str], float]
+
+
+@dataclass(slots=True)
+class _Books:
+    """How many instances each pool has given and taken. Counted anew only when the ledger has grown."""
+
+    size: tuple[int, int] = (-1, -1)
+    launched: Counter[PoolKey] = field(default_factory=Counter)
+    interrupted: Counter[PoolKey] = field(default_factory=Counter)
+
+    def count(self, ledger: Ledger) -> None:
+        size = len(ledger.launches), len(ledger.ends)
+        if size == self.size:
+            return
+        agents = {
+            name: PoolKey(launch.instance_type, launch.zone, launch.market)
+            for name, launch in ledger.launches.items()
+            if launch.role is Role.AGENT
+        }
+        self.size, self.launched = size, Counter(agents.values())
+        self.interrupted = Counter(
+            agents[name] for name, end in ledger.ends.items() if end.interrupted and name in agents
+        )
+
+
+class Counting:
+    """Makes the figures of one scheduler, glance by glance."""
+
+    def __init__(self) -> None:
+        self._books = _Books()
+
+    def figures(self, glance: Glance, over_norm: Mapping[str, int]) -> Figures:
+        """The figures of a glance. `over_norm` as in `Figures`."""
+        view, now = glance.view, glance.now
+        self._books.count(glance.ledger)
+        alive = [i for i in glance.instances if i.phase is Phase.ALIVE]
+        dated = [job for job in view.jobs if job.submission.deadline_at is not None and not job.state.final]
+        slacks = [_slack(job, now) for job in dated]
+        return Figures(
+            at=now,
+            jobs=Counter(job.state.value.lower() for job in view.jobs),
+            waiting=Counter(hold.why.value for hold in glance.holds),
+            instances=_instances(alive, {i.instance_id: i for i in view.instances}),
+            usd_per_hour=_usd_per_hour(alive, glance.ledger),
+            pools={pool.key: (pool.usd_per_hour, pool.placement_score) for pool in view.pools},
+            launched=self._books.launched,
+            interrupted=self._books.interrupted,
+            elastic=elastic_use(view),
+            slack=min(slacks, default=None),
+            late=sum(1 for job in dated if (job.submission.deadline_at or now) < now),
+            over_estimate=sum(1 for job in view.jobs if _over_estimate(job, now)),
+            over_norm=over_norm,
+            budgets={_budget(purse): purse.spent / purse.cap for purse in view.purses if purse.cap > 0},
+        )
+
+
+def _instances(alive: Iterable[CloudInstance], views: Mapping[str, InstanceView]) -> Counter[tuple[str, str, str]]:
+    agents = (i for i in alive if i.role is Role.AGENT)
+    return Counter((i.market.value, i.instance_type, _phase(views.get(i.instance_id))) for i in agents)
+
+
+def _phase(view: InstanceView | None) -> str:
+    if view is None or (view.record is None and not view.leaving):
+        return "coming"
+    if view.leaving or view.ending or view.notified:
+        return "leaving"
+    return "idle" if view.idle else "busy"
+
+
+def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[str, str], float]:
+    found = {(Role.AGENT.value, market.value): 0.0 for market in Market}
+    for i in alive:
+        usd = ledger.usd_per_hour(PoolKey(i.instance_type, i.zone, i.market))
+        key = i.role.value, i.market.value
+        found[key] = found.get(key, 0.0) + (usd or 0.0)
+    return found
+
+
+def _slack(job: JobView, now: datetime) -> timedelta:
+    """Until the deadline, less the work that is left, and the changeover for a job that holds nothing."""
+    work, deadline = outlook_of(job), job.submission.deadline_at or now
+    if work is None:
+        return deadline - now
+    return deadline - now - work.left_upper - (NO_TIME if job.state.owned else work.changeover_upper)
+
+
+def _over_estimate(job: JobView, now: datetime) -> bool:
+    expected = job.submission.spec.expected_duration
+    held = job.record.held(now) if job.record is not None and not job.state.final else None
+    return expected is not None and held is not None and held > OVER_ESTIMATE * expected
+
+
+def _budget(purse: Purse) -> tuple[str, str, str, str]:
+    scope = "environment" if purse.team == ENVIRONMENT else "team"
+    return scope, purse.team, purse.period.value, purse.unit.value

@@ -1,0 +1,57 @@
+"""Who watches a scheduler, by its command line: Prometheus, at an address of this machine."""
+
+import argparse
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Network
+
+from everspot_scheduler.watch.watch import Watcher
+
+LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
+METRICS = f"{LOOPBACK}:9494"
+"""Nobody but this machine can ask there: the instance's security group stays closed."""
+OFF = "off"
+_log = logging.getLogger(__name__)
+
+
+def address(text: str) -> tuple[str, int] | None:
+    """Host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`; None for `off`.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none of them.
+    """
+    if text == OFF:
+        return None
+    host, _, port = text.rpartition(":")
+    host = (host or LOOPBACK).removeprefix("[").removesuffix("]")
+    if not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither HOST:PORT, such as {METRICS}, nor a port, nor {OFF}")
+    return host, int(port)
+
+
+@contextmanager
+def watchers(where: tuple[str, int] | None) -> Iterator[list[Watcher]]:
+    """Who watches while this lasts. A scheduler that nobody can watch schedules all the same."""
+    if where is None:
+        yield []
+        return
+    try:
+        from everspot_scheduler.watch.prometheus import PrometheusWatcher
+    except ImportError as error:
+        _log.warning("no metrics: %s (it comes with everspot[scheduler])", error)
+        yield []
+        return
+    watcher = PrometheusWatcher()
+    try:
+        server, thread = watcher.serve(*where)
+    except OSError as error:  # such as another scheduler on the same machine
+        _log.warning("no metrics at %s:%d: %s", *where, error)
+        yield []
+        return
+    try:
+        yield [watcher]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,77 @@
+"""What is usual for a pool, and which pools do worse: they take more instances, or cost more, than they use to."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.records import Market, Role
+from everspot_core.schedule import PoolKey
+
+LATELY = timedelta(hours=1)
+"""Interruptions within this time are compared with those before."""
+SUDDEN = 2
+"""So many interruptions within it are no accident any more, if they are also MUCH more than usual."""
+MUCH = 3.0
+"""More than so many times what its own past would make one expect."""
+WEEK = timedelta(days=7)
+ENOUGH = timedelta(days=1)
+"""A price norm takes prices of so long at the least."""
+DEAR = 1.5
+"""A price of more than so many times its mean over the last week is not usual."""
+INTERRUPTIONS, PRICE = "interruptions", "price"
+_HOUR = timedelta(hours=1)
+
+
+def over_norm(
+    launches: dict[str, LaunchRecord], ends: dict[str, EndRecord], prices: Iterable[PricePoint], now: datetime
+) -> dict[str, int]:
+    """How many spot pools that are in use, or were within LATELY, do worse than usual: by interruptions, by price."""
+    pools: dict[PoolKey, list[LaunchRecord]] = {}
+    for launch in launches.values():
+        if launch.market is Market.SPOT and launch.role is Role.AGENT:
+            pools.setdefault(PoolKey(launch.instance_type, launch.zone, launch.market), []).append(launch)
+    used = {key: found for key, found in pools.items() if any(_used(launch, ends, now) for launch in found)}
+    points: dict[PoolKey, list[PricePoint]] = {key: [] for key in used}
+    for point in prices:
+        key = PoolKey(point.instance_type, point.zone, point.market)
+        if key in points:
+            points[key].append(point)
+    return {
+        INTERRUPTIONS: sum(_takes_more(found, ends, now) for found in used.values()),
+        PRICE: sum(_costs_more(found, now) for found in points.values()),
+    }
+
+
+def _used(launch: LaunchRecord, ends: dict[str, EndRecord], now: datetime) -> bool:
+    end = ends.get(launch.instance_id)
+    return end is None or now - end.ended_at < LATELY
+
+
+def _takes_more(launches: Iterable[LaunchRecord], ends: dict[str, EndRecord], now: datetime) -> bool:
+    """By how many it took for each hour that an instance ran, in the last hour and before."""
+    begin, taken, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
+    for launch in launches:
+        end = ends.get(launch.instance_id)
+        until = end.ended_at if end is not None else now
+        hours += max(timedelta(0), until - max(begin, launch.launched_at)) / _HOUR
+        hours_before += max(timedelta(0), min(begin, until) - launch.launched_at) / _HOUR
+        if end is not None and end.interrupted:
+            taken, taken_before = taken + (until >= begin), taken_before + (until < begin)
+    if taken < SUDDEN:
+        return False
+    # As if one had been taken in ten hours: what was never seen is not impossible.
+    usual = (taken_before + 1) / (hours_before + 10)
+    return taken > MUCH * usual * hours
+
+
+def _costs_more(points: list[PricePoint], now: datetime) -> bool:
+    """By the mean over time of what it cost in the last week."""
+    ordered = sorted(points, key=lambda point: point.at)
+    if not ordered or now - ordered[0].at < ENOUGH:
+        return False
+    begin, spent, span = now - WEEK, 0.0, timedelta(0)
+    for n, point in enumerate(ordered):
+        until = ordered[n + 1].at if n + 1 < len(ordered) else now
+        held = max(timedelta(0), until - max(begin, point.at))
+        spent, span = spent + point.usd_per_hour * (held / _HOUR), span + held
+    return span > timedelta(0) and ordered[-1].usd_per_hour > DEAR * spent / (span / _HOUR)

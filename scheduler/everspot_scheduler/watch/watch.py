@@ -1,0 +1,89 @@
+"""Hands the figures of a scheduler to those who watch it, and never stops a tick for them."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+from everspot_core.clock import Clock
+from everspot_core.launching import LaunchIntent
+from everspot_core.schedule import ClusterView, Hold
+
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.pace import Pace
+from everspot_scheduler.watch.figures import Counting, Figures, Glance
+from everspot_scheduler.watch.norms import over_norm
+
+COUNT_EVERY = timedelta(seconds=10)
+"""Real time between two countings at the least."""
+NORMS_EVERY = timedelta(minutes=1)
+_log = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """Somebody who watches a scheduler."""
+
+    def figures(self, figures: Figures) -> None:
+        """The figures of now."""
+        ...
+
+    def ticked(self, seconds: float, *, failed: bool) -> None:
+        """A tick is over, which took so many seconds of real time."""
+        ...
+
+    def launched(self, intent: LaunchIntent) -> None:
+        """It is known what came of a launch. Told once of each."""
+        ...
+
+
+class Watch:
+    """All who watch one scheduler. Without any it costs nothing."""
+
+    def __init__(self, clock: Clock, watchers: Iterable[Watcher] = ()) -> None:
+        self._clock, self._watchers = clock, tuple(watchers)
+        self._counting, self._pace, self._norms_pace = Counting(), Pace(COUNT_EVERY), Pace(NORMS_EVERY)
+        self._norms: Mapping[str, int] = {}
+        self._told: set[int] | None = None
+
+    def look(self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger) -> None:
+        """Count, if it is time, and hand on what was counted: what the last plan of a tick saw, and who waits by it."""
+        now = self._clock.monotonic()
+        if not self._watchers or not self._pace.due(now):
+            return
+        self._pace.called(now)
+        if self._norms_pace.due(now):
+            self._norms_pace.called(now)
+            self._norms = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
+        glance = Glance(
+            view=view, holds=tuple(holds), instances=tuple(facts.described.values()), ledger=ledger,
+            now=self._clock.now(),
+        )  # fmt: skip
+        figures = self._counting.figures(glance, self._norms)
+        self._tell(lambda watcher: watcher.figures(figures))
+
+    def ticked(self, took: timedelta, *, failed: bool = False) -> None:
+        """A tick is over."""
+        self._tell(lambda watcher: watcher.ticked(took.total_seconds(), failed=failed))
+
+    def launches(self, settled: Iterable[LaunchIntent]) -> None:
+        """Tell of the launches whose outcome has become known since the last call; at the first call, of none."""
+        if not self._watchers:
+            return
+        known = {intent.seq: intent for intent in settled}
+        news = sorted(known.keys() - self._told) if self._told is not None else []
+        self._told = set(known)
+        for intent in (known[seq] for seq in news):
+            self._tell(partial(_launched, intent))
+
+    def _tell(self, call: Callable[[Watcher], None]) -> None:
+        for watcher in self._watchers:
+            try:
+                call(watcher)
+            except Exception:
+                _log.exception("somebody who watches this scheduler could not be told")
+
+
+def _launched(intent: LaunchIntent, watcher: Watcher) -> None:
+    watcher.launched(intent)

@@ -1,0 +1,67 @@
+"""The dashboard and the guide name the metrics that there are, and no others."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from everspot_scheduler.watch.prometheus import PrometheusWatcher
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "docs/grafana/everspot.json"
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "info": ("_info",), "gauge": ("",)}
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Each metric that a scheduler of a cluster with everything tells of, with its type."""
+    from elastic_helpers import ElasticCluster
+    from everspot_scheduler.loop import Scheduler
+    from everspot_store import ManualClock
+    from scheduler_helpers import folder_store
+
+    clock = ManualClock()
+    here = ElasticCluster(folder_store(tmp_path_factory.mktemp("cluster"), clock), clock)
+    watcher = PrometheusWatcher()
+    here.schedulers = [Scheduler(here.store, here.manifest, here.cloud, "s1", watchers=[watcher])]
+    here.run(1)
+    return {family.name: family.type for family in watcher.registry.collect()}
+
+
+def series(there: dict[str, str]) -> set[str]:
+    return {f"{name}{suffix}" for name, kind in there.items() for suffix in SUFFIXES[kind]}
+
+
+def test_the_dashboard_asks_for_every_metric_that_there_is_and_for_no_other(there: dict[str, str]) -> None:
+    board = json.loads(DASHBOARD.read_text())
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"\beverspot_\w+", target["expr"])
+    }
+    asked |= set(re.findall(r"\beverspot_\w+", json.dumps(board["templating"])))
+    assert asked - series(there) == set()
+    shown = {name for name, kind in there.items() if any(f"{name}{suffix}" in asked for suffix in SUFFIXES[kind])}
+    assert set(there) - shown == set()
+
+
+def test_no_two_panels_lie_on_each_other() -> None:
+    places = [panel["gridPos"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
+    taken = {(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
+    assert len(taken) == sum(p["w"] * p["h"] for p in places)
+    assert max(x for x, _ in taken) < 24
+
+
+def test_the_guide_has_each_metric_with_its_labels(there: dict[str, str]) -> None:
+    rows = re.findall(r"^\| (`everspot_[^|]*) \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"`(everspot_\w+)`", row)}
+    ends = {"counter": "_total", "info": "_info"}
+    assert told == {f"{name}{ends.get(kind, '')}" for name, kind in there.items()}
+
+
+def test_the_dashboard_is_the_one_that_its_tool_writes() -> None:
+    tool = [sys.executable, ROOT / "tools/grafana.py", "--check"]
+    assert subprocess.run(tool, check=False, timeout=60).returncode == 0

@@ -1,0 +1,237 @@
+"""What Prometheus reads of a scheduler: the figures of a cluster, over HTTP, and from the real process."""
+
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic_helpers import TYPE, ZONE, ElasticCluster
+from everspot_clouds.base import PlacementScore
+from everspot_core.budgets import Budgets
+from everspot_core.launching import LaunchTrouble
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.records import Market
+from everspot_core.schedule import PoolKey
+from everspot_scheduler.loop import Scheduler
+from everspot_scheduler.watch.listen import address
+from everspot_scheduler.watch.norms import INTERRUPTIONS, PRICE, over_norm
+from everspot_scheduler.watch.prometheus import PrometheusWatcher
+from everspot_store import ManualClock
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from scheduler_helpers import Cluster, folder_store
+
+HOUR = timedelta(hours=1)
+POOL = (("market", "spot"), ("type", TYPE), ("zone", ZONE))
+Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(text: str) -> Scrape:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> ElasticCluster:
+    clock = ManualClock()
+    return ElasticCluster(folder_store(tmp_path, clock), clock)
+
+
+@pytest.fixture
+def scrape(here: ElasticCluster) -> Callable[[], Scrape]:
+    """The metrics ten seconds of the scheduler's later, when it counts anew."""
+    watcher = PrometheusWatcher()
+    here.schedulers = [Scheduler(here.store, here.manifest, here.cloud, "s1", watchers=[watcher])]
+
+    def read() -> Scrape:
+        here.later(seconds=10)
+        here.run(1)
+        return parsed(generate_latest(watcher.registry).decode())
+
+    return read
+
+
+def test_jobs_instances_and_dollars_are_counted(here: ElasticCluster, scrape: Callable[[], Scrape]) -> None:
+    assert scrape()["everspot_jobs", (("state", "pending"),)] == 0
+    here.length = 10_000
+    here.submit("runs")
+    here.run(6)
+    here.cloud.left[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
+    here.cloud.left[PoolKey(TYPE, ZONE, Market.ON_DEMAND)] = 0
+    here.submit("waits")
+    found = scrape()
+    assert found["everspot_jobs", (("state", "running"),)] == 1
+    assert found["everspot_jobs", (("state", "pending"),)] == 1
+    assert found["everspot_instances", (("market", "spot"), ("phase", "busy"), ("type", TYPE))] == 1
+    usd = found["everspot_usd_per_hour", (("market", "spot"), ("role", "agent"))]
+    assert usd == found["everspot_pool_usd_per_hour", POOL] > 0
+    assert found["everspot_usd_per_hour", (("market", "on-demand"), ("role", "agent"))] == 0
+    assert (found["everspot_elastic_instances", ()], found["everspot_elastic_max_instances", ()]) == (1, 8)
+    assert ("everspot_elastic_max_usd_per_hour", ()) not in found  # there is no such cap
+    assert sum(n for (name, _), n in found.items() if name == "everspot_waiting_jobs") <= 1
+    assert found["everspot_info", (("version", "0.1.0"),)] == 1
+
+
+def test_launches_and_refusals_are_counted_from_when_the_scheduler_began(
+    here: ElasticCluster, scrape: Callable[[], Scrape]
+) -> None:
+    scrape()
+    spot = PoolKey(TYPE, ZONE, Market.SPOT)
+    here.submit("first")
+    here.run(3)
+    here.cloud.left[spot] = 0
+    here.cloud.refuses[spot] = LaunchTrouble.CAPACITY
+    here.submit("second")
+    found = scrape()
+    outcomes = {labels: n for (name, labels), n in found.items() if name == "everspot_launches_total"}
+    assert outcomes[("market", "spot"), ("outcome", "all")] == 1
+    assert outcomes[("market", "spot"), ("outcome", "none")] >= 1
+    assert found["everspot_refusals_total", (("kind", "capacity"), ("market", "spot"))] >= 1
+    assert scrape()["everspot_pool_instances_total", POOL] == 1  # EC2 has described it by then
+    successor = PrometheusWatcher()
+    here.schedulers = [Scheduler(here.store, here.manifest, here.cloud, "s2", watchers=[successor])]
+    here.run(1)
+    later = parsed(generate_latest(successor.registry).decode())
+    assert not any(name == "everspot_launches_total" for name, _ in later)
+
+
+def test_interruptions_scores_deadlines_and_budgets(here: ElasticCluster, scrape: Callable[[], Scrape]) -> None:
+    here.cloud.scores = [
+        PlacementScore(types=(TYPE,), region="us-east-1", zone=ZONE, count=1, score=7, at=here.clock.now())
+    ]
+    here.length = 10_000
+    here.submit("long", expected_duration="1h", deadline="10h", tags={"Team": "ants"})
+    budgets = Budgets.model_validate({"teams": {"ants": {"day": {"dollars": 1000}}}})
+    here.store.change_budgets(lambda before: budgets)
+    here.run(8)
+    found = scrape()
+    assert found["everspot_pool_placement_score", POOL] == 7
+    assert found["everspot_pool_interruptions_total", POOL] == 0
+    budget = (("period", "day"), ("scope", "team"), ("team", "ants"), ("unit", "dollars"))
+    assert 0 <= found["everspot_budget_used_ratio", budget] < 0.01
+    (name,) = here.cloud.alive
+    here.cloud.end_one(name, interrupted=True)
+    here.run(8)
+    assert scrape()["everspot_pool_interruptions_total", POOL] == 1
+
+
+def test_slack_lateness_and_jobs_that_run_too_long(here: ElasticCluster, scrape: Callable[[], Scrape]) -> None:
+    here.length = 100_000
+    job = here.submit("j", expected_duration="1h")
+    dated = job.model_copy(update={"deadline_at": here.clock.now() + 3 * HOUR})
+    here.store.jobs.put("j", dated)
+    here.run(8)
+    first = scrape()
+    assert 1.5 * 3600 < first["everspot_deadline_slack_seconds", ()] < 2 * 3600
+    assert (first["everspot_late_jobs", ()], first["everspot_jobs_over_estimate", ()]) == (0, 0)
+    record = here.store.records.get("j")
+    here.store.records.put("j", record.value.model_copy(update={"held_seconds": 2 * 3600.0}))
+    here.store.jobs.put("j", dated.model_copy(update={"deadline_at": here.clock.now() - HOUR}))
+    second = scrape()
+    assert (second["everspot_late_jobs", ()], second["everspot_jobs_over_estimate", ()]) == (1, 1)
+    assert second["everspot_deadline_slack_seconds", ()] < 0
+
+
+def test_nobody_who_watches_can_stop_a_tick(here: ElasticCluster, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(PrometheusWatcher):
+        def figures(self, figures: Any) -> None:
+            raise ValueError("broken")
+
+    here.schedulers = [Scheduler(here.store, here.manifest, here.cloud, "s1", watchers=[Broken()])]
+    here.submit("j")
+    here.run(12)
+    assert here.state("j") == "SUCCEEDED"
+    assert "could not be told" in caplog.text
+
+
+def launch(name: str, began: datetime) -> LaunchRecord:
+    return LaunchRecord(instance_id=name, instance_type=TYPE, zone=ZONE, market=Market.SPOT, launched_at=began)
+
+
+def end(name: str, at: datetime) -> EndRecord:
+    return EndRecord(instance_id=name, ended_at=at, interrupted=True)
+
+
+def test_a_pool_that_takes_far_more_than_it_used_to_is_over_its_norm() -> None:
+    now = ManualClock().now()
+    launches = {n: launch(n, now - 100 * HOUR) for n in ("a", "b", "c")}
+    ends = {"a": end("a", now - 90 * HOUR)}
+    assert over_norm(launches, ends, [], now)[INTERRUPTIONS] == 0
+    ends |= {n: end(n, now - HOUR / 2) for n in ("b", "c")}
+    assert over_norm(launches, ends, [], now)[INTERRUPTIONS] == 1
+    always = {f"x{n}": launch(f"x{n}", now - (n + 1) * HOUR / 2) for n in range(60)}
+    taken = {name: end(name, record.launched_at + HOUR / 2) for name, record in always.items()}
+    assert over_norm(always, taken, [], now)[INTERRUPTIONS] == 0  # two an hour is what this pool does
+
+
+def test_a_pool_that_costs_far_more_than_in_the_last_week_is_over_its_norm() -> None:
+    now = ManualClock().now()
+
+    def price(ago: float, usd: float) -> PricePoint:
+        return PricePoint(
+            instance_type=TYPE, zone=ZONE, market=Market.SPOT, at=now - ago * HOUR, usd_per_hour=usd, source="t"
+        )
+
+    used = {"a": launch("a", now - 2 * HOUR)}
+    assert over_norm(used, {}, [price(200, 1.0), price(1, 1.4)], now)[PRICE] == 0
+    assert over_norm(used, {}, [price(200, 1.0), price(1, 1.6)], now)[PRICE] == 1
+    assert over_norm(used, {}, [price(20, 1.0), price(1, 1.6)], now)[PRICE] == 0  # too little is known of it
+    gone = {"a": end("a", now - 2 * HOUR)}
+    assert over_norm(used, gone, [price(200, 1.0), price(1, 1.6)], now)[PRICE] == 0  # nobody uses it any more
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("127.0.0.1:9494", ("127.0.0.1", 9494)),
+        ("0", ("127.0.0.1", 0)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:80", ("::1", 80)),
+        ("off", None),
+    ],
+)
+def test_where_metrics_are_read(text: str, where: tuple[str, int] | None) -> None:
+    assert address(text) == where
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The real scheduler, on a folder."""
+    cluster = Cluster(folder_store(tmp_path, ManualClock()), ManualClock())
+    manifest = tmp_path / "manifest.json"
+    manifest.write_bytes(cluster.manifest.model_copy(update={"cloud": "folder"}).to_json())
+    command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(manifest), "--metrics", "0"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def test_the_process_answers_on_loopback_and_ends_when_it_is_told_to(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "metrics at " in line)
+    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
+    assert url is not None
+    found: Scrape = {}
+    while found.get(("everspot_tick_seconds_count", ()), 0) < 1:  # by its own pace; the suite's timeout ends it
+        with urllib.request.urlopen(url[0]) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            found = parsed(answer.read().decode())
+    assert found["everspot_jobs", (("state", "pending"),)] == 0
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+
+
+def test_an_address_that_is_none_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", "m", "--metrics", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "'nowhere' is neither HOST:PORT, such as 127.0.0.1:9494, nor a port, nor off" in done.stderr

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase
+from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.launching import LaunchError, LaunchIntent, LaunchTrouble
 from everspot_core.manifest import Elastic
 from everspot_core.records import Market, Role
@@ -126,6 +127,12 @@ class ElasticCluster(Cluster):
             super().run(1)
             if self.boots:
                 self.boot()
+
+    def submit(self, name: str, **spec: object) -> JobSubmission:
+        settings = JobSpec.model_validate({"name": name, "recipe": "image_classification", **spec})
+        now = self.clock.now()
+        by = now + settings.deadline if settings.deadline is not None else None
+        return self.store.submit(JobSubmission(job_id=name, spec=settings, submitted_at=now, deadline_at=by))
 
     def boot(self) -> None:
         """What runs and has not reported yet has an agent from now on."""

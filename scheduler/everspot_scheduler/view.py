@@ -194,7 +194,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
         record=record,
         assignment=given,
         stale=name in seen.stale_instances and name not in renewing,
-        gone=facts.gone(name) or last_word or forgotten or (place is not None and known.desk.gone(name)),
+        gone=facts.gone(name) or last_word or forgotten or (record is None and known.desk.gone(name)),
         ending=facts.ending(name),
         rebalance=name in facts.rebalance,
         deadline=facts.warned.get(name),

@@ -1,6 +1,6 @@
 """A cluster whose scheduler launches: a cloud with pools that tests fill, and agents that boot on what it brings."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -110,6 +110,46 @@ class PoolsCloud(FakeCloud):
         return {name for name, i in self.described.items() if i.phase is Phase.ALIVE}
 
 
+class Killed(BaseException):
+    """The process is killed here."""
+
+
+class Killer:
+    """Counts calls, before and after each, and kills at one of them."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.at, self.calls = at, list[str]()
+
+    def around(self, owner: object, kind: str, *names: str) -> None:
+        """Count these methods of an object from now on."""
+        for name in names:
+            setattr(owner, name, self._counted(getattr(owner, name), f"{kind}.{name}"))
+
+    def _counted(self, method: Callable[..., object], what: str) -> Callable[..., object]:
+        def call(*args: object, **more: object) -> object:
+            self._count(f"before {what}")
+            answer = method(*args, **more)
+            self._count(f"after {what}")
+            return answer
+
+        return call
+
+    def _count(self, what: str) -> None:
+        self.calls.append(what)
+        if len(self.calls) == self.at:
+            raise Killed(what)
+
+
+class Through:
+    """Another one's cloud, of which methods may be replaced without touching it."""
+
+    def __init__(self, cloud: object) -> None:
+        self._cloud = cloud
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cloud, name)
+
+
 class ElasticCluster(Cluster):
     """A cluster with nothing standing."""
 
@@ -134,10 +174,22 @@ class ElasticCluster(Cluster):
         by = now + settings.deadline if settings.deadline is not None else None
         return self.store.submit(JobSubmission(job_id=name, spec=settings, submitted_at=now, deadline_at=by))
 
+    def end(self, iid: str, **_: object) -> None:
+        """An agent that was told to leave does; its machine does not power off, so that only the scheduler ends it."""
+        self.agents[iid].alive = False
+
+    def living(self) -> dict[str, Market]:
+        """The instances that run, by the cloud's own word, and how they are paid."""
+        return {name: self.cloud.described[name].market for name in self.cloud.alive}
+
     def boot(self) -> None:
-        """What runs and has not reported yet has an agent from now on."""
-        for name in sorted(self.cloud.alive - set(self.agents)):
-            self.agents[name] = Agent(self, name, self.cloud.described[name].market)
+        """What runs and has not reported yet has an agent from now on, and what has ended has none."""
+        living = self.living()
+        for name, market in sorted(living.items()):
+            if name not in self.agents:
+                self.agents[name] = Agent(self, name, market)
+        for name in set(self.agents) - set(living):
+            self.agents[name].alive = False
 
     def intents(self) -> list[LaunchIntent]:
         return [found.value for _, found in sorted(self.store.launching.scan().items())]

@@ -23,6 +23,8 @@ from everspot_scheduler.observe import Observation
 
 UNSEEN = timedelta(minutes=5)
 """Real time after which a launched instance that was never described, and never reported, is taken to be gone."""
+LATELY = timedelta(minutes=1)
+"""Real time for which a description says something of what is not in it."""
 _log = logging.getLogger(__name__)
 
 
@@ -147,9 +149,9 @@ class Desk:
         """Launched, so the cloud said, and never described since."""
         place = self.launched.get(name)
         known = name in self._facts.described or name in self._ledger.launches
-        if place is None or known or self._facts.described_at is None:
+        clock, described_at = self._store.clock, self._facts.described_at
+        if place is None or known or described_at is None or clock.monotonic() - described_at > LATELY:
             return False
-        clock = self._store.clock
         return clock.to_real(clock.now() - place.settled_at) >= UNSEEN
 
     def _freed(self, quota: str, since: datetime) -> bool:

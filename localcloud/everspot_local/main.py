@@ -4,9 +4,7 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -16,17 +14,17 @@ from everspot_core.catalogue import builtin
 from rich.console import Console
 from rich.table import Table
 
-from everspot_local.address import Address, ControlRefused, NotRunning, alive
+from everspot_local.address import Address, ControlRefused, NotRunning
 from everspot_local.aws.quotas import account_quotas
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 from everspot_local.order import Command
+from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, gone, start
 
 app = typer.Typer(help="AWS on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
 screen = Console()
-complaints = Console(stderr=True)
-START_SECONDS, STOP_SECONDS = 60.0, 30.0
 
 StateDir = Annotated[
     Path, typer.Option("--state-dir", help="Folder of logs and instances.", envvar="EVERSPOT_LOCAL_DIR")
@@ -50,13 +48,16 @@ def up(
     iam_enforce: Annotated[bool, typer.Option("--iam-enforce", help="Hold roles to their policies.")] = False,
     lenient: Annotated[bool, typer.Option("--lenient", help="Accept what AWS would refuse or throttle.")] = False,
     quota: Annotated[list[str] | None, typer.Option(help="CODE=VALUE, for example L-34B43A08=64; often.")] = None,
+    delay: Annotated[
+        list[str] | None, typer.Option(help="NAME=SPAN of market time, for example boot=90s; often.")
+    ] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the local cloud; where one runs already, say so and leave it."""
     state_dir = state_dir.resolve()
-    if (running := _running(state_dir)) is not None:
-        _say_up(running, as_json, "runs already")
+    if (found := find(state_dir)) is not None:
+        _say_up(found, as_json, "runs already")
         return
     boot = None if no_processes else tuple(shlex.split(boot_command)) or Options(state_dir).boot_command
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
@@ -71,19 +72,20 @@ def up(
         iam_enforce=iam_enforce,
         lenient=lenient,
         quotas=_quotas(quota or []),
+        delays=_delays(delay or []),
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
     )
     try:
         Script.load(command.script, command.trace, region)
     except BadScript as error:
-        _fail(str(error))
+        fail(str(error))
     if foreground:
         from everspot_local import daemon  # the other commands need not wait for moto
 
         daemon.serve(command)
         return
-    _say_up(_start(command, state_dir, quiet=as_json), as_json, "is up")
+    _say_up(start(command, state_dir, quiet=as_json), as_json, "is up")
 
 
 @app.command()
@@ -149,7 +151,7 @@ def replay(
     try:
         body = load(file, builtin())
     except BadScript as error:
-        _fail(str(error))
+        fail(str(error))
     answer = _ask(_need(state_dir), "replay", body)
     _print(json.dumps(answer) if as_json else f"from {answer['began_at']} on: {', '.join(answer['pools'])}")
 
@@ -158,21 +160,13 @@ def replay(
 def down(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     """Stop the local cloud and every process of its instances."""
     state_dir = state_dir.resolve()
-    running = _running(state_dir)
+    running = find(state_dir)
     if running is not None:
         os.kill(running.pid, signal.SIGTERM)
-        if not _gone(running.pid):
+        if not gone(running.pid):
             os.kill(running.pid, signal.SIGKILL)
-            _fail(f"process {running.pid} did not stop in {STOP_SECONDS:g} s and was killed")
+            fail(f"process {running.pid} did not stop in {STOP_SECONDS:g} s and was killed")
     _print(json.dumps({"stopped": running is not None}) if as_json else "down" if running else "nothing was up")
-
-
-class _Failed(Exception):
-    """Something that the user is told in one sentence."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
@@ -186,7 +180,7 @@ def main() -> None:
             app()
         else:
             sys.exit(app(standalone_mode=False) or 0)
-    except _Failed as error:
+    except Failed as error:
         _complain(str(error), error.code, as_json)
     except _UsageError as error:
         _complain(error.format_message(), 2, as_json)
@@ -201,44 +195,11 @@ def _complain(message: str, code: int, as_json: bool) -> NoReturn:
     sys.exit(code)
 
 
-def _start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
-    state_dir.mkdir(parents=True, exist_ok=True)
-    (state_dir / "state.json").unlink(missing_ok=True)
-    with (state_dir / "daemon.log").open("w") as out:
-        process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "everspot_local.daemon", json.dumps(asdict(command))],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
-    with complaints.status("starting the local cloud …") if not quiet else _Silence():
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and process.poll() is None:
-            if (running := _running(state_dir)) is not None:
-                return running
-            time.sleep(0.1)
-    if process.poll() is None:
-        process.kill()
-    lines = (state_dir / "daemon.log").read_text().splitlines()[-5:]
-    return _fail("the local cloud did not start; its last words:\n" + "\n".join(lines))
-
-
-class _Silence:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _running(state_dir: Path) -> Address | None:
-    try:
-        return Address.read(state_dir)
-    except NotRunning:
-        return None
-
-
 def _need(state_dir: Path) -> Address:
     try:
         return Address.read(state_dir.resolve())
     except NotRunning as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 def _quotas(given: list[str]) -> dict[str, float]:
@@ -246,7 +207,16 @@ def _quotas(given: list[str]) -> dict[str, float]:
         values = {code: float(value) for code, _, value in (entry.partition("=") for entry in given)}
         account_quotas(values)
     except ValueError as error:
-        _fail(f"--quota: {error}")
+        fail(f"--quota: {error}")
+    return values
+
+
+def _delays(given: list[str]) -> dict[str, str]:
+    values = {name: value for name, _, value in (entry.partition("=") for entry in given)}
+    try:
+        Delays().changed(values)
+    except ValueError as error:
+        fail(f"--delay: {error}")
     return values
 
 
@@ -254,16 +224,7 @@ def _ask(address: Address, name: str, body: dict[str, Any] | None = None) -> dic
     try:
         return address.ask(name, body)
     except (NotRunning, ControlRefused) as error:
-        _fail(str(error))
-
-
-def _gone(pid: int) -> bool:
-    end = time.monotonic() + STOP_SECONDS
-    while alive(pid):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
+        fail(str(error))
 
 
 def _say_up(address: Address, as_json: bool, what: str) -> None:
@@ -290,10 +251,6 @@ def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
 
 def _print(text: str) -> None:
     typer.echo(text)
-
-
-def _fail(message: str) -> NoReturn:
-    raise _Failed(message)
 
 
 if __name__ == "__main__":

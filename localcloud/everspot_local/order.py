@@ -6,6 +6,7 @@ It is read without moto, so that the command answers fast.
 from dataclasses import dataclass
 from pathlib import Path
 
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
 
@@ -23,6 +24,7 @@ class Command:
     iam_enforce: bool
     lenient: bool
     quotas: dict[str, float]
+    delays: dict[str, str]
     script: str | None
     trace: str | None
 
@@ -38,4 +40,5 @@ class Command:
             iam_enforce=self.iam_enforce,
             lenient=self.lenient,
             quotas=self.quotas,
+            delays=Delays().changed(self.delays),
         )

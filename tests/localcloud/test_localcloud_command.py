@@ -119,6 +119,8 @@ def test_what_cannot_be_done_is_said_in_one_line(local: Command, tmp_path: Path)
     nobody = Command(tmp_path)
     for wrong in ("L-0=1", "L-34B43A08", "L-34B43A08=-1"):
         assert "--quota" in nobody("up", "--quota", wrong, code=1)
+    for wrong in ("boot=soon", "sleep=3s", "boot"):
+        assert "--delay" in nobody("up", "--delay", wrong, code=1)
     assert "everspot-local up" in nobody("status", code=1)
     assert nobody("down") == "nothing was up\n"
     bad = tmp_path / "bad.yaml"

@@ -106,3 +106,35 @@ def test_market_time_is_the_real_time_stretched_from_its_epoch(monkeypatch: pyte
     assert clock.to_real(timedelta(hours=1)) == timedelta(seconds=1)
     with pytest.raises(ValueError, match="above 0"):
         MarketClock(scale=0)
+
+
+def test_delays_are_set_for_all_or_for_a_pool_and_hold_for_what_launches_then(kit: Any, helpers: Any) -> None:
+    far, near = helpers.override("m6i.large", "a"), helpers.override("c6i.large", "b")
+    kit.do("delays", pool="m6i.large/us-east-1a", pending="2m", visible=30)
+    kit.do("delays", pending="20s")
+    with kit.still() as move:
+        ids = [kit.fleet(1, way, Type="instant")["Instances"][0]["InstanceIds"][0] for way in (far, near)]
+        told = []
+        for seconds in (0, 3, 27, 90):
+            move(seconds)
+            marks = kit.mark(kit.cloud.market.clock.now())
+            helpers.until(lambda marks=marks: marks)
+            states = {i["InstanceId"]: i["State"]["Name"] for i in kit.instances()}
+            told.append([states.get(i) for i in ids])
+    assert told == [[None, None], [None, "pending"], ["pending", "running"], ["running", "running"]]
+    kit.cloud.reset()
+    assert kit.cloud.market.delays == kit.cloud.options.delays
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "name one of submit"),
+        ({"boots": "3s"}, "no delay 'boots'"),
+        ({"boot": "soon", "walk": -1}, "boot must be a span.*walk must be a span"),
+        ({"pool": "m6i.large", "notice": "60s"}, "notice is not of a pool"),
+    ],
+)
+def test_delays_that_cannot_be_are_refused(kit: Any, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kit.do("delays", **fields)

@@ -4,18 +4,19 @@ It does not know other actions than those named here, and refuses a misspelt fie
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.documents import parse_duration
 from everspot_core.records import Market
 
 from everspot_local.controls.replay import Course, Replay
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
 from everspot_local.market.clock import stamp
+from everspot_local.market.delays import OF_A_POOL, Delays, span
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
 
@@ -23,7 +24,7 @@ from everspot_local.market.pools import MarketPool
 class Actions:
     """Carries out actions given as documents. Called with the market's lock held."""
 
-    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota", "replay")
+    NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota", "replay", "delays")
 
     def __init__(self, market: LocalMarket, machines: Machines) -> None:
         self._market = market
@@ -148,6 +149,21 @@ class Actions:
         self._replay.begin(courses, began)
         return {"pools": sorted({name for name, _ in played}), "began_at": stamp(began)}
 
+    def delays(self, pool: str = "", **given: Any) -> dict[str, Any]:
+        """How long things take from now on, by the names of `Delays`; with `pool` what launches from it takes."""
+        if not given:
+            raise ValueError(f"action delays: name one of {', '.join(field.name for field in fields(Delays))}")
+        changed = self._market.delays.changed(given)
+        if not pool:
+            self._market.delays = changed
+            return {"pools": []}
+        if other := sorted(set(given) - set(OF_A_POOL)):
+            raise ValueError(f"action delays: {', '.join(other)} is not of a pool; {', '.join(OF_A_POOL)} are")
+        found = self._market.pools.matching(pool)
+        for each in found:
+            each.delays.update(given)
+        return {"pools": [p.name for p in found]}
+
     def _played(self, course: Course) -> MarketPool:
         kind, _, zone = course.pool.partition("/")
         pool = self._market.pools.get(kind, zone)
@@ -212,7 +228,4 @@ class Actions:
 
 
 def _span(value: Any) -> timedelta | None:
-    if value is None or isinstance(value, timedelta):
-        return value
-    parsed = parse_duration(value)
-    return parsed if isinstance(parsed, timedelta) else timedelta(seconds=float(parsed))
+    return None if value is None else span(value)

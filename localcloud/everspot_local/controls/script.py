@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import yaml
 from everspot_core.catalogue import InstanceType
-from everspot_core.documents import parse_duration
 
 from everspot_local.controls.actions import Actions
+from everspot_local.market.delays import span
 from everspot_local.market.market import LocalMarket
 
 REPEATED = "every"
@@ -97,8 +97,8 @@ def _step(source: str | Path, number: int, entry: Any) -> ScriptStep:
     if not isinstance(entry, dict) or entry.get("action") not in Actions.NAMES or "at" not in entry:
         raise BadScript(f"{source}, step {number}: needs `at` and `action`, one of {', '.join(Actions.NAMES)}")
     fields = dict(entry)
-    at, every = _span(fields.pop("at")), fields.pop(REPEATED, None)
-    return ScriptStep(at=at, action=fields, every=None if every is None else _span(every))
+    at, every = span(fields.pop("at")), fields.pop(REPEATED, None)
+    return ScriptStep(at=at, action=fields, every=None if every is None else span(every))
 
 
 def _trace(path: Path, region: str) -> list[ScriptStep]:
@@ -124,8 +124,3 @@ def _changes(gap: timedelta, actions: list[dict[str, Any]]) -> list[ScriptStep]:
         for number, action in enumerate(actions)
         if number == 0 or action != actions[number - 1]
     ]
-
-
-def _span(value: Any) -> timedelta:
-    parsed = parse_duration(value)
-    return parsed if isinstance(parsed, timedelta) else timedelta(seconds=float(parsed))

@@ -52,9 +52,10 @@ class Machines:
         price = pool.on_demand_usd if machine.market is Market.ON_DEMAND else None
         market.log.launch(machine.id, pool.instance_type, pool.zone, machine.market.value, price, machine.launched_at)
         machine.instance.entered(machine.launched_at)
-        market.timeline.at(machine.launched_at + market.delays.pending, lambda: self._run(machine))
+        delays = market.delays_of(pool)
+        market.timeline.at(machine.launched_at + delays.pending, lambda: self._run(machine))
         if self._boots:
-            market.timeline.at(machine.launched_at + market.delays.boot, lambda: self._boot(machine))
+            market.timeline.at(machine.launched_at + delays.boot, lambda: self._boot(machine))
 
     def rebalance(self, machine: Machine) -> None:
         """Recommend to leave a Spot machine: its pool is at risk."""

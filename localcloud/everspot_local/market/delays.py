@@ -1,7 +1,14 @@
 """How long things take by themselves, in market time."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
+from typing import Any
+
+from everspot_core.documents import parse_duration
+
+OF_A_POOL = ("pending", "boot", "visible")
+"""Those that may differ from pool to pool: a larger machine or image takes its time."""
 
 
 @dataclass(frozen=True)
@@ -19,3 +26,37 @@ class Delays:
     walk: timedelta = timedelta(seconds=600)  # from one price to the next
     visible: timedelta = timedelta(seconds=3)  # launch until every description tells of the instance
     remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description tells of it
+
+    def changed(self, given: Mapping[str, Any]) -> "Delays":
+        """With other spans, by name: `90s`, `2m`, or seconds.
+
+        Raises:
+            ValueError: naming every one that is unknown or no span.
+        """
+        known = [field.name for field in fields(self)]
+        found, wrong = {}, []
+        for name, value in given.items():
+            try:
+                found[name] = span(value)
+            except ValueError:
+                found[name] = timedelta(-1)
+            if name not in known:
+                wrong.append(f"there is no delay {name!r}; one of {', '.join(known)}")
+            elif found[name] < timedelta():
+                wrong.append(f"{name} must be a span such as 90s or 2m, not {value!r}")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return replace(self, **found)
+
+
+def span(value: Any) -> timedelta:
+    """A span of market time, given as text or in seconds.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    try:
+        parsed = parse_duration(value)
+        return parsed if isinstance(parsed, timedelta) else timedelta(seconds=float(parsed))
+    except TypeError as error:
+        raise ValueError(str(error)) from None

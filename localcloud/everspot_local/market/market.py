@@ -45,7 +45,7 @@ class LocalMarket:
         delays: Delays,
     ) -> None:
         self.region = region
-        self.delays = delays
+        self.delays = self._first_delays = delays
         self.clock = MarketClock(scale)
         self.lock = threading.RLock()
         self.timeline = Timeline(self.clock, self.lock)
@@ -56,6 +56,10 @@ class LocalMarket:
         self._new_quotas = quotas
         self.pools = self._new_pools()
         self.quotas = quotas()
+
+    def delays_of(self, pool: MarketPool) -> Delays:
+        """How long things take for a machine of a pool."""
+        return self.delays.changed(pool.delays)
 
     def open(self) -> None:
         """Let time pass and prices walk."""
@@ -68,6 +72,7 @@ class LocalMarket:
         self.log.restart()
         self.pools = self._new_pools()
         self.quotas = self._new_quotas()
+        self.delays = self._first_delays
         self._walk()
 
     def use_catalogue(self, catalogue: Catalogue) -> None:

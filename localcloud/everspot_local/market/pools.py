@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from everspot_core.allocation import Pool
 from everspot_core.catalogue import Catalogue
@@ -30,6 +31,7 @@ class MarketPool:
     dry_until: dict[Market, datetime] = field(default_factory=dict)
     prices: list[tuple[datetime, float]] = field(default_factory=list)
     scripted: bool = False  # its price does not walk by itself
+    delays: dict[str, Any] = field(default_factory=dict)  # those that are not the market's, by name
 
     @property
     def name(self) -> str:

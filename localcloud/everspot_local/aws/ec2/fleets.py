@@ -13,7 +13,7 @@ from typing import Any
 from everspot_core.records import Market
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
-from moto.ec2.utils import convert_tag_spec, random_fleet_id
+from moto.ec2.utils import random_fleet_id
 
 from everspot_local.aws import account
 from everspot_local.aws.ec2 import fleet_errors, fleet_options, throttle
@@ -25,7 +25,7 @@ from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.ec2.roles import service_linked_role_exists
 from everspot_local.aws.events import source as events
 from everspot_local.aws.iam import caller
-from everspot_local.aws.iam.launches import Launch, calls_of_launch
+from everspot_local.aws.iam.launches import Launch, by_kind, calls_of_launch
 from everspot_local.aws.iam.resources import FLEET_TAGS_BY, base_context
 from everspot_local.aws.strict import strict
 
@@ -59,7 +59,7 @@ class LocalFleet(TaggedEC2Resource):
         self.with_expiration = bool(request.get("TerminateInstancesWithExpiration"))
         self.options = fleet_options.read_options(request)
         self.asked = request
-        self.launch_tags: dict[str, dict[str, str]] = convert_tag_spec(request.get("TagSpecifications") or [])
+        self.launch_tags = by_kind(request.get("TagSpecifications"))
         self.use_configs(request.get("LaunchTemplateConfigs") or [])
         self.add_tags(self.launch_tags.get("fleet", {}))
         self.created = account.current().market.clock.now()

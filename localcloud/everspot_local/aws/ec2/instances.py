@@ -75,7 +75,14 @@ class LocalInstance(Instance):
 
     def labels(self) -> dict[str, str]:
         """Return its tags."""
-        return {tag["key"]: tag["value"] for tag in self.get_tags()}
+        return dict(self.ec2_backend.tags.get(self.id, {}))
+
+    def get_tags(self) -> list[dict[str, str]]:
+        """moto's looks through the tags of all the account, for each instance that is told of."""
+        return [
+            {"resource_id": self.id, "key": key, "resource_type": "instance", "value": value}
+            for key, value in self.labels().items()
+        ]
 
     def entered(self, at: datetime) -> None:
         """Change the state that the API tells, and tell it on EventBridge."""

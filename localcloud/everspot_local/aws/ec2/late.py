@@ -20,7 +20,8 @@ _ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 def visible(instance: Any) -> bool:
     """Whether descriptions tell of an instance by now."""
     here = account.current()
-    return not strict() or here.market.clock.now() >= instance.launch_time + here.market.delays.visible
+    delay = here.market.delays_of(instance.machine.pool).visible
+    return not strict() or here.market.clock.now() >= instance.launch_time + delay
 
 
 def check_form(ids: Iterable[str]) -> None:

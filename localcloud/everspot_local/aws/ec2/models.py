@@ -105,10 +105,6 @@ class LocalEC2Backend(EC2Backend):
         """moto's, without those that are too young to be told of."""
         return late.only_visible(super().describe_instances(filters))
 
-    def describe_tags(self, filters: Any = None) -> list[dict[str, str]]:
-        """moto's, without those of instances that are too young to be told of."""
-        return late.visible_tags(self, super().describe_tags(filters))
-
     def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
         """moto's, without those that are too young to be told of."""
         found = super().describe_instance_status(instance_ids, include_all_instances, filters)

@@ -56,6 +56,12 @@ class LocalEC2Response(EC2Response):
         late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
         return super().describe_instance_status()
 
+    def describe_tags(self) -> ActionResult:
+        """DescribeTags, without those of young instances."""
+        self.error_on_dryrun()
+        tags = self.ec2_backend.describe_tags(filters=self._filters_from_querystring())
+        return ActionResult({"Tags": late.visible_tags(self.ec2_backend, tags)})
+
     def register_image(self) -> ActionResult:
         """RegisterImage, with what EC2 checks of an image at a launch."""
         self.error_on_dryrun()

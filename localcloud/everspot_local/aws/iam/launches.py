@@ -5,12 +5,11 @@ Each resource has the keys by which policies usually tell launches apart: the la
 (`aws:RequestTag`, `aws:TagKeys`), the instance's type, market, zone, profile and metadata options.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from everspot_core.records import Market
-from moto.ec2.utils import convert_tag_spec
 from moto.iam.models import iam_backends
 
 from everspot_local.aws.account import ACCOUNT
@@ -88,7 +87,7 @@ def _tagging(region: str, launch: Launch, tags: Mapping[str, Mapping[str, str]],
 
 
 def _tags(launch: Launch) -> dict[str, dict[str, str]]:
-    stated: dict[str, dict[str, str]] = convert_tag_spec(list(launch.template.get("TagSpecifications") or []))
+    stated = by_kind(launch.template.get("TagSpecifications"))
     return {kind: {**stated.get(kind, {}), **launch.tags.get(kind, {})} for kind in (*stated, *launch.tags)}
 
 
@@ -117,6 +116,15 @@ def roles_of(profile: Mapping[str, Any]) -> list[str]:
     named = {profile.get("Arn"), profile.get("Name")} - {None}
     profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if named else []
     return [role.arn for p in profiles if named & {p.arn, p.name} for role in p.roles]
+
+
+def by_kind(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
+    """Tags of tag specifications, by the kind of resource that they are for."""
+    found: dict[str, dict[str, str]] = {}
+    for one in specifications or ():
+        tags = {tag["Key"]: str(tag.get("Value") or "") for tag in one.get("Tags") or ()}
+        found.setdefault(str(one.get("ResourceType") or ""), {}).update(tags)
+    return found
 
 
 def requested(context: Context, tags: Mapping[str, str]) -> Context:

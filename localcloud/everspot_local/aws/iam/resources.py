@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from everspot_core.records import Market
-from moto.ec2.utils import convert_tag_spec
 from moto.s3.models import s3_backends
 
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2.fleet_targets import read_targets
-from everspot_local.aws.iam.launches import Launch, arn, calls_of_launch, requested, tagged
+from everspot_local.aws.iam.launches import Launch, arn, by_kind, calls_of_launch, requested, tagged
 from everspot_local.aws.iam.policy_language import Call, Context
 
 # Actions whose permission has another name than the call.
@@ -125,7 +124,7 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
     RunInstances, CreateTags, PassRole (https://github.com/aws/karpenter-provider-aws/issues/1488, 6298).
     """
     backend, region, request = handler.ec2_backend, handler.region, handler.params
-    tags = convert_tag_spec(request.get("TagSpecifications") or [])
+    tags = by_kind(request.get("TagSpecifications"))
     made = requested(context, tags.get("fleet", {}))
     fleet = arn(region, "fleet", "*")
     yield Call("ec2:CreateFleet", fleet, made)
@@ -160,7 +159,7 @@ def _run_instances(handler: Any, context: Context) -> Iterator[Call]:
         template=version.data if version else {},
         request=request,
         market=Market.SPOT if spot else Market.ON_DEMAND,
-        tags=convert_tag_spec(request.get("TagSpecifications") or []),
+        tags=by_kind(request.get("TagSpecifications")),
     )
     yield from calls_of_launch(handler.ec2_backend, launch, context)
 

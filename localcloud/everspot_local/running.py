@@ -1,0 +1,75 @@
+"""Starting the process that holds the local cloud, and finding it again; what goes wrong is told in one sentence."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from everspot_local.address import Address, NotRunning, alive
+from everspot_local.order import Command
+
+complaints = Console(stderr=True)
+START_SECONDS, STOP_SECONDS = 60.0, 30.0
+
+
+class Failed(Exception):
+    """Something that the user is told in one sentence."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with one sentence."""
+    raise Failed(message)
+
+
+def start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
+    """Start the process, and wait until it answers."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    (state_dir / "state.json").unlink(missing_ok=True)
+    with (state_dir / "daemon.log").open("w") as out:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "everspot_local.daemon", json.dumps(asdict(command))],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    with complaints.status("starting the local cloud …") if not quiet else _Silence():
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and process.poll() is None:
+            if (found := find(state_dir)) is not None:
+                return found
+            time.sleep(0.1)
+    if process.poll() is None:
+        process.kill()
+    lines = (state_dir / "daemon.log").read_text().splitlines()[-5:]
+    return fail("the local cloud did not start; its last words:\n" + "\n".join(lines))
+
+
+def find(state_dir: Path) -> Address | None:
+    """The one that runs in a folder, if one does."""
+    try:
+        return Address.read(state_dir)
+    except NotRunning:
+        return None
+
+
+def gone(pid: int) -> bool:
+    """Wait until a process has ended; False if it does not."""
+    end = time.monotonic() + STOP_SECONDS
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class _Silence:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...

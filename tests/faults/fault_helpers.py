@@ -21,7 +21,7 @@ from everspot_clouds.base import Identity
 from everspot_clouds.folder import FolderCloud, FolderMetadata
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits, Manifest
-from everspot_core.records import EventKind, JobRecord, JobState, Market
+from everspot_core.records import EventKind, JobRecord, JobState, Market, Seat
 from everspot_scheduler.loop import Scheduler
 from everspot_store import (
     Bucket,
@@ -207,7 +207,9 @@ class Machine:
         )
         self._clock = clock
 
-    def launch(self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> TrainingProcess:
+    def launch(
+        self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
+    ) -> TrainingProcess:
         self.trainer = TurnTrainer(run_dir, self.store, self._clock, env)
         return self.trainer
 

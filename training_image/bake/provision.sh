@@ -57,6 +57,7 @@ install_units() {
     for unit in "${units[@]}"; do
         install -m 0644 "$here/$unit" "/etc/systemd/system/$unit"
     done
+    install -D -m 0644 "$here/everspot-agent-limits.conf" /etc/systemd/system/everspot-agent.service.d/limits.conf
     for script in "${scripts[@]}"; do
         install -D -m 0755 "$here/$script" "$prefix/sbin/$script"
     done

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from everspot_train.rundir import RUN_DIR_VARIABLE
@@ -23,6 +23,13 @@ PROC = Path("/proc")
 ROUNDS = 50
 PATIENCE_SECONDS = 10.0
 """For the kernel to end a killed group. A process in an uninterruptible wait may outlast it."""
+
+DELEGATED = "agent"
+"""The group that the image's unit puts the agent into (DelegateSubgroup), below the one that it delegates. Only a group
+without processes of its own may limit those below it; without such a subgroup jobs get groups, and no limits."""
+PERIOD = 100_000
+"""Microseconds in which a group may use its processors' time."""
+_GIB = 2**30
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +70,9 @@ class ControlGroups:
     """The groups that one agent makes below its own. `runs` tells its groups from those of other agents."""
 
     def __init__(self, own: Path | None, runs: Path) -> None:
-        self._own = own
+        inside = own is not None and own.name == DELEGATED
+        self._own = own.parent if own is not None and inside else own
+        self._limits = inside
         self._prefix = f"everspot-{hashlib.sha256(str(runs).encode()).hexdigest()[:12]}-"
 
     def make(self, name: str) -> ControlGroup | None:
@@ -78,6 +87,21 @@ class ControlGroups:
             self._own = None
             return None
         return ControlGroup(path)
+
+    def limit(self, group: ControlGroup, vcpus: int, memory_gib: float) -> bool:
+        """Let the group use so much and no more; what would take more memory is killed, all of it. Whether the machine
+        sets such limits."""
+        if not self._limits or self._own is None:
+            return False
+        try:
+            (self._own / "cgroup.subtree_control").write_text("+cpu +memory")
+            (group.path / "cpu.max").write_text(f"{vcpus * PERIOD} {PERIOD}")
+            (group.path / "memory.max").write_text(str(int(memory_gib * _GIB)))
+            (group.path / "memory.oom.group").write_text("1")
+        except OSError as error:
+            _log.info("no limits (%s)", error)
+            self._limits = False
+        return self._limits
 
     def end_all(self) -> None:
         """End the groups that an earlier agent of this machine left."""
@@ -105,10 +129,16 @@ def kill_all_of(path: Path) -> int:
     return _kill_until_gone(lambda: processes_of(path))
 
 
+def kill_these(pids: Iterable[int]) -> None:
+    """SIGKILL those of them that still descend from this process: the number of one that is gone may be another's."""
+    for pid in set(pids) & set(descendants(os.getpid())):
+        _kill(pid)
+
+
 def kill_descendants(spared: int) -> int:
     """The same for every process that descends from this one, orphans included; then reap those that are dead.
     `spared`: the child whose exit code somebody else waits for; it is killed, but not reaped."""
-    count = _kill_until_gone(lambda: _descendants(os.getpid()))
+    count = _kill_until_gone(lambda: descendants(os.getpid()))
     for pid, (parent, state) in _table().items():
         if parent == os.getpid() and state == "Z" and pid != spared:
             try:
@@ -151,7 +181,8 @@ def processes_of(path: Path) -> Iterator[int]:
             yield pid
 
 
-def _descendants(ancestor: int) -> Iterator[int]:
+def descendants(ancestor: int) -> Iterator[int]:
+    """The living processes that descend from this one."""
     table = _table()
     family = {ancestor}
     while grown := {pid for pid, (parent, _) in table.items() if parent in family} - family:

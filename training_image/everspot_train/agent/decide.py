@@ -71,6 +71,8 @@ def offered_again(memory: Memory, job: JobKey) -> Memory:
 
 
 def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
+    if world.others:
+        return memory, []  # those who share the machine end first: then it is left, or given to one job alone
     if world.shutdown_by is not None:
         return memory, [Leave("the agent was told to end", poweroff=False)]
     offer = _offer(memory, world)

@@ -11,7 +11,7 @@ from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Manifest
-from everspot_core.records import JobState, Reason
+from everspot_core.records import JobState, Reason, Seat
 from everspot_store import (
     CheckpointCorrupt,
     DigestMismatch,
@@ -55,8 +55,8 @@ class Surroundings:
 
 
 class Desk:
-    """Used by the agent's main thread only: when the thread that started a training process ends, the process gets its
-    parent-death signal."""
+    """Used by threads that live as long as what they start: when the thread that started a training process ends, the
+    process gets its parent-death signal."""
 
     def __init__(
         self,
@@ -103,15 +103,16 @@ class Desk:
         run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
         return JobSession(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
 
-    def start(self, session: JobSession) -> None:
-        """Launch the job's program. What hinders that becomes the session's ending: the user's own error where it is
-        their code, a preemption where it is the store or this machine. The machine's is followed by a back-off, and
-        counted: a code that no machine can unpack (a path too long, more than a disk) looks the same."""
+    def start(self, session: JobSession, seat: Seat | None = None) -> None:
+        """Launch the job's program, in its seat if it shares the machine. What hinders that becomes the session's
+        ending: the user's own error where it is their code, a preemption where it is the store or this machine. The
+        machine's is followed by a back-off, and counted: a code that no machine can unpack (a path too long, more than
+        a disk) looks the same."""
         try:
             session.unstarted = _too_often(session)
             if session.unstarted is None:
                 session.prepare(self._context(session))
-                self._launch(session)
+                self._launch(session, seat)
         except (FileNotFoundError, DigestMismatch) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
         except (UnsafeArchive, ValueError) as error:
@@ -148,14 +149,15 @@ class Desk:
         found = self._store.records.get(job.job_id)
         return found is None or found.value.epoch < job.epoch
 
-    def _launch(self, session: JobSession) -> None:
+    def _launch(self, session: JobSession, seat: Seat | None) -> None:
         spec = session.submission.spec
         folder = session.run_dir.path
         if (code := self._code_dir(session.submission, folder)) is not None:
             self._store.fetch_code(session.submission, code)
         cwd = code or folder
         command = prepared(session.submission, command_for(spec, self._surroundings.launcher))
-        environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd)
+        gpus = seat.gpus if seat is not None else None
+        environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd, gpus)
         session.leavings.outputs = cwd / OUTPUTS
         if spec.entrypoint is not None:
             session.leavings.put_back(self._folder(session, cwd / CHECKPOINTS))
@@ -163,7 +165,7 @@ class Desk:
         if (told := too_many_threads(spec, self._hardware.vcpus)) is not None:
             with (folder / OUTPUT).open("a") as output:
                 output.write(f"everspot: {told}\n")
-        process = self._processes.launch(command, folder, cwd, environment)
+        process = self._processes.launch(command, folder, cwd, environment, seat)
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
-from everspot_core.records import InstanceRecord, InstanceState, Notice
+from everspot_core.records import InstanceRecord, InstanceState, Notice, Resident
 from everspot_store import Store, StoreError
 
 from everspot_train.agent.actions import JobKey
@@ -51,14 +51,26 @@ class Heartbeat:
         self._last_at: timedelta | None = None
         self._last_said: tuple[object, ...] = ()
         self._detail = ""
+        self._residents: tuple[Resident, ...] = ()
         self._reported = reported
 
-    def beat(self, state: InstanceState, job: JobKey | None, notice: Notice | None, detail: str = "") -> None:
+    def beat(
+        self,
+        state: InstanceState,
+        job: JobKey | None,
+        notice: Notice | None,
+        detail: str = "",
+        residents: tuple[Resident, ...] = (),
+    ) -> None:
         """Put the record if it is time. A failing store is noted and tried again at the next beat."""
-        self._detail = detail
-        said = (state, job, notice, detail)
+        self._detail, self._residents = detail, residents
+        said = (state, job, notice, detail, residents)
         now = self._clock.monotonic()
-        wait = MIN_SPACING if said != self._last_said else self._manifest.limits.beat_of(busy=job is not None)
+        wait = (
+            MIN_SPACING
+            if said != self._last_said
+            else self._manifest.limits.beat_of(busy=job is not None or bool(residents))
+        )
         if self._last_at is not None and now - self._last_at < wait:
             return
         self._put(state, job, notice)
@@ -68,6 +80,7 @@ class Heartbeat:
         """Say GONE, waiting out the spacing first."""
         if self._last_at is not None:
             self._clock.sleep(self._last_at + MIN_SPACING - self._clock.monotonic())
+        self._residents = ()
         self._put(InstanceState.GONE, None, notice)
 
     def _put(self, state: InstanceState, job: JobKey | None, notice: Notice | None) -> None:
@@ -95,6 +108,7 @@ class Heartbeat:
             state=state,
             job_id=job.job_id if job else None,
             epoch=job.epoch if job else None,
+            residents=self._residents,
             notice=notice,
             agent_version=self._agent_version,
             python=f"{sys.version_info.major}.{sys.version_info.minor}",

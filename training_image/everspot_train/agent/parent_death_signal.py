@@ -1,7 +1,7 @@
 """Runs a command with a parent-death signal, so that it ends when the agent ends.
 
-Executed as a file: `python -I parent_death_signal.py AGENT_PID GROUP command …`. GROUP is the control group that the
-command shall be in, or `-` for none.
+Executed as a file: `python -I parent_death_signal.py AGENT_PID GROUP NICENESS command …`. GROUP is the control group
+that the command shall be in, or `-` for none; NICENESS is added to the agent's own.
 
 The kernel sends SIGTERM to this process when the thread that started it ends, and the setting survives exec. It is set
 here and not between fork and exec of the agent, because the agent has threads.
@@ -18,12 +18,14 @@ PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> None:
     """Ask the kernel for the parent-death signal, then become the command."""
-    parent, group, command = int(arguments[0]), arguments[1], arguments[2:]
+    parent, group, niceness, command = int(arguments[0]), arguments[1], int(arguments[2]), arguments[3:]
     if group != "-":
         try:
             Path(group, "cgroup.procs").write_text("0")  # the writer
         except OSError as error:  # what it leaves behind is found in other ways
             sys.stderr.write(f"everspot: not in its control group: {error}\n")
+    if niceness:
+        os.nice(niceness)
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:

@@ -5,21 +5,30 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
+
+from everspot_core.records import Seat
 
 from everspot_train.agent import memory
 from everspot_train.agent.containment import (
     ControlGroup,
     ControlGroups,
     become_subreaper,
+    descendants,
     kill_all_of,
     kill_descendants,
+    kill_these,
     own_group,
     processes_of,
 )
 from everspot_train.rundir import RUN_DIR_VARIABLE
+
+SHARED_NICENESS = 5
+"""Of jobs that share a machine, so that the agent is heard where nothing else limits them."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,8 +56,11 @@ class TrainingProcess(Protocol):
 class Launcher(Protocol):
     """Starts training processes."""
 
-    def launch(self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> TrainingProcess:
-        """Start `command`; what it prints goes to `output.log` of the run directory."""
+    def launch(
+        self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
+    ) -> TrainingProcess:
+        """Start `command`; what it prints goes to `output.log` of the run directory. `seat`: what it may use of a
+        machine that it shares."""
         ...
 
     def clear(self) -> int:
@@ -62,12 +74,12 @@ class LocalProcess:
     this agent where it adopts orphans, do for what is not in one."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", run_dir: Path, group: ControlGroup | None, *, adopts: bool
+        self, process: "subprocess.Popen[bytes]", run_dir: Path, group: ControlGroup | None, living: "_Living | None"
     ) -> None:
         self._process = process
         self._run_dir = run_dir
         self._group = group
-        self._adopts = adopts
+        self._living = living
 
     def exit_code(self) -> int | None:
         """Of the first process; its children are made an end of once it is over."""
@@ -87,15 +99,34 @@ class LocalProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL to all of it."""
+        """SIGKILL to all of it. While other jobs share the machine, an orphan that left its run directory behind, and
+        whose first process had ended before, cannot be told from one of theirs: it ends with the last of them."""
+        family = list(descendants(self._process.pid)) if self._process.poll() is None else []
         if self._process.poll() is None:
             self._process.kill()
         if self._group is not None:
             self._group.end()
         kill_all_of(self._run_dir)
-        if self._adopts:
-            kill_descendants(self._process.pid)
+        if self._living is not None:
+            self._living.end(self._process.pid, family)
         self._process.wait()
+
+
+class _Living:
+    """The first processes of the jobs of one agent that adopts orphans."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pids: set[int] = set()
+
+    def end(self, pid: int, family: list[int]) -> None:
+        """Kill what the job of `pid` has left: its family and, if it is the last, all that descends from the agent."""
+        with self.lock:
+            self.pids.discard(pid)
+            if self.pids:
+                kill_these(family)
+            else:
+                kill_descendants(pid)
 
 
 class LocalLauncher:
@@ -109,17 +140,32 @@ class LocalLauncher:
 
     def __init__(self, runs: Path, *, adopt: bool, groups: bool = True) -> None:
         self._runs = runs
-        self._adopts = adopt and become_subreaper()
+        self._living = _Living() if adopt and become_subreaper() else None
         self._groups = ControlGroups(own_group() if groups else None, runs)
+        self._unlimited = threading.Lock()  # taken for good by who says so
 
-    def launch(self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> TrainingProcess:
-        """Start `command` in a session of its own."""
+    def launch(
+        self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
+    ) -> TrainingProcess:
+        """Start `command` in a session of its own, in its seat with the limits that this machine can set."""
         starter = Path(__file__).with_name("parent_death_signal.py")
         group = self._groups.make(run_dir.name)
-        tied = [str(starter), str(os.getpid()), str(group.path) if group is not None else "-"]
+        if seat is not None:
+            self._limit(group, seat)
+        niceness = str(SHARED_NICENESS if seat is not None else 0)
+        tied = [str(starter), str(os.getpid()), str(group.path) if group is not None else "-", niceness]
+        with self._living.lock if self._living is not None else nullcontext():
+            process = self._start([sys.executable, "-I", *tied, *command], run_dir, cwd, env)
+            if self._living is not None:
+                self._living.pids.add(process.pid)
+        _log.info("training process %d: %s", process.pid, shlex.join(command))
+        return LocalProcess(process, run_dir, group, self._living)
+
+    @staticmethod
+    def _start(command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         with (run_dir / "output.log").open("ab") as output:
-            process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", *tied, *command],
+            return subprocess.Popen(  # noqa: S603
+                command,
                 cwd=cwd,
                 env={**env, RUN_DIR_VARIABLE: str(run_dir)},
                 stdin=subprocess.DEVNULL,
@@ -127,8 +173,12 @@ class LocalLauncher:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        _log.info("training process %d: %s", process.pid, shlex.join(command))
-        return LocalProcess(process, run_dir, group, adopts=self._adopts)
+
+    def _limit(self, group: ControlGroup | None, seat: Seat) -> None:
+        if group is not None and self._groups.limit(group, seat.vcpus, seat.memory_gib):
+            return
+        if self._unlimited.acquire(blocking=False):
+            _log.warning("this machine sets no limits: jobs that share it have as many threads as vCPUs, and no more")
 
     def clear(self) -> int:
         """Kill what an earlier agent of this machine left running, in its groups or with its run directories."""

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from everspot_core.job import JobSpec, JobSubmission
@@ -75,9 +75,11 @@ def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
     return [sys.executable, "-m", "everspot_train.prepare", *command]
 
 
-def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path) -> dict[str, str]:
+def environment_for(
+    spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path, gpus: Sequence[int] | None = None
+) -> dict[str, str]:
     """The agent's own environment, then what the job asked for in `resources`, then its `env`, and ours over all of
-    them where the two sides rely on it. `folder`: the run directory.
+    them where the two sides rely on it. `folder`: the run directory. `gpus`: its own, where it shares the machine.
 
     Threads are the job's share and not the machine's: what it asked for is the same wherever it runs, so that a resume
     computes the same numbers, and two jobs that share a machine do not spin against each other.
@@ -86,7 +88,9 @@ def environment_for(spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: 
         THREADS_VARIABLE: str(threads_of(spec, vcpus)),
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which the GPUs were counted
-        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in range(spec.resources.gpus)),
+        "CUDA_VISIBLE_DEVICES": ",".join(
+            str(index) for index in (range(spec.resources.gpus) if gpus is None else gpus)
+        ),
         "HOME": str(folder / HOME),
         "TMPDIR": str(folder / TEMPORARY),
     }

@@ -7,6 +7,9 @@ from datetime import timedelta
 
 from everspot_core.clock import Clock
 
+LOOK_EVERY = timedelta(milliseconds=100)
+HELPER_EVERY = timedelta(milliseconds=250)
+
 _log = logging.getLogger(__name__)
 
 

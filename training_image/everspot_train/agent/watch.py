@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 SOURCES_VARIABLE = "EVERSPOT_NOTICE_SOURCES"
 QUEUE = "queue"
 ALL_SOURCES = frozenset((SOURCE, QUEUE))
+_DEAF = {"order": Order.RUN, "reason": None, "deadline": None}
 
 
 class Contact:
@@ -100,10 +101,11 @@ class Watch:
             return
         self.store_contact.reached()
         assignment = found.value if found is not None else None
-        if assignment is not None and QUEUE not in self._sources and assignment.reason is Reason.NOTICE:
-            assignment = assignment.model_copy(
-                update={"order": Order.RUN, "reason": None, "deadline": None, "cordoned": False}
-            )
+        if assignment is not None and QUEUE not in self._sources and assignment.seats and assignment.cordoned:
+            seats = (s.model_copy(update=_DEAF) if s.reason is Reason.NOTICE else s for s in assignment.seats)
+            assignment = assignment.model_copy(update={"seats": tuple(seats), "cordoned": False})
+        elif assignment is not None and QUEUE not in self._sources and assignment.reason is Reason.NOTICE:
+            assignment = assignment.model_copy(update={**_DEAF, "cordoned": False})
         self._assignment = assignment
 
     def poll_notices(self) -> None:
@@ -128,7 +130,8 @@ class Watch:
         order = self._assignment
         if order is None or not order.cordoned:
             return None
-        return Notice(kind=NoticeKind.INTERRUPTION, source=QUEUE, seen_at=order.changed_at, action_at=order.deadline)
+        by = min((h.deadline for h in order.held if h.deadline is not None), default=order.deadline)
+        return Notice(kind=NoticeKind.INTERRUPTION, source=QUEUE, seen_at=order.changed_at, action_at=by)
 
 
 def sources_from(text: str | None) -> frozenset[str]:

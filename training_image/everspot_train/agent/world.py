@@ -35,7 +35,7 @@ class World:
     `real_per_market`: real seconds that a second of market time takes. `lease_until`: when the lease ends, or has
     ended. `failure`: what a program that is over told of its end. `unfit`: why this machine should have no job.
     `upload`: how long the program's folder took last to be kept, which is done once it is over. `restart_stalled`:
-    the job wants it.
+    the job wants it. `others`: jobs share this machine.
     """
 
     now: timedelta
@@ -55,6 +55,7 @@ class World:
     unfit: str | None = None
     upload: timedelta = timedelta()
     restart_stalled: bool = False
+    others: bool = False
 
     def when(self, moment: datetime) -> timedelta:
         """The monotonic moment at which the market's clock will show `moment`."""

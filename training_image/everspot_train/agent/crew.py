@@ -1,0 +1,150 @@
+"""The jobs that share this machine: each is a resident with threads of its own, and none waits for another.
+
+One that writes its checkpoint, or that the store keeps waiting, holds up nobody: on a notice all of them checkpoint at
+once. Should a resident's own thread fail, its job is killed and its lease lapses; the others run on.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from everspot_core.clock import Clock
+from everspot_core.instances import Resident as Told
+from everspot_core.records import Assignment, Seat
+
+from everspot_train.agent.actions import JobKey
+from everspot_train.agent.endings import Ending
+from everspot_train.agent.resident import Outside, Resident
+from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, Repeating
+from everspot_train.agent.world import REMEMBERED
+
+_log = logging.getLogger(__name__)
+
+
+class Crew:
+    """Used by the agent's main thread, but for `told`, which any may ask.
+
+    Args:
+        hire: makes the resident of a seat; it calls its second argument when a job is over there.
+        outside: what is to be heard at this moment.
+    """
+
+    def __init__(
+        self,
+        hire: Callable[[Seat, Callable[[Ending | None], None]], Resident],
+        outside: Callable[[], Outside],
+        clock: Clock,
+    ) -> None:
+        self._hire = hire
+        self._outside = outside
+        self._clock = clock
+        self._members: dict[JobKey, _Member] = {}
+        self._gone: deque[JobKey] = deque(maxlen=REMEMBERED)
+        self.endings: deque[Ending | None] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether there is anybody."""
+        return bool(self._members)
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """Who holds a job, for the instance's record."""
+        return tuple(Told(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.holds)
+
+    def look(self, assignment: Assignment | None) -> None:
+        """Take in who has a new seat; let go who is done."""
+        for key in [key for key, member in self._members.items() if member.over]:
+            del self._members[key]
+            self._gone.append(key)
+        for seat in assignment.seats if assignment is not None else ():
+            key = JobKey(seat.job_id, seat.epoch)
+            if key not in self._members and key not in self._gone:
+                self._members[key] = member = _Member(
+                    key, self._hire(seat, self.endings.append), self._outside, self._clock
+                )
+                member.start()
+
+    def abandon(self) -> None:
+        """Kill all that runs; nothing is written any more."""
+        for member in self._members.values():
+            member.end()
+        for member in self._members.values():
+            member.join()
+
+
+class _Member:
+    """A resident and its threads: one that decides and acts, and the three that keep in touch."""
+
+    def __init__(self, key: JobKey, resident: Resident, outside: Callable[[], Outside], clock: Clock) -> None:
+        self._key = key
+        self._resident = resident
+        self._outside = outside
+        self._clock = clock
+        self._ending = False
+        self.over = False
+        name = f"{key.job_id}-{key.epoch}"
+        self._helpers = [
+            Repeating(f"beats {name}", HELPER_EVERY, resident.renew, clock),
+            Repeating(f"feeds {name}", HELPER_EVERY, resident.ship, clock),
+            Repeating(f"folders {name}", HELPER_EVERY, resident.keep_folder, clock),
+        ]
+        self._thread = threading.Thread(target=self._run, name=f"resident {name}", daemon=True)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has the job, or is about to."""
+        return not self.over and self._resident.memory.job is not None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Kill the job and end; does not wait for it."""
+        self._ending = True
+        self._resident.abandon()
+
+    def join(self) -> None:
+        """Wait until it has ended, for a while."""
+        self._thread.join(HELPER_EVERY.total_seconds() + LOOK_EVERY.total_seconds())
+
+    def _run(self) -> None:
+        """The thread that starts the training process ends after it: the process is tied to it."""
+        for helper in self._helpers:
+            helper.start()
+        try:
+            while not (self._ending or self._done()):
+                self._clock.sleep(LOOK_EVERY)
+        except Exception:
+            _log.exception("job %s, epoch %d: its thread ended, and the job with it", *self._key)
+        finally:
+            for helper in self._helpers:
+                helper.stop()
+            self._resident.abandon()
+            self.over = True
+
+    def _done(self) -> bool:
+        """One look, and whether it was the last: its job is over here, or not for it to take any more."""
+        failed = next((h.failure for h in self._helpers if h.failure is not None), None)
+        if failed is not None:
+            raise RuntimeError("a helper thread ended") from failed
+        heard = self._outside()
+        mine = told_to(heard.assignment, self._key)
+        leave = self._resident.step(replace(heard, assignment=mine))
+        memory = self._resident.memory
+        named = mine is not None and mine.job_id is not None
+        return memory.job is None and (leave is not None or not named or self._key in memory.handled)
+
+
+def told_to(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
+    """What an assignment says to one that shares the machine; without a key to one that has it alone."""
+    if assignment is None:
+        return None
+    if key is None:
+        return assignment.model_copy(update={"seats": ()}) if assignment.seats else assignment
+    mine = assignment.of(key.job_id)
+    if mine is not None and assignment.job_id is None and mine.epoch == key.epoch:
+        return mine
+    return assignment.model_copy(update={"job_id": None, "epoch": 0, "seats": ()})

@@ -1,0 +1,241 @@
+"""One job's place on this machine: looks at how the job stands, lets `decide` decide, and does it.
+
+The thread that steps a resident alone starts, signals and ends its training process, and must live as long as that.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
+from everspot_core.records import Assignment, EventKind, Notice, Reason, Seat
+from everspot_store import StoreError
+
+from everspot_train.agent import actions as act
+from everspot_train.agent.actions import Action, JobKey, Stop
+from everspot_train.agent.decide import concluded, decide, offered_again, postponed
+from everspot_train.agent.desk import Desk
+from everspot_train.agent.endings import Ending
+from everspot_train.agent.session import JobSession
+from everspot_train.agent.watch import Contact
+from everspot_train.agent.world import LeaseView, Memory, World
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a resident hears from outside at one moment. `assignment` speaks of no job but its own. `others`: jobs that
+    share the machine, which is not left before they have."""
+
+    assignment: Assignment | None = None
+    interruption: Notice | None = None
+    rebalance: Notice | None = None
+    shutdown_by: timedelta | None = None
+    unfit: str | None = None
+    others: bool = False
+
+
+class Resident:
+    """Takes the jobs that it is offered, one at a time.
+
+    Args:
+        seat: what its job may use of a machine that it shares; None: all of it.
+        ended: told when a job is over here, with how, unless it was abandoned.
+    """
+
+    def __init__(
+        self,
+        *,
+        manifest: Manifest,
+        desk: Desk,
+        contact: Contact,
+        clock: Clock,
+        ended: Callable[[Ending | None], None],
+        seat: Seat | None = None,
+    ) -> None:
+        self._limits = manifest.limits
+        self._desk = desk
+        self._contact = contact
+        self._clock = clock
+        self._ended = ended
+        self._seat = seat
+        self.memory = Memory(idle_since=clock.monotonic())
+        self.session: JobSession | None = None
+        self._leaving: act.Leave | None = None
+        self._retry_at = timedelta()
+
+    def step(self, outside: Outside) -> act.Leave | None:
+        """Look once, decide, and act. The reason to leave the machine, if there is one."""
+        if outside.others:
+            self.memory = replace(self.memory, idle_since=self._clock.monotonic())
+        self.memory, actions = decide(self.memory, self._look(outside), self._limits)
+        for action in actions:
+            self._act(action)
+        return self._leaving
+
+    def renew(self) -> None:
+        """Renew the lease, if it is due."""
+        session = self.session
+        if session is not None:
+            try:
+                if session.renew_if_due():
+                    self._contact.reached()
+            except StoreError as error:
+                self._contact.failed(error)
+
+    def ship(self) -> None:
+        """Write waiting events and logs."""
+        session = self.session
+        if session is not None:
+            try:
+                session.ship()
+            except StoreError as error:
+                self._contact.failed(error)
+
+    def keep_folder(self) -> None:
+        """Keep the folder of a program that does not use the trainer library, which may take long."""
+        session = self.session
+        if session is not None:
+            try:
+                session.keep_folder()
+            except StoreError as error:
+                self._contact.failed(error)
+
+    def abandon(self) -> None:
+        """Make sure that nothing of it runs or is written any more."""
+        if self.session is not None:
+            self.session.abandon()
+
+    def _look(self, outside: Outside) -> World:
+        session = self.session
+        exit_code = session.exit_code() if session else None
+        return World(
+            now=self._clock.monotonic(),
+            market=self._clock.now(),
+            real_per_market=self._clock.to_real(timedelta(seconds=1)).total_seconds(),
+            assignment=outside.assignment,
+            interruption=outside.interruption,
+            rebalance=outside.rebalance,
+            shutdown_by=outside.shutdown_by,
+            lease=session.lease_view() if session else LeaseView.NONE,
+            lease_until=session.lease_until if session else timedelta(),
+            running=session is not None and session.unstarted is None and exit_code is None,
+            exit_code=exit_code,
+            status=session.status() if session else None,
+            store_seen=self._contact.seen,
+            failure=session.failure() if session and exit_code is not None else None,
+            unfit=outside.unfit if session is None else None,
+            upload=session.leavings.upload() if session else timedelta(),
+            restart_stalled=session is not None and session.submission.spec.retries.stalled,
+            others=outside.others,
+        )
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case act.Take(job):
+                self._take(job)
+            case act.Decline(job, reason):
+                self._decline(job, reason)
+            case act.Conclude(ending, stop):
+                self._conclude(ending, stop)
+            case act.Abandon(why):
+                self._abandon(why)
+            case act.Leave():
+                self._leaving = action
+            case _:
+                self._tell_process(action)
+
+    def _tell_process(self, action: Action) -> None:
+        session = self.session
+        if session is None or session.process is None:
+            raise AssertionError(f"{action} without a process: the decision does not fit the agent")
+        match action:
+            case act.AskToStop(stop, first):
+                _log.warning("job %s: stop (%s)", session.key.job_id, stop.reason.value)
+                session.ask_to_stop(stop)
+                if first:
+                    action_at = stop.action_at.isoformat() if stop.action_at else None
+                    seen_at = stop.seen_at.isoformat()
+                    session.say(EventKind.NOTICE, source=stop.source, action_at=action_at, seen_at=seen_at)
+            case act.AskForCheckpoint(seq, notice):
+                session.ask_for_checkpoint(seq)
+                session.say(EventKind.REBALANCE, source=notice.source)
+            case act.Stalled(step, seconds, restart):
+                _log.warning("job %s: no step for %.0f s after step %d", session.key.job_id, seconds, step)
+                session.stalled(step, seconds, restart=restart)
+            case act.Terminate():
+                session.process.terminate()
+            case act.Kill():
+                session.kill()
+
+    def _take(self, job: JobKey) -> None:
+        now = self._clock.monotonic()
+        if now < self._retry_at:
+            self.memory = postponed(self.memory)
+            return
+        try:
+            session = self._desk.take(job)
+            early = session is None and self._desk.is_early(job)
+        except StoreError as error:
+            # Whatever was written stands still from now on: the next try adopts it, or the scheduler lets it expire.
+            self._contact.failed(error)
+            self._postpone(now)
+            return
+        if early:
+            self._postpone(now)
+            return
+        if session is None:
+            _log.warning("job %s, epoch %d is not this instance's to take", *job)
+            self.memory = concluded(self.memory, now)
+            return
+        self.session = session  # from here on the lease is renewed
+        self._desk.start(session, self._seat)
+
+    def _postpone(self, now: timedelta) -> None:
+        self._retry_at = now + self._limits.poll_every
+        self.memory = postponed(self.memory)
+
+    def _decline(self, job: JobKey, reason: Reason) -> None:
+        now = self._clock.monotonic()
+        if now < self._retry_at:
+            self.memory = offered_again(self.memory, job)
+            return
+        _log.warning("job %s, epoch %d is given back unstarted: %s", *job, reason.value)
+        try:
+            again = not self._desk.decline(job, reason) and self._desk.is_early(job)
+        except StoreError as error:
+            self._contact.failed(error)
+            again = True
+        if again:
+            self._retry_at = now + self._limits.poll_every
+            self.memory = offered_again(self.memory, job)
+
+    def _conclude(self, ending: Ending, stop: Stop | None) -> None:
+        session = self.session
+        assert session is not None  # noqa: S101  a conclusion is about a session
+        session.kill()
+        ending = session.unstarted or ending
+        try:
+            if not session.conclude(ending, stop):
+                _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
+        except StoreError as error:
+            self._contact.failed(error)
+            return  # the job stays in memory and the session as it is: the next look concludes again
+        self.memory = concluded(self.memory, self._clock.monotonic())
+        self._end_session(ending)
+
+    def _abandon(self, why: str) -> None:
+        session = self.session
+        assert session is not None  # noqa: S101  only a held job can be lost
+        _log.error("job %s, epoch %d is abandoned: %s", *session.key, why)
+        session.abandon()
+        self._end_session(None)
+
+    def _end_session(self, ending: Ending | None) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.clean()
+            self._ended(ending)

@@ -1,7 +1,8 @@
 """Fixtures of the scheduler's tests."""
 
 import sys
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from elastic_helpers import LocalAccount
+from everspot_local.cloud import LocalCloud
+from everspot_local.market.delays import Delays
+from everspot_local.options import Options
 from scheduler_helpers import Cluster, folder_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,3 +32,18 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 @pytest.fixture
 def s3_cluster(s3_urls: list[str], clock: ManualClock) -> Cluster:
     return Cluster(Store.open(*s3_urls, clock=clock), clock)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAccount]:
+    """A local cloud of instances without processes, ten minutes in a second."""
+    delays = Delays(visible=timedelta(0))
+    options = Options(state_dir=tmp_path_factory.mktemp("local"), scale=600, boot_command=None, delays=delays)
+    with LocalCloud(options) as cloud, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", cloud.endpoint)
+        patch.setenv("AWS_REGION", "us-east-1")
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        account = LocalAccount(cloud)
+        yield account
+        account.ec2.close()

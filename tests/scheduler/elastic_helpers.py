@@ -3,13 +3,19 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import boto3
+from everspot_clouds.aws.cloud import AwsCloud
+from everspot_clouds.aws.placement import Placement
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.launching import LaunchError, LaunchIntent, LaunchTrouble
 from everspot_core.manifest import Elastic
 from everspot_core.records import Market, Role
 from everspot_core.schedule import PoolKey
+from everspot_local.cloud import LocalCloud
+from everspot_store import ManualClock
 from scheduler_helpers import Agent, Cluster, FakeCloud
 
 TYPE, ZONE = "c6i.large", "us-east-1a"
@@ -202,3 +208,33 @@ class ElasticCluster(Cluster):
 
     def later(self, **time: float) -> None:
         self.clock.advance(timedelta(**time))
+
+
+class LocalAccount:
+    """A local cloud with a launch template: `where` names it, a subnet, and the client that asks."""
+
+    def __init__(self, cloud: LocalCloud) -> None:
+        self.cloud, self.ec2 = cloud, boto3.client("ec2", region_name="us-east-1")
+        data = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
+        answer = self.ec2.create_launch_template(LaunchTemplateName="elastic", LaunchTemplateData=data)
+        zones = [{"Name": "availability-zone", "Values": [ZONE]}]
+        (subnet,) = self.ec2.describe_subnets(Filters=zones)["Subnets"]
+        self.template, self.subnet = answer["LaunchTemplate"]["LaunchTemplateId"], subnet["SubnetId"]
+
+    @property
+    def where(self) -> dict[str, Any]:
+        return {"ec2": self.ec2, "template": self.template, "subnet": self.subnet}
+
+
+class LocalElastic(ElasticCluster):
+    """A cluster whose cloud is boto3 against the local cloud. Market time is the test's own."""
+
+    def __init__(self, store: Any, clock: ManualClock, name: str, ec2: Any, template: str, subnet: str) -> None:
+        super().__init__(store, clock)
+        where = {"template": template, "places": {"us-east-1a": subnet}}
+        self.declare(cluster=name, elastic=elastic(**where))
+        self.cloud = AwsCloud(ec2, name, None, None, Placement(ec2, clock))  # type: ignore[assignment]
+        self.schedulers = [self.scheduler()]
+
+    def living(self) -> dict[str, Market]:
+        return {i.instance_id: i.market for i in self.cloud.instances() if i.phase is Phase.ALIVE}

@@ -1,59 +1,20 @@
 """A scheduler killed at every call of a launch and of a release, and two at once: nothing twice, nothing unknown,
 nothing left. Once with a cloud that tests script, once with boto3 against the local cloud."""
 
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from elastic_helpers import ElasticCluster, Killed, Killer, Through, elastic
-from everspot_clouds.aws.cloud import AwsCloud
-from everspot_clouds.aws.placement import Placement
-from everspot_clouds.base import Phase
-from everspot_core.records import Market, Request
-from everspot_local.cloud import LocalCloud
-from everspot_local.market.delays import Delays
-from everspot_local.options import Options
+from elastic_helpers import ElasticCluster, Killed, Killer, LocalAccount, LocalElastic, Through
+from everspot_core.records import Request
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock
 from scheduler_helpers import folder_store
 
 JOBS = ("a", "b")
 Make = Callable[[str], ElasticCluster]
-
-
-class LocalElastic(ElasticCluster):
-    """A cluster whose cloud is boto3 against the local cloud. Market time is the test's own."""
-
-    def __init__(self, store: Any, clock: ManualClock, name: str, ec2: Any, template: str, subnet: str) -> None:
-        super().__init__(store, clock)
-        where = {"template": template, "places": {"us-east-1a": subnet}}
-        self.declare(cluster=name, elastic=elastic(**where))
-        self.cloud = AwsCloud(ec2, name, None, None, Placement(ec2, clock))  # type: ignore[assignment]
-        self.schedulers = [self.scheduler()]
-
-    def living(self) -> dict[str, Market]:
-        return {i.instance_id: i.market for i in self.cloud.instances() if i.phase is Phase.ALIVE}
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    root = tmp_path_factory.mktemp("local")
-    options = Options(state_dir=root, scale=600, boot_command=None, delays=Delays(visible=timedelta(0)))
-    with LocalCloud(options) as cloud, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", cloud.endpoint)
-        patch.setenv("AWS_REGION", "us-east-1")
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        ec2 = boto3.client("ec2", region_name="us-east-1")
-        data = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
-        answer = ec2.create_launch_template(LaunchTemplateName="elastic", LaunchTemplateData=data)
-        zones = [{"Name": "availability-zone", "Values": ["us-east-1a"]}]
-        (subnet,) = ec2.describe_subnets(Filters=zones)["Subnets"]
-        yield {"ec2": ec2, "template": answer["LaunchTemplate"]["LaunchTemplateId"], "subnet": subnet["SubnetId"]}
-        ec2.close()
 
 
 def scripted(root: Path) -> Make:
@@ -64,11 +25,11 @@ def scripted(root: Path) -> Make:
     return make
 
 
-def on_local(root: Path, local: dict[str, Any]) -> Make:
+def on_local(root: Path, local: LocalAccount) -> Make:
     def make(name: str) -> ElasticCluster:
         clock = ManualClock(datetime.now().astimezone())
         store = folder_store(root / name, clock)
-        return LocalElastic(store, clock, name, **local)
+        return LocalElastic(store, clock, name, **local.where)
 
     return make
 

@@ -1,0 +1,167 @@
+"""Launches by boto3 against the local cloud: every way to ask, every kind of refusal, and what follows from it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from elastic_helpers import TYPE, ZONE, LocalAccount, LocalElastic, elastic
+from everspot_clouds.aws.cloud import AwsCloud
+from everspot_clouds.aws.placement import Placement
+from everspot_clouds.base import Phase
+from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.records import Market
+from everspot_store import ManualClock
+from scheduler_helpers import folder_store
+
+OTHER = "m6i.large"
+SPOT_QUOTA = "L-34B43A08"  # standard instances, in vCPUs
+
+
+@pytest.fixture
+def account(local: LocalAccount) -> Iterator[LocalAccount]:
+    """Empty, and all pools as they are at the beginning."""
+    yield local
+    for kind in (TYPE, OTHER):
+        local.cloud.do("recover", pool=f"{kind}/{ZONE}")
+        local.cloud.do("price", pool=f"{kind}/{ZONE}", usd=0.03)
+    local.cloud.do("quota", code=SPOT_QUOTA, value=1000)
+
+
+@pytest.fixture
+def cloud(account: LocalAccount) -> Iterator[AwsCloud]:
+    ec2, name = account.ec2, f"c-{uuid4().hex[:6]}"
+    cloud = AwsCloud(ec2, name, None, None, Placement(ec2, ManualClock()))
+    yield cloud
+    cloud.terminate(i.instance_id for i in cloud.instances() if i.phase is Phase.ALIVE)
+
+
+def intent(account: LocalAccount, market: Market = Market.SPOT, count: int = 1, **update: object) -> LaunchIntent:
+    prices = update.pop("max_price", None)
+    pools = [
+        LaunchPool(instance_type=kind, zone=ZONE, market=market, place=account.subnet, max_price=prices)
+        for kind in (TYPE, OTHER)
+    ]
+    fields = {
+        "seq": 1, "token": uuid4().hex, "jobs": tuple(f"j{n}" for n in range(count)), "pools": tuple(pools),
+        "ordered": False, "whole": False, "template": account.template, "template_version": "1", "usd_per_hour": 1.0,
+        "made_at": datetime.now(UTC), "scheduler_id": "s",
+    }  # fmt: skip
+    return LaunchIntent.model_validate(fields | update)
+
+
+@pytest.mark.parametrize("market", list(Market))
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_way_to_launch_is_one_that_ec2_takes_and_is_done_once(account, cloud, market, ordered, whole):
+    wanted = intent(account, market, 2, ordered=ordered, whole=whole)
+    answer, again = cloud.launch(wanted), cloud.launch(wanted)
+    assert (len(answer.instances), answer.errors) == (2, ())
+    assert {i.instance_id for i in again.instances} == {i.instance_id for i in answer.instances}
+    described = [i for i in cloud.instances() if i.phase is Phase.ALIVE]
+    assert {(i.launch, i.market, i.zone) for i in described} == {(wanted.token, market, ZONE)}
+    assert {(i.instance_id, i.instance_type) for i in described} == {
+        (i.instance_id, i.instance_type) for i in answer.instances
+    }
+    if ordered:
+        assert {i.instance_type for i in described} == {TYPE}
+
+
+def dry(account: LocalAccount) -> None:
+    for kind in (TYPE, OTHER):
+        account.cloud.do("drought", pool=f"{kind}/{ZONE}")
+
+
+def dear(account: LocalAccount) -> None:
+    for kind in (TYPE, OTHER):
+        account.cloud.do("price", pool=f"{kind}/{ZONE}", usd=0.05)
+
+
+def full(account: LocalAccount) -> None:
+    account.cloud.do("quota", code=SPOT_QUOTA, value=2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "brought"),
+    [(dry, LaunchTrouble.CAPACITY, 0), (dear, LaunchTrouble.PRICE, 0), (full, LaunchTrouble.QUOTA, 1)],
+)
+def test_a_pool_that_gives_less_says_why(account, cloud, cause, kind, brought):
+    cause(account)
+    answer = cloud.launch(intent(account, count=3, max_price=0.04))
+    assert len(answer.instances) == brought
+    assert {(e.kind, e.zone, e.market) for e in answer.errors} == {(kind, ZONE, Market.SPOT)}
+    assert {e.instance_type for e in answer.errors} == {TYPE, OTHER}
+
+
+def test_all_or_nothing_is_nothing_where_there_is_too_little(account, cloud):
+    full(account)
+    answer = cloud.launch(intent(account, count=3, whole=True))
+    assert answer.instances == () and answer.errors
+    assert [i for i in cloud.instances() if i.phase is Phase.ALIVE] == []
+
+
+def test_a_template_that_is_not_there_is_a_wrong_request(account, cloud):
+    answer = cloud.launch(intent(account, template="lt-0123456789abcdef0"))
+    assert [(e.kind, e.instance_type) for e in answer.errors] == [(LaunchTrouble.REQUEST, "")]
+
+
+def test_instances_end_whatever_else_is_named_with_them(account, cloud):
+    brought = [i.instance_id for i in cloud.launch(intent(account, count=2)).instances]
+    cloud.terminate([brought[0], "i-0123456789abcdef0", brought[1]])
+    assert [i for i in cloud.instances() if i.phase is Phase.ALIVE] == []
+    cloud.terminate(brought)
+
+
+@pytest.fixture
+def here(account: LocalAccount, tmp_path: Path) -> Iterator[LocalElastic]:
+    clock = ManualClock(datetime.now(UTC))
+    here = LocalElastic(folder_store(tmp_path, clock), clock, f"c-{uuid4().hex[:6]}", **account.where)
+    yield here
+    here.cloud.terminate(here.living())
+
+
+def offer(here: LocalElastic, account: LocalAccount, **update: object) -> None:
+    where = {"template": account.template, "places": {ZONE: account.subnet}}
+    here.declare(elastic=elastic(**{**where, **update}))
+    here.schedulers = [here.scheduler()]
+
+
+def test_a_job_is_moved_to_on_demand_when_it_can_wait_for_spot_no_longer(account, here):
+    dry(account)
+    here.submit("j", deadline="60m", expected_duration="20m")
+    here.run(2)
+    assert here.living() == {}
+    assert "InsufficientInstanceCapacity" in here.store.notes.waiting().jobs["j"].words
+    for _ in range(50):
+        here.later(minutes=1)
+        here.run(1)
+        if here.living():
+            break
+    assert set(here.living().values()) == {Market.ON_DEMAND}
+    here.run(12)
+    assert here.state("j") == "SUCCEEDED"
+
+
+def test_beyond_a_quota_jobs_wait_for_each_other(account, here):
+    offer(here, account, markets=[Market.SPOT])
+    full(account)
+    for n in range(3):
+        here.submit(f"j{n}")
+    for _ in range(60):
+        here.run(1)
+        assert len(here.living()) <= 1
+    assert {here.state(f"j{n}") for n in range(3)} == {"SUCCEEDED"}
+
+
+def test_a_template_that_was_removed_is_asked_for_once(account, here):
+    offer(here, account, template="lt-0123456789abcdef0")
+    here.submit("j")
+    for _ in range(4):
+        here.run(1)
+        here.later(hours=2)
+    assert [len(i.outcome.errors) for i in here.intents()].count(1) <= 2, "once in each market"
+    assert "InvalidLaunchTemplateId" in here.store.notes.waiting().jobs["j"].words
+    offer(here, account)
+    here.run(12)
+    assert here.state("j") == "SUCCEEDED"

@@ -175,6 +175,7 @@ def _view(dossier: Dossier) -> JobView:
         spent=Spent(dollars=0.0, gpu_hours=0.0),
         nodes=1,
         outlook=None,
+        changeover=None,
         preempted_at=(),
         measured=None,
         speeds={},

@@ -166,7 +166,8 @@ class JobSpec(Frozen):
     deadline: Span | Utc | None = Field(
         default=None,
         description="A moment, or a duration from submission. With `expected_duration` given, one that is out of reach "
-        "is refused at submission: it must be `expected_duration` and 15m, the longest changeover, away at the least.",
+        "is refused at submission: it must be `expected_duration` and 15m, the longest changeover, away at the least; "
+        "less once shorter ones have been measured in the cluster. `everspot submit --force` overrules that.",
     )
     expected_duration: Span | None = Field(
         default=None,
@@ -240,4 +241,7 @@ class JobSubmission(Document):
     datasets: list[str] = Field(default_factory=list, description="As in the spec, each with its whole digest.")
     wheels: list[Wheel] = Field(default_factory=list, description="What the lock file of the spec names.")
     submitted_by: str = ""
+    forced: bool = Field(
+        default=False, description="Its author wants it run although its deadline cannot be kept, as far as is known."
+    )
     retry_of: str | None = Field(default=None, description="The job from whose newest checkpoint it goes on.")

@@ -32,6 +32,7 @@ from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, Stor
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.asking import Asking
+from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
@@ -85,7 +86,7 @@ class Scheduler:
         self._asking = Asking(cloud, store.clock)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
-        self._accounts = Accounts(store)
+        self._accounts, self._changeovers = Accounts(store), ChangeoverLog(store)
         self._pools = Pools(self._scores)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, watchers)
@@ -161,6 +162,7 @@ class Scheduler:
             self._asking.ask(self._scoring, lambda: self._scores.ask(self._cloud, types), "asking for placement scores")
         self._acknowledge(seen, known)
         self._notifier.look(seen)
+        self._changeovers.look(seen, self._ledger, self._desk)
         self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
         quiet = seen.digest() == self._digest and not self._desk.coming(seen.instances)
@@ -172,6 +174,7 @@ class Scheduler:
         if not self._loaded:
             self._faults.load()
             self._usage.load()
+            self._changeovers.load()
             self._waits.load()
             self._loaded = True
 
@@ -236,6 +239,7 @@ class Scheduler:
             purses=self._accounts.look(seen, self._ledger),
             unions=self._pools.unions(choices(waiting, pools)) if self._desk.active else {},
             desk=self._desk,
+            changeovers=self._changeovers,
         )
 
     def _reckon(self, seen: Observation) -> None:

@@ -24,6 +24,7 @@ from everspot_core.schedule import (
     Spent,
 )
 
+from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
@@ -42,7 +43,8 @@ class Known:
 
     `spent`: by job, for those whose budget asks for it. `losses`: by job, when it lost spot instances, for those that
     have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools behave; `unions`: several
-    of them as one. `desk`: the elastic capacity. `purses`: what is left of the budgets of teams and of the environment.
+    of them as one. `desk`: the elastic capacity. `changeovers`: what they have taken. `purses`: what is left of the
+    budgets of teams and of the environment.
     """
 
     facts: Facts
@@ -55,6 +57,7 @@ class Known:
     purses: tuple[Purse, ...]
     unions: Mapping[frozenset[PoolKey], Behaviour]
     desk: Desk
+    changeovers: ChangeoverLog
 
 
 class Viewer:
@@ -147,6 +150,7 @@ class Viewer:
             spent=known.spent.get(name, _UNSPENT),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # what the author expects, less the steps that are done
+            changeover=known.changeovers.of(name),
             preempted_at=known.losses.get(name, ()),
             measured=_measured(record),
             speeds=speeds,
@@ -179,6 +183,7 @@ def _same(before: JobView, now: JobView) -> bool:
         and before.record is now.record
         and (before.stale, before.cancel, before.drills) == (now.stale, now.cancel, now.drills)
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
+        and before.changeover == now.changeover
     )
 
 

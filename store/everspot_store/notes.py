@@ -1,5 +1,6 @@
 """Notes that schedulers keep beside their decisions: why each job waits, what teams have used lately, and the pools."""
 
+from everspot_core.changeover import Changeovers
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.market import Market
 from pydantic import Field
@@ -8,7 +9,7 @@ from everspot_store.bucket import Bucket
 from everspot_store.fleet_state import FleetState
 from everspot_store.table import Table
 
-_WAITING, _USAGE, _POOLS = "waiting", "usage", "pools"
+_WAITING, _USAGE, _POOLS, _CHANGEOVERS = "waiting", "usage", "pools", "changeovers"
 
 
 class WaitPool(Stored):
@@ -48,7 +49,7 @@ class TeamUsage(Document):
 
 
 class Notes:
-    """The notes of a cluster's schedulers: one document each, at the root of the control bucket.
+    """The notes of a cluster's schedulers: one document each, at the root of the control bucket or in its ledger.
 
     Where several schedulers write, the last one wins: all of them write what they see of the same cluster. Every method
     raises the store's errors.
@@ -57,6 +58,7 @@ class Notes:
     def __init__(self, control: Bucket) -> None:
         self._waiting, self._usage = Table(control, "", Waiting), Table(control, "", TeamUsage)
         self._fleet = Table(control, "", FleetState)
+        self._changeovers = Table(control, "ledger", Changeovers)
 
     def waiting(self) -> Waiting | None:
         """Why jobs wait; None if no scheduler has written it yet.
@@ -96,3 +98,16 @@ class Notes:
     def write_fleet(self, state: FleetState) -> None:
         """Put it in the place of the last one."""
         self._fleet.put(_POOLS, state)
+
+    def changeovers(self) -> Changeovers | None:
+        """What changeovers have taken; None if no scheduler has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._changeovers.get(_CHANGEOVERS)
+        return None if found is None else found.value
+
+    def write_changeovers(self, changeovers: Changeovers) -> None:
+        """Put it in the place of the last one."""
+        self._changeovers.put(_CHANGEOVERS, changeovers)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from everspot_cli.report.colours import fill, warning
 from everspot_cli.report.terminal import money
+from everspot_core.changeover import Changeovers, Part, PartTimes
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import EventKind, Market, Reason
 
@@ -58,6 +59,28 @@ def test_the_report_of_a_known_past_is_known_to_the_last_figure(past):
         price.pop("age")  # it grows by itself
     golden = Path(__file__).with_name("report.golden.json")
     assert report == json.loads(golden.read_text())
+
+
+def test_changeovers_are_told_part_by_part_with_what_is_reckoned_with(past):
+    assert "Changeovers" not in past.run("report", "--as-of", AS_OF).out
+    pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": Market.SPOT}
+    boots = [PartTimes(part="boot", seconds=[40.0] * 4, **pool), PartTimes(part="of-tomorrow", seconds=[1.0], **pool)]
+    past.store.notes.write_changeovers(Changeovers(updated_at=T0, times=boots))
+    rows = {(r["part"], r["zone"]): r for r in report_of(past)["changeovers"]}
+    assert set(rows) == {(part, None) for part in ("whole", *Part)} | {("boot", "us-east-1a")}
+    # Four weigh as much as what was believed: half way from 100 s to 40 s, and from 4 min to 40 s and a quarter more.
+    assert (rows["boot", None]["expected_seconds"], rows["boot", None]["upper_seconds"]) == (70.0, 145.0)
+    assert rows["boot", None]["measured"] == rows["boot", "us-east-1a"]["measured"] == 4
+    assert rows["boot", "us-east-1a"]["expected_seconds"] < 70
+    assert rows["whole", None]["expected_seconds"] == 360 - 30
+    assert report_of(past, "moved")["changeovers"] == []
+    lines = [line.split() for line in past.run("report", "--as-of", AS_OF).out.splitlines()]
+    assert ["boot", "all", "4", "1m10s", "2m25s"] in lines
+
+
+def test_a_report_is_made_though_what_changeovers_took_cannot_be_read(past):
+    past.store.control.put("ledger/changeovers.json", b"{")
+    assert report_of(past)["changeovers"] == []
 
 
 def test_the_dollars_of_the_report_by_hand(past):

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from everspot_core.candidates import candidates
 from everspot_core.catalogue import InstanceType, builtin
+from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.schedule.provisioning.feasibility import feasibility
@@ -56,6 +57,47 @@ def test_a_deadline_that_cannot_be_kept_is_refused_before_anything_is_written(wo
     assert "for about $0.36 on-demand (c6i.large in us-east-1)" in answer.err
     assert "hint: `deadline: 4h15m` or more can be kept" in answer.err
     assert written(world) == before | {path, tmp_path / "src" / "train.py"}
+
+
+def test_force_takes_a_deadline_that_cannot_be_kept_and_says_what_that_means(world, spec_file):
+    path = str(spec_file(LATE))
+    assert "--force submits it all the same" in world.run("submit", path).err
+    answer = world.run("submit", path, "--force")
+    assert answer.code == 0
+    assert "warning: the deadline, " in answer.err
+    assert "15m00s more than there is; it runs on-demand at once" in answer.err
+    (found,) = world.store.jobs.scan().values()
+    assert found.value.forced is True
+    assert len(world.run("--json", "submit", path, "--force").json["warnings"]) == 1
+    assert world.run("submit", path, "--force", "--dry-run").code == 0
+
+
+def test_a_deadline_that_has_passed_is_refused_whatever_its_author_says(world, spec_file):
+    path = str(spec_file(LATE.replace("deadline: 4h", "deadline: 2020-01-01T00:00:00Z")))
+    answer = world.run("submit", path, "--force")
+    assert answer.code == 1
+    assert "has passed already" in answer.err
+    assert "--force" not in answer.err
+
+
+def measured(world, **parts) -> None:
+    """Forty times so many seconds for each part."""
+    pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": "spot"}
+    times = [PartTimes(part=part, seconds=[seconds] * 40, **pool) for part, seconds in parts.items()]
+    world.store.notes.write_changeovers(Changeovers(updated_at=datetime.now(UTC), times=times))
+
+
+@pytest.mark.parametrize("where", [(), ("--dry-run",)])
+def test_what_changeovers_took_here_counts_and_not_a_quarter_of_an_hour(world, spec_file, where):
+    every = ("launch", "boot", "agent", "data", "restore", "save")
+    measured(world, **dict.fromkeys(every, 20.0))
+    early = str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h8m")))
+    assert world.run("submit", early, *where).code == 0  # six parts of 25 s, and a little of what was believed before
+    measured(world, **dict.fromkeys(every, 200.0))
+    late = str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h16m")))
+    answer = world.run("submit", late, *where)
+    assert answer.code == 1
+    assert "the changeover before it up to 25m" in answer.err
 
 
 def test_what_the_hint_says_is_taken(world, spec_file):
@@ -192,7 +234,7 @@ def test_no_job_of_the_documents_would_be_refused():
         assert feasibility(submission, candidates(job.resources, builtin())).feasible is not False, job.name
 
 
-def test_a_submission_reads_nothing_but_the_clusters_manifest_and_prices(world, spec_file):
+def test_a_submission_reads_nothing_but_the_clusters_manifest_prices_and_changeovers(world, spec_file):
     world.beat("i-spot2")
     world.offer("c6i.large", "m7i.large")
     script = (
@@ -207,4 +249,4 @@ def test_a_submission_reads_nothing_but_the_clusters_manifest_and_prices(world, 
     for text, code in ((LATE, 1), (LATE.replace("deadline: 4h", "deadline: 1d"), 0)):
         done = subprocess.run([*command, str(spec_file(text))], capture_output=True, text=True, check=False, timeout=60)
         read = [line for line in done.stderr.splitlines() if line.startswith(("get ", "list ", "download "))]
-        assert (done.returncode, read) == (code, ["get cluster.json", "get prices.json"])
+        assert (done.returncode, read) == (code, ["get cluster.json", "get prices.json", "get ledger/changeovers.json"])

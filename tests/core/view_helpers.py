@@ -39,6 +39,7 @@ def job_view(**kw) -> JobView:
             "spent": UNSPENT,
             "nodes": 1,
             "outlook": None,
+            "changeover": None,
             "preempted_at": (),
             "measured": None,
             "speeds": {},

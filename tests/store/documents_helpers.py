@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from everspot_core.budgets import Allowance, Budgets, Caps
 from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.documents import Document
 from everspot_core.dossier import Dossier
@@ -97,6 +98,7 @@ def _submission(spec: JobSpec) -> JobSubmission:
         datasets=[f"fashion@{SHA}"],
         wheels=[every_field(Wheel, name="a-1.whl", sha256=SHA)],
         submitted_by="ann",
+        forced=True,
         retry_of="resnet-0",
     )
 
@@ -271,6 +273,8 @@ def examples() -> dict[str, Document]:
         pools=[every_field(PoolState, usd_per_hour=0.4, placement_score=7, refused_at=[AT], noticed_at=AT, **pool)],
         elastic=every_field(ElasticUse, instances=2, max_instances=8, usd_per_hour=0.8, max_usd_per_hour=4.5),
     )
+    took = every_field(PartTimes, part="boot", seconds=[41.5, 38.25], **pool)
+    found["Changeovers"] = every_field(Changeovers, updated_at=AT, counted={"resnet-1": 2}, times=[took])
     found["TeamUsage"] = every_field(TeamUsage, at=AT, dollars={"vision": 1.5})
     allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)
     caps = every_field(Caps, day=allowance, month=allowance)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 ROOMS = ("core", "store", "clouds", "scheduler", "training_image", "cli", "components")
 ROOT = Path(__file__).parents[2]
 FREE = {
+    "counted",
     "dollars",
     "shares",
     "parameters",

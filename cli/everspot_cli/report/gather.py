@@ -7,12 +7,13 @@ from datetime import datetime
 
 from everspot_core.attempts import attempts, interruptions
 from everspot_core.catalogue import Catalogue
+from everspot_core.changeover import Changeovers
 from everspot_core.cost import Bill, bill
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
-from everspot_store import Store, StoreError
+from everspot_store import BadDocument, Store, StoreError
 
 from everspot_cli.session import Session, side_by_side
 
@@ -32,6 +33,7 @@ class Material:
     instances: dict[str, InstanceRecord]
     events: dict[str, list[Event]]
     bill: Bill
+    changeovers: Changeovers | None
 
 
 def gather(session: Session, as_of: datetime | None = None) -> Material:
@@ -76,7 +78,16 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         instances={i: doc.value for i, doc in store.instances.scan().items()},
         events=events,
         bill=computed,
+        changeovers=_changeovers(store),
     )
+
+
+def _changeovers(store: Store) -> Changeovers | None:
+    """What changeovers have taken; a document that cannot be read says no more than none would."""
+    try:
+        return store.notes.changeovers()
+    except BadDocument:
+        return None
 
 
 def _dossiers(session: Session) -> dict[str, Dossier]:

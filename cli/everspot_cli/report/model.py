@@ -12,6 +12,7 @@ from everspot_core.cost import JobBill, Usage, savings_percent
 from everspot_core.prices import HOUR, Basis, rounded, total
 from everspot_core.records import JobRecord, JobState, Market, Role
 
+from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
 from everspot_cli.views import last_word
@@ -30,6 +31,8 @@ DEFINITIONS = {
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "
     "at least, where it ended without a last word: it reports with each renewal of its lease",
     "notice_to_durable_seconds": "from the moment of the notice until the checkpoint was published, market time",
+    "changeovers": "from the wish for an instance until the job works on it, by part: market time, measured when an "
+    "attempt has ended; upper is what deadlines reckon with",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
 
@@ -61,6 +64,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "accuracy": min((job["accuracy"] for job in jobs if job["accuracy"] is not None), default=None),
         "usage": _usage_rows(usages),
         "instances": [] if only else [_instance(material, i) for i in material.bill.instances],
+        "changeovers": [] if only else changeover_rows(material.changeovers),
         "list_prices": _list_prices(material, usages, today),
         "notes": [*([material.note] if material.note else []), *material.bill.notes],
         "left_out": list(material.bill.left_out),

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from everspot_cli.report.changeovers import changeovers
 from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, word
 
@@ -51,6 +52,8 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
     for key, rows in report["cost_by_tag"].items():
         if len(rows) > 1 or rows[0]["value"] != UNTAGGED:
             parts += [Text(f"\nCost by {key}", style="bold"), _shares(key, rows)]
+    if report["changeovers"]:
+        parts += [Text("\nChangeovers", style="bold"), changeovers(report["changeovers"])]
     parts += [Text("\nWhere the hours went", style="bold"), _usage(report), Text(), _small_print(report)]
     return Group(*parts)
 

@@ -33,12 +33,13 @@ def outlook_of(job: JobView) -> Outlook | None:
         done = min(1.0, progress.step / progress.total_steps)
     left = expected * (1 - done)
     begins = job.state is JobState.ASSIGNED
+    changeover, upper = job.changeover or (CHANGEOVER, CHANGEOVER_UPPER)
     return Outlook(
         left=left,
         left_upper=left,
-        changeover=CHANGEOVER,
-        changeover_upper=CHANGEOVER_UPPER,
-        changing=CHANGEOVER_UPPER if begins else timedelta(0),
+        changeover=changeover,
+        changeover_upper=upper,
+        changing=upper if begins else timedelta(0),
     )
 
 

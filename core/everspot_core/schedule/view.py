@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from everspot_core.budgets import Purse
 from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord
 from everspot_core.manifest import Limits, Standing
@@ -83,6 +84,7 @@ class JobView:
     - `stale`: the record has stood still for the length of a lease, by the observer's own clock.
     - `nodes`: how many instances it needs at once; more than one make a gang.
     - `outlook`: what the driver has measured or knows; None leaves the plan with what the author expects.
+    - `changeover`: what a changeover has been found to take, where `outlook` is None; None: nobody has measured any.
     - `preempted_at`: when it lost spot instances lately, oldest first.
     - `measured`: None if nobody has measured what it uses.
     - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
@@ -98,6 +100,7 @@ class JobView:
     spent: Spent
     nodes: int
     outlook: Outlook | None
+    changeover: Changeover | None
     preempted_at: tuple[datetime, ...]
     measured: Measured | None
     speeds: Mapping[str, float]

@@ -215,10 +215,11 @@ class Task:
                 # Past what was expected the upper bound is all that is known.
                 left=timedelta(seconds=expected if expected > 0 else upper),
                 left_upper=timedelta(seconds=upper),
-                changeover=hours(terms.changeover_hours),
+                changeover=hours(terms.expected_hours),
                 changeover_upper=hours(terms.upper_hours),
                 changing=changing,
             ),
+            changeover=None,
             preempted_at=tuple(self.preempted_at),
             measured=None,
             speeds=self.job.speeds,

@@ -194,6 +194,7 @@ class _Job:
             spent=_UNSPENT,
             nodes=1,
             outlook=outlook,
+            changeover=None,
             preempted_at=tuple(self._lost),
             measured=None,
             speeds={},

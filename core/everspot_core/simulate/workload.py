@@ -115,7 +115,7 @@ class FleetTerms(Frozen):
 
     @property
     def changeover_hours(self) -> float:
-        """Expected, and what happens."""
+        """What happens on the way to an instance."""
         return self.launch_hours + self.setup_hours
 
     @property
@@ -141,9 +141,20 @@ class FleetTerms(Frozen):
         return Cap(instances=self.max_instances or MOST, usd_per_hour=self.max_usd_per_hour)
 
     @property
+    def expected_hours(self) -> float:
+        """What a plan expects: a launch that begins with the notice goes on while the job saves."""
+        return max(self.launch_hours, self.saving_hours) + self.setup_hours
+
+    @property
     def upper_hours(self) -> float:
-        """What a plan has to reckon with."""
-        return self.changeover_hours if self.changeover_upper_hours is None else self.changeover_upper_hours
+        """What a plan has to reckon with: the notice may be to no purpose."""
+        upper = self.changeover_hours if self.changeover_upper_hours is None else self.changeover_upper_hours
+        return upper + self.saving_hours
+
+    @property
+    def saving_hours(self) -> float:
+        """For how long a job saves that is told that its instance is taken."""
+        return min(self.notice, self.save) / timedelta(hours=1)
 
 
 class Fleet(FleetTerms):

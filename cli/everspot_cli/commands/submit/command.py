@@ -13,7 +13,7 @@ from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
-from everspot_cli.commands.submit.deadline import deadline_warnings, refuse_too_early, warn
+from everspot_cli.commands.submit.deadline import deadline_warnings, longest_changeover, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
 from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, thread_warnings
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
@@ -40,6 +40,9 @@ def submit(
     region: Annotated[
         list[str] | None, typer.Option("--region", help="With --dry-run: regions to price. Default: the cluster's.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Submit it although its deadline cannot be kept, as far as is known.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Submit a job. Once this returns, the job is never lost.
@@ -48,7 +51,7 @@ def submit(
     be kept even on-demand, with the earliest that could be and its cost; a budget in dollars where there is no price.
     """
     session = session_of(context, json)
-    submission = _submission(session, file, Overrides.read(name, set or (), env or ()))
+    submission = _submission(session, file, Overrides.read(name, set or (), env or ()), forced=force)
     if dry_run:
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
@@ -99,12 +102,14 @@ def what_next(job_id: str) -> str:
     )
 
 
-def _submission(session: Session, file: Path, overrides: Overrides) -> JobSubmission:
+def _submission(session: Session, file: Path, overrides: Overrides, *, forced: bool) -> JobSubmission:
     """The job of a file, as it would be submitted now."""
     spec, now = read_spec(file, overrides), session.now
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(4)}"
-    return JobSubmission(job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user())
+    return JobSubmission(
+        job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user(), forced=forced
+    )
 
 
 def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
@@ -115,9 +120,9 @@ def deadline(session: Session, file: Path, submission: JobSubmission) -> list[st
         feasibility,  # with the scheduler's arithmetic: only deadlines need it
     )
 
-    said = feasibility(submission, possible(session, submission))
-    refuse_too_early(file, said)
-    return deadline_warnings(said)
+    said = feasibility(submission, possible(session, submission), longest_changeover(session))
+    refuse_too_early(file, said, force=submission.forced)
+    return deadline_warnings(said, force=submission.forced)
 
 
 def send(session: Session, submission: JobSubmission) -> JobSubmission:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.documents import format_duration
+from everspot_store import BadDocument
 
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
@@ -17,13 +19,25 @@ if TYPE_CHECKING:
 _MINUTE = timedelta(minutes=1)
 
 
-def refuse_too_early(file: Path, said: "Feasibility | None") -> None:
-    """Refuse a deadline that cannot be kept.
+def longest_changeover(session: Session) -> timedelta:
+    """The most that launch, boot and set-up may take, by what this cluster's schedulers have measured."""
+    from everspot_core.changeover import Experience
+
+    try:
+        found = session.store.notes.changeovers()
+    except BadDocument:  # it says no more than none would
+        found = None
+    upper = Experience(found.times if found is not None else ()).whole().upper
+    return timedelta(seconds=ceil(upper.total_seconds()))
+
+
+def refuse_too_early(file: Path, said: "Feasibility | None", *, force: bool) -> None:
+    """Refuse a deadline that cannot be kept, unless its author insists. One that has passed is refused all the same.
 
     Raises:
         CliError: if it cannot.
     """
-    if said is not None and said.feasible is False:
+    if said is not None and said.feasible is False and (said.past or not force):
         raise refusal(file, said)
 
 
@@ -32,9 +46,12 @@ def refusal(file: Path, said: "Feasibility") -> CliError:
     problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
     if said.earliest is not None:
         problem += f". The earliest is {_minute(said.earliest, up=True)}{_cost(said)}"
+    hint = f"`deadline: {format_duration(said.least)}` or more can be kept" if said.least is not None else ""
+    if not said.past:
+        hint += f"{'; ' if hint else ''}--force submits it all the same"
     return CliError(
         f"{file}: the deadline cannot be kept",
-        hint=f"`deadline: {format_duration(said.least)}` or more can be kept" if said.least is not None else "",
+        hint=hint,
         problems=[{"field": "deadline", "problem": problem}],
     )
 
@@ -42,15 +59,15 @@ def refusal(file: Path, said: "Feasibility") -> CliError:
 def _why(said: "Feasibility") -> str:
     if said.slack is None or said.least is None:
         return "what expected_duration says ends on no date that there is"
-    from everspot_core.schedule.jobs import CHANGEOVER_UPPER
-
-    work, changeover = format_duration(said.least - CHANGEOVER_UPPER), format_duration(CHANGEOVER_UPPER)
+    work, changeover = format_duration(said.least - said.changeover), format_duration(said.changeover)
     missing = duration(-said.slack.total_seconds())
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
 
 
-def deadline_warnings(said: "Feasibility | None") -> list[str]:
-    """Warnings about the deadline of a job that is accepted."""
+def deadline_warnings(said: "Feasibility | None", *, force: bool) -> list[str]:
+    """Warnings about the deadline of a job that is accepted. `force`: although it cannot be kept."""
+    if force and said is not None and said.feasible is False and not said.past:
+        return [f"the deadline, {_minute(said.deadline)}, is too early: {_why(said)}; it runs on-demand at once"]
     if said is None or said.feasible is not None:
         return []
     return [

@@ -11,7 +11,14 @@ from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.schedule.provisioning.feasibility import Feasibility, feasibility
 
-from everspot_cli.commands.submit.deadline import deadline_row, deadline_warnings, refuse_too_early, sentence, warn
+from everspot_cli.commands.submit.deadline import (
+    deadline_row,
+    deadline_warnings,
+    longest_changeover,
+    refuse_too_early,
+    sentence,
+    warn,
+)
 from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, thread_warnings
 from everspot_cli.commands.submit.outlook import Outlook, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.outlook import cells as outlook_cells
@@ -37,16 +44,17 @@ def dry_run(
         catalogue = priced_now(session, catalogue, look)
     only = fleet.types if fleet is not None and fleet.declared and not wait_for_capacity else None
     found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
-    said = feasibility(submission, found)
+    known = {"changeover": longest_changeover(session)} if _has_store(session) else {}
+    said, force = feasibility(submission, found, **known), submission.forced
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
-    warnings = [*thread_warnings(submission), *deadline_warnings(said)]
+    warnings = [*thread_warnings(submission), *deadline_warnings(said, force=force)]
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
                         "candidates": [_row(c, alive, today, look) for c in found],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
                         "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
     rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
-    more, refused = gathered(str(file), [*rules, lambda: _in_time(file, said)])
+    more, refused = gathered(str(file), [*rules, lambda: _in_time(file, said, force)])
     warnings = [*more, *warnings]
     if refused is not None and [p["field"] for p in refused.problems] != ["deadline"]:
         raise refused
@@ -61,8 +69,8 @@ def dry_run(
         raise refused
 
 
-def _in_time(file: Path, said: Feasibility | None) -> list[str]:
-    refuse_too_early(file, said)
+def _in_time(file: Path, said: Feasibility | None, force: bool) -> list[str]:
+    refuse_too_early(file, said, force=force)
     return []
 
 

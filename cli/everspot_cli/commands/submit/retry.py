@@ -72,6 +72,7 @@ def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scra
             "submitted_at": now,
             "deadline_at": now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline,
             "submitted_by": user(),
+            "forced": False,
             "retry_of": None if from_scratch else old.job_id,
         }
     )

@@ -1,8 +1,8 @@
 """Decides whether a job's deadline can be kept: at its submission, and when the plan first looks at it.
 
 At the submission nothing is known of the job but what its author says. The yardstick is that of the plan: on-demand
-capacity of speed 1 that is asked for at once, the changeover as long as it may take, and the declared duration as an
-upper bound. What such a run cannot reach is out of reach for all others.
+capacity of speed 1 that is asked for at once, the changeover as long as it may take by what was measured, and the
+declared duration as an upper bound. What such a run cannot reach is out of reach for all others.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,8 @@ class Feasibility:
     the earliest deadline that could be kept. Both None if the length is unknown, or no date is so late. `slack`: how
     far the deadline lies behind `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at
     the latest; None unless feasible. `cheapest`: which candidate would be in time at `earliest` for the least money,
-    and `usd`: how many dollars that takes on-demand, changeover included; None without a price.
+    and `usd`: how many dollars that takes on-demand, changeover included; None without a price. `changeover`: how long
+    that is taken to be at most.
     """
 
     deadline: datetime
@@ -38,12 +39,16 @@ class Feasibility:
     begin_by: datetime | None = None
     cheapest: Candidate | None = None
     usd: float | None = None
+    changeover: timedelta = CHANGEOVER_UPPER
 
 
-def feasibility(submission: JobSubmission, candidates: Iterable[Candidate]) -> Feasibility | None:
+def feasibility(
+    submission: JobSubmission, candidates: Iterable[Candidate], changeover: timedelta = CHANGEOVER_UPPER
+) -> Feasibility | None:
     """What can be said of the deadline of this job; None if it has none.
 
     `candidates`: what it might run on. All count as equally fast; those that cannot hold it are passed over.
+    `changeover`: the most that launch, boot and set-up may take, by what was measured.
     """
     deadline, submitted, work = submission.deadline_at, submission.submitted_at, submission.spec.expected_duration
     if deadline is None:
@@ -52,7 +57,7 @@ def feasibility(submission: JobSubmission, candidates: Iterable[Candidate]) -> F
     if work is None:
         return Feasibility(deadline=deadline, feasible=False if past else None, past=past)
     try:
-        earliest = submitted + work + CHANGEOVER_UPPER
+        earliest = submitted + work + changeover
     except OverflowError:  # no calendar goes so far
         return Feasibility(deadline=deadline, feasible=False, past=past)
     able = [c for c in candidates if not misfits(c.instance_type, submission.spec.resources)]
@@ -68,17 +73,19 @@ def feasibility(submission: JobSubmission, candidates: Iterable[Candidate]) -> F
         begin_by=submitted + slack if feasible else None,
         cheapest=cheapest,
         usd=hourly * (least / HOUR) if hourly is not None else None,
+        changeover=changeover,
     )
 
 
 def refusal(job: JobView, offers: Offers, now: datetime) -> Refuse | None:
-    """For a deadline that could not have been kept even by going on-demand at submission; None for all others.
+    """For a deadline that could not have been kept even by going on-demand at submission; None for all others, and
+    where its author insists.
 
     One that could be then is not given up later, be it that on-demand ran dry: the job runs, and is at risk. The
     figures are upper bounds, on the fastest type: when it would be done if it began now, and for how much.
     """
     deadline, work = job.submission.deadline_at, outlook_of(job)
-    if deadline is None or work is None or not offers.on_demand_pools:
+    if deadline is None or work is None or not offers.on_demand_pools or job.submission.forced:
         return None
     speeds = {p.key: job.speeds.get(p.instance_type.name, 1.0) for p in offers.on_demand_pools}
     fastest = max(speeds.values())

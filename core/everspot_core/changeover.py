@@ -1,0 +1,182 @@
+"""How long a changeover takes, part by part: what was measured, and what is expected of the next one.
+
+A changeover is all that lies between the wish for an instance and the job working on it:
+
+- `launch`: from the request until the instance costs money, by its launch intent and the cloud;
+- `boot`: until its agent runs;
+- `agent`: until its agent has reported and been given the job that it was launched for;
+- `data`: until the job's own program starts, with its code, data and packages;
+- `restore`: until the first step is ready, imports and the checkpoint included;
+- `save`: from the notice that its last instance is taken until the job had given that one back.
+
+Durations are market time. The first step itself counts as work: nobody is told how long it took.
+
+Each estimate begins with a prior that weighs as much as PRIOR measurements, and the prior of a pool is the estimate of
+its type, whose prior is that of all types. So one slow boot changes little, twenty change nearly all, and a pool
+without any measurement is judged by others like it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from math import ceil
+from statistics import median
+from typing import NamedTuple
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Stored, Utc
+from everspot_core.market import Market
+
+KEPT = 32
+"""Measurements of a part that are kept for each pool, the newest last."""
+PRIOR = 4
+"""So many measurements weigh as much as what was believed before."""
+RARE = 0.05
+"""The part of the measurements that may be longer than the upper bound."""
+MARGIN = 1.25
+"""On the longest that counts: the next one may take a little longer still."""
+LONGEST = timedelta(hours=6)
+"""What took longer was no changeover: somebody had stopped it, or a clock was wrong."""
+
+
+class Part(StrEnum):
+    """A part of a changeover."""
+
+    LAUNCH = "launch"
+    BOOT = "boot"
+    AGENT = "agent"
+    DATA = "data"
+    RESTORE = "restore"
+    SAVE = "save"
+
+
+class Changeover(NamedTuple):
+    """The expected length, and an upper bound that has to be reckoned with."""
+
+    expected: timedelta
+    upper: timedelta
+
+
+BELIEVED: Mapping[Part, Changeover] = {
+    Part.LAUNCH: Changeover(timedelta(seconds=20), timedelta(seconds=60)),
+    Part.BOOT: Changeover(timedelta(seconds=100), timedelta(minutes=4)),
+    Part.AGENT: Changeover(timedelta(seconds=30), timedelta(seconds=60)),
+    Part.DATA: Changeover(timedelta(seconds=60), timedelta(minutes=3)),
+    Part.RESTORE: Changeover(timedelta(seconds=150), timedelta(minutes=4)),
+    Part.SAVE: Changeover(timedelta(seconds=30), timedelta(minutes=2)),
+}
+"""Where nothing has been measured. The notice of a spot instance of AWS is two minutes long, so no saving is longer."""
+OWN = (Part.DATA, Part.RESTORE, Part.SAVE)
+"""Parts that depend on the job at least as much as on the machine."""
+
+
+class PartTimes(Stored):
+    """How long one part took in one pool, in seconds of market time, the newest last."""
+
+    part: str
+    instance_type: str
+    zone: str
+    market: Market
+    seconds: list[float] = Field(default_factory=list)
+
+
+class Changeovers(Document):
+    """What schedulers have measured. `counted`: of each job that may have more to tell the last epoch that counts."""
+
+    updated_at: Utc
+    counted: dict[str, int] = Field(default_factory=dict)
+    times: list[PartTimes] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One part of one changeover."""
+
+    part: Part
+    instance_type: str
+    zone: str
+    market: Market
+    length: timedelta
+
+
+def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
+    """The estimate after these measurements: the median, and the longest but for the rare ones, with a margin, each
+    drawn towards the prior. The upper bound is never below the expected value.
+    """
+    if not lengths:
+        return prior
+    order, weight = sorted(lengths), PRIOR / (PRIOR + len(lengths))
+    seconds = [x.total_seconds() for x in order]
+    middle = timedelta(seconds=median(seconds))
+    most = MARGIN * order[ceil((1 - RARE) * len(order)) - 1]
+    expected = middle + (prior.expected - middle) * weight
+    upper = most + max(timedelta(0), prior.upper - most) * weight
+    return Changeover(expected, max(expected, upper))
+
+
+class Experience:
+    """What is known of changeovers, asked by part, type and pool."""
+
+    def __init__(self, times: Iterable[PartTimes]) -> None:
+        self._all: dict[Part, list[timedelta]] = {}
+        self._types: dict[tuple[Part, str], list[timedelta]] = {}
+        self._pools: dict[tuple[Part, str, str, Market], list[timedelta]] = {}
+        for found in times:
+            if found.part not in set(Part):
+                continue  # of a newer release
+            part = Part(found.part)
+            lengths = [timedelta(seconds=s) for s in found.seconds if 0 <= s <= LONGEST.total_seconds()]
+            self._all.setdefault(part, []).extend(lengths)
+            self._types.setdefault((part, found.instance_type), []).extend(lengths)
+            key = part, found.instance_type, found.zone, found.market
+            self._pools.setdefault(key, []).extend(lengths)
+
+    def measured(self, part: Part, instance_type: str | None = None) -> int:
+        """How many measurements there are of a part, on one type or on all."""
+        lengths = self._all.get(part, []) if instance_type is None else self._types.get((part, instance_type), [])
+        return len(lengths)
+
+    def part(
+        self,
+        part: Part,
+        instance_type: str | None = None,
+        zone: str | None = None,
+        market: Market | None = None,
+        own: Iterable[Measurement] = (),
+    ) -> Changeover:
+        """What is expected of one part: on any type, on one, or in one pool. `own`: what this very job has taken."""
+        found = estimate(self._all.get(part, []), BELIEVED[part])
+        if instance_type is not None:
+            found = estimate(self._types.get((part, instance_type), []), found)
+            if zone is not None and market is not None:
+                found = estimate(self._pools.get((part, instance_type, zone, market), []), found)
+        return estimate([m.length for m in own if m.part is part and part in OWN], found)
+
+    def whole(
+        self,
+        instance_type: str | None = None,
+        zone: str | None = None,
+        market: Market | None = None,
+        own: Iterable[Measurement] = (),
+    ) -> Changeover:
+        """A changeover to an instance that has to be launched. What comes is launched while the job saves, so saving is
+        expected to cost nothing, and reckoned with all the same.
+        """
+        mine = list(own)
+        parts = {part: self.part(part, instance_type, zone, market, mine) for part in Part}
+        expected = sum((c.expected for part, c in parts.items() if part is not Part.SAVE), timedelta(0))
+        return Changeover(expected, sum((c.upper for c in parts.values()), timedelta(0)))
+
+
+def added(times: Iterable[PartTimes], new: Iterable[Measurement]) -> list[PartTimes]:
+    """The times with these measurements, KEPT of each at most."""
+    kept = {(t.part, t.instance_type, t.zone, t.market): list(t.seconds) for t in times}
+    for one in new:
+        key = one.part.value, one.instance_type, one.zone, one.market
+        kept.setdefault(key, []).append(round(one.length.total_seconds(), 3))
+    return [
+        PartTimes(part=part, instance_type=kind, zone=zone, market=market, seconds=seconds[-KEPT:])
+        for (part, kind, zone, market), seconds in sorted(kept.items())
+    ]

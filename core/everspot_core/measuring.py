@@ -1,0 +1,83 @@
+"""Measures the parts of changeovers from what was written down about them: launches, first heartbeats, and events."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_core.attempts import Attempt, attempts
+from everspot_core.changeover import LONGEST, Measurement, Part
+from everspot_core.market import Market
+from everspot_core.records import Event, EventKind, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """How an instance came to be: for which job it was asked for, when, when it began to cost money, and when its agent
+    ran. None: not known.
+    """
+
+    job_id: str | None
+    asked_at: datetime | None
+    launched_at: datetime | None
+    booted_at: datetime | None
+
+
+def measurements(
+    events: Iterable[Event], epochs: Collection[int], arrivals: Mapping[str, Arrival], pace: float
+) -> list[Measurement]:
+    """The parts that can be measured of these ownerships of one job.
+
+    `arrivals`: of the instances, by id. `pace`: seconds of market time in a second: programs count real time. Left out
+    are parts that took longer than LONGEST, and all of an ownership whose agent was restarted on the way.
+    """
+    history = list(events)
+    found: list[Measurement] = []
+    known = attempts(history)
+    for number, attempt in enumerate(known):
+        mine = [e for e in history if e.epoch == attempt.epoch]
+        if attempt.epoch not in epochs or any("again" in e.data for e in mine if e.kind is EventKind.STARTED):
+            continue
+        pool = _pool(attempt)
+        if pool is None:
+            continue
+        parts = _of_job(attempt, mine, pace) | _of_machine(attempt, known[:number], arrivals)
+        found += [Measurement(part, *pool, x) for part, x in parts.items() if timedelta(0) <= x <= LONGEST]
+    return found
+
+
+def _pool(attempt: Attempt) -> tuple[str, str, Market] | None:
+    if attempt.instance_type is None or attempt.zone is None or attempt.market not in set(Market):
+        return None
+    return attempt.instance_type, attempt.zone, Market(attempt.market)
+
+
+def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Part, timedelta]:
+    """From the assignment on. What a program that does not use the trainer needs to begin, nobody is told."""
+    parts: dict[Part, timedelta] = {}
+    training = next((e for e in events if e.kind is EventKind.TRAINING and e.data.get("by") != "agent"), None)
+    seconds = training.data.get("seconds") if training is not None else None
+    started = next((e for e in events if e.kind is EventKind.STARTED), None)
+    if training is not None and isinstance(seconds, int | float):
+        parts[Part.RESTORE] = timedelta(seconds=min(float(seconds) * pace, 2 * LONGEST.total_seconds()))
+        parts[Part.DATA] = max(timedelta(0), training.at - parts[Part.RESTORE] - attempt.start)
+    elif started is not None:
+        parts[Part.DATA] = max(timedelta(0), started.at - attempt.start)
+    if attempt.reason is Reason.NOTICE and attempt.notice_at is not None and attempt.end is not None:
+        parts[Part.SAVE] = attempt.end - attempt.notice_at
+    return parts
+
+
+def _of_machine(attempt: Attempt, before: Sequence[Attempt], arrivals: Mapping[str, Arrival]) -> dict[Part, timedelta]:
+    """Up to the assignment, of an instance that was launched for this job and had not had it yet."""
+    came = arrivals.get(attempt.instance_id or "")
+    if came is None or came.job_id != attempt.job_id or any(a.instance_id == attempt.instance_id for a in before):
+        return {}
+    parts: dict[Part, timedelta] = {}
+    if came.asked_at is not None and came.launched_at is not None:
+        parts[Part.LAUNCH] = max(timedelta(0), came.launched_at - came.asked_at)
+    if came.launched_at is not None and came.booted_at is not None:
+        parts[Part.BOOT] = came.booted_at - came.launched_at
+    free = max((a.end for a in before if a.end is not None), default=None)
+    if came.booted_at is not None and (free is None or free <= came.booted_at):  # else the instance waited for the job
+        parts[Part.AGENT] = attempt.start - came.booted_at
+    return parts

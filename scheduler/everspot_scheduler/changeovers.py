@@ -1,0 +1,129 @@
+"""What changeovers have taken here: measured when an attempt has ended, kept in the ledger, and told to the plan.
+
+Each ownership counts once, also when another scheduler goes on: the document says up to which epoch of which job it
+counts. Where two schedulers write, the last one wins; both measure the same.
+"""
+
+import logging
+from collections import deque
+from datetime import timedelta
+
+from everspot_core.changeover import Changeover, Changeovers, Experience, Measurement, added
+from everspot_core.measuring import Arrival, measurements
+from everspot_core.records import Event, JobRecord
+from everspot_store import BadDocument, Store, StoreError
+
+from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import Pace
+
+AT_ONCE = 8
+"""Jobs whose events are read in one tick."""
+OWN = 16
+"""Measurements that are remembered of each job."""
+WRITE_EVERY = timedelta(minutes=1)
+"""Real time between two writes. What is not written when a scheduler dies is measured again by the next."""
+_log = logging.getLogger(__name__)
+
+
+class ChangeoverLog:
+    """The measured changeovers of one cluster."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known = Changeovers(updated_at=store.clock.now())
+        self._own: dict[str, deque[Measurement]] = {}
+        self._pace, self._changed = Pace(WRITE_EVERY), False
+        self._learn()
+
+    def load(self) -> None:
+        """Go on from what the scheduler before has written.
+
+        Raises:
+            StoreError: if it could not be asked.
+        """
+        try:
+            found = self._store.notes.changeovers()
+        except BadDocument as error:
+            _log.error("%s: changeovers are measured anew", error)
+            return
+        if found is not None:
+            self._known = found
+            self._learn()
+
+    def look(self, seen: Observation, ledger: Ledger, desk: Desk) -> None:
+        """Measure what has ended since the last look, and write it down now and then.
+
+        Raises:
+            StoreError: if the events could not be read; they are read again.
+        """
+        counted = {name: epoch for name, epoch in self._known.counted.items() if name in seen.records}
+        new = {name: found.value for name, found in seen.records.items() if _has_more(found.value, counted)}
+        some = dict(sorted(new.items())[:AT_ONCE])
+        if some:
+            events = self._store.events_of(list(some))
+            found = [m for name, r in some.items() for m in self._measure(r, events[name], counted, seen, ledger, desk)]
+            counted |= {name: _over(record) for name, record in some.items()}
+            update = {"counted": counted, "times": added(self._known.times, found)}
+            self._known, self._changed = self._known.model_copy(update=update), True
+            self._learn()
+        self._own = {name: own for name, own in self._own.items() if name in seen.records}
+        self._write()
+
+    def of(self, job_id: str) -> Changeover | None:
+        """What a changeover of this job is expected to take; None where nothing has been measured yet."""
+        own = self._own.get(job_id)
+        return self._experience.whole(own=own) if own else self._usual
+
+    def _learn(self) -> None:
+        self._experience = Experience(self._known.times)
+        self._usual = self._experience.whole() if any(t.seconds for t in self._known.times) else None
+
+    def _measure(
+        self,
+        record: JobRecord,
+        events: list[Event],
+        counted: dict[str, int],
+        seen: Observation,
+        ledger: Ledger,
+        desk: Desk,
+    ) -> list[Measurement]:
+        epochs = range(counted.get(record.job_id, 0) + 1, _over(record) + 1)
+        names = {e.instance_id for e in events if e.instance_id is not None}
+        arrivals = {name: _arrival(name, seen, ledger, desk) for name in names}
+        day = timedelta(days=1)  # long enough that rounding does not matter
+        found = measurements(events, epochs, arrivals, day / self._store.clock.to_real(day))
+        if not record.state.final:
+            self._own.setdefault(record.job_id, deque(maxlen=OWN)).extend(found)
+        return found
+
+    def _write(self) -> None:
+        clock = self._store.clock
+        if not self._changed or not self._pace.due(clock.monotonic()):
+            return
+        self._pace.called(clock.monotonic())
+        try:
+            self._store.notes.write_changeovers(self._known.model_copy(update={"updated_at": clock.now()}))
+            self._changed = False
+        except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first
+            _log.error("what changeovers took is not written down, and is tried again later: %s", error)
+
+
+def _over(record: JobRecord) -> int:
+    """The last epoch of the job that is over."""
+    return record.epoch - 1 if record.state.owned else record.epoch
+
+
+def _has_more(record: JobRecord, counted: dict[str, int]) -> bool:
+    return _over(record) > counted.get(record.job_id, 0)
+
+
+def _arrival(name: str, seen: Observation, ledger: Ledger, desk: Desk) -> Arrival:
+    place, launch, there = desk.launched.get(name), ledger.launches.get(name), seen.instances.get(name)
+    return Arrival(
+        job_id=place.job_id if place is not None else None,
+        asked_at=place.made_at if place is not None else None,
+        launched_at=launch.launched_at if launch is not None else None,
+        booted_at=there.value.booted_at if there is not None else None,
+    )

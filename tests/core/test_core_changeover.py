@@ -1,0 +1,192 @@
+"""Changeovers, part by part: what is measured, and what is expected after it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.changeover import (
+    BELIEVED,
+    KEPT,
+    LONGEST,
+    MARGIN,
+    PRIOR,
+    Changeover,
+    Experience,
+    Measurement,
+    Part,
+    PartTimes,
+    added,
+    estimate,
+)
+from everspot_core.measuring import Arrival, measurements
+from everspot_core.records import Event, EventKind, Market
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER
+from hypothesis import given
+from hypothesis import strategies as st
+
+AT = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+POOL = {"instance_type": "g5.xlarge", "zone": "a", "market": Market.SPOT}
+PRIOR_OF = Changeover(timedelta(seconds=60), timedelta(seconds=300))
+SPANS = st.lists(st.floats(0, 3600).map(lambda s: timedelta(seconds=s)), max_size=40)
+
+
+def s(count) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def times(part, *seconds, **pool) -> PartTimes:
+    return PartTimes(part=part, seconds=list(seconds), **POOL | pool)
+
+
+# What is expected
+
+
+def test_nothing_measured_is_what_was_believed_and_that_is_what_plans_reckon_with():
+    assert estimate([], PRIOR_OF) == PRIOR_OF
+    assert Experience([]).whole() == (CHANGEOVER, CHANGEOVER_UPPER)
+
+
+def test_measurements_take_over_from_the_prior_by_and_by():
+    """The prior weighs as four: after four equal ones half way, after twelve three quarters."""
+    for count, share in ((PRIOR, 1 / 2), (3 * PRIOR, 1 / 4), (60 * PRIOR, 1 / 61)):
+        found = estimate([s(20)] * count, PRIOR_OF)
+        assert found.expected.total_seconds() == pytest.approx(20 + 40 * share)
+        assert found.upper.total_seconds() == pytest.approx(20 * MARGIN + (300 - 20 * MARGIN) * share)
+
+
+def test_one_slow_boot_moves_the_bound_at_once_and_the_expectation_hardly():
+    calm = estimate([s(20)] * 10, PRIOR_OF)
+    shaken = estimate([s(20)] * 10 + [s(2000)], PRIOR_OF)
+    assert shaken.expected - calm.expected <= s(0)
+    assert shaken.upper >= s(2000)
+    assert estimate([s(20)] * 40 + [s(2000)], PRIOR_OF).upper < s(100)
+
+
+@given(SPANS)
+def test_the_bound_is_never_below_what_is_expected_and_both_lie_where_the_figures_do(lengths):
+    found = estimate(lengths, PRIOR_OF)
+    assert timedelta(0) <= found.expected <= found.upper
+    assert found.expected <= max([PRIOR_OF.expected, *lengths])
+    assert found.upper <= max([PRIOR_OF.upper, *(MARGIN * x for x in lengths)]) + s(1e-3)
+
+
+@given(SPANS, st.floats(0, 3600))
+def test_what_took_longer_never_lowers_the_bound_below_it_while_it_is_not_rare(lengths, longest):
+    few = [x for x in lengths if x <= s(longest)][:18]
+    assert estimate([*few, s(longest)], PRIOR_OF).upper >= s(longest)
+
+
+def test_a_pool_is_judged_by_its_type_and_a_type_by_all_as_long_as_it_is_not_known():
+    seen = Experience(
+        [times("boot", *[200.0] * 30), times("boot", *[20.0] * 30, instance_type="fast"), times("launch", 5.0)]
+    )
+    every, slow, fast = seen.part(Part.BOOT), seen.part(Part.BOOT, "g5.xlarge"), seen.part(Part.BOOT, "fast")
+    assert fast.expected < every.expected < slow.expected
+    here = seen.part(Part.BOOT, "g5.xlarge", "a", Market.SPOT)
+    assert here.expected == pytest.approx(slow.expected, rel=0.1)
+    assert seen.part(Part.BOOT, "g5.xlarge", "b", Market.SPOT) == slow
+    assert seen.part(Part.BOOT, "never-seen") == every
+    assert seen.measured(Part.BOOT) == 60
+    assert seen.measured(Part.BOOT, "fast") == 30
+
+
+def test_a_jobs_own_data_and_restore_count_and_its_boots_do_not():
+    own = [Measurement(part, "g5.xlarge", "a", Market.SPOT, s(1000)) for part in (Part.DATA, Part.BOOT)]
+    seen = Experience([])
+    assert seen.part(Part.DATA, own=own).upper > s(1000)
+    assert seen.part(Part.BOOT, own=own) == BELIEVED[Part.BOOT]
+    assert seen.whole(own=own).upper > seen.whole().upper
+
+
+def test_saving_is_reckoned_with_and_expected_to_cost_nothing():
+    slow = Experience([times("save", *[110.0] * 30)])
+    assert slow.whole().expected == CHANGEOVER
+    assert slow.whole().upper > CHANGEOVER_UPPER - s(120) + s(110)
+
+
+def test_what_is_kept_is_bounded_and_nonsense_is_passed_over():
+    new = [Measurement(Part.BOOT, "g5.xlarge", "a", Market.SPOT, s(n)) for n in range(KEPT + 8)]
+    (kept,) = added([times("boot", 1.0)], new)
+    assert kept.seconds == [float(n) for n in range(8, KEPT + 8)]
+    seen = Experience([times("boot", -1.0, 1e12), times("of-tomorrow", 5.0)])
+    assert seen.whole() == (CHANGEOVER, CHANGEOVER_UPPER)
+
+
+# What is measured
+
+
+def event(kind, at, epoch=1, instance_id="i-1", **data) -> Event:
+    return Event(job_id="j", kind=kind, at=AT + s(at), epoch=epoch, writer="w", instance_id=instance_id, data=data)
+
+
+def assigned(at, epoch=1, instance_id="i-1"):
+    return event(EventKind.ASSIGNED, at, epoch, instance_id, **POOL | {"market": "spot"})
+
+
+def came(asked=0, launched=10, booted=100, job_id="j") -> Arrival:
+    return Arrival(job_id=job_id, asked_at=AT + s(asked), launched_at=AT + s(launched), booted_at=AT + s(booted))
+
+
+LIFE = [
+    event(EventKind.SUBMITTED, -5, 0),
+    assigned(115),
+    event(EventKind.STARTED, 140),
+    event(EventKind.TRAINING, 200, seconds=45.0, from_step=0),
+]
+
+
+def told(events, arrivals=None, epochs=(1,), pace=1.0) -> dict[str, float]:
+    found = measurements(events, epochs, {"i-1": came()} if arrivals is None else arrivals, pace)
+    assert {(m.instance_type, m.zone, m.market) for m in found} <= {("g5.xlarge", "a", Market.SPOT)}
+    assert len({m.part for m in found}) == len(found)
+    return {m.part.value: m.length.total_seconds() for m in found}
+
+
+def test_the_parts_of_a_first_start():
+    """Asked at 0, paid from 10, agent at 100, assigned at 115; of the 85 s until training the program had 45."""
+    assert told(LIFE) == {"launch": 10, "boot": 90, "agent": 15, "data": 40, "restore": 45}
+
+
+def test_the_parts_add_up_from_the_wish_to_the_first_step():
+    assert sum(told(LIFE).values()) == 200
+
+
+def test_a_programs_own_seconds_are_real_ones():
+    assert told(LIFE, pace=1.5)["restore"] == 67.5
+    assert told(LIFE, pace=1.5)["data"] == 17.5
+
+
+@pytest.mark.parametrize("arrivals", [{}, {"i-1": came(job_id="other")}, {"i-1": came(job_id=None)}])
+def test_an_instance_that_was_there_already_tells_nothing_of_launches(arrivals):
+    assert told(LIFE, arrivals) == {"data": 40, "restore": 45}
+
+
+def test_the_second_time_on_the_same_instance_tells_nothing_of_launches_either():
+    again = [assigned(300, 2), event(EventKind.STARTED, 310, 2), event(EventKind.TRAINING, 330, 2, seconds=10.0)]
+    over = event(EventKind.INTERRUPTED, 250, reason="drill")
+    assert told([*LIFE, over, *again], epochs=(2,)) == {"data": 20, "restore": 10}
+
+
+def test_a_job_that_was_saving_when_its_replacement_was_ready_tells_nothing_of_agents():
+    next_life = [assigned(300, 2, "i-2"), event(EventKind.TRAINING, 360, 2, "i-2", seconds=30.0)]
+    over = event(EventKind.INTERRUPTED, 290, reason="notice")
+    found = told([*LIFE, over, *next_life], {"i-2": came(200, 205, 280)}, epochs=(2,))
+    assert found == {"launch": 5, "boot": 75, "data": 30, "restore": 30}
+
+
+def test_saving_takes_from_the_notice_until_the_job_was_back():
+    notice, over = event(EventKind.NOTICE, 400, source="imds"), event(EventKind.INTERRUPTED, 425, reason="notice")
+    assert told([*LIFE, notice, over])["save"] == 25
+    drill = [event(EventKind.NOTICE, 400, source="drill"), event(EventKind.INTERRUPTED, 425, reason="drill")]
+    assert "save" not in told([*LIFE, *drill])
+
+
+def test_a_silent_program_tells_when_it_was_started_and_no_more():
+    silent = [*LIFE[:3], event(EventKind.TRAINING, 140, by="agent", from_step=0)]
+    assert told(silent, {}) == {"data": 25}
+
+
+def test_what_was_restarted_on_the_way_or_took_for_ever_is_left_out():
+    assert told([*LIFE[:3], event(EventKind.STARTED, 150, again=2), LIFE[3]]) == {}
+    assert "boot" not in told(LIFE, {"i-1": came(booted=10 + LONGEST.total_seconds() + 1)})
+    assert told(LIFE, epochs=(2,)) == {}
+    assert told([LIFE[0], *LIFE[2:]]) == {}  # nobody said which pool

@@ -10,6 +10,19 @@ from botocore.exceptions import ClientError
 from localcloud_refusals import refused
 
 
+def refused_for_its_token(ec2: Any) -> None:
+    """CreateFleet, which costs a token whatever comes of it."""
+    try:
+        ec2.create_fleet(
+            LaunchTemplateConfigs=[{"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-0", "Version": "1"}}],
+            TargetCapacitySpecification={"TotalTargetCapacity": 1},
+            Type="instant",
+        )
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "InvalidLaunchTemplateId.NotFound":
+            raise
+
+
 @pytest.mark.parametrize(
     ("call", "most", "refill"),
     [
@@ -17,8 +30,10 @@ from localcloud_refusals import refused
         (lambda ec2: ec2.describe_instances(), 50, 10),
         (lambda ec2: ec2.describe_instances(MaxResults=5), 100, 20),
         (lambda ec2: ec2.delete_fleets(FleetIds=["fleet-0"], TerminateInstances=True), 50, 5),
+        (lambda ec2: ec2.get_spot_placement_scores(InstanceTypes=["m6i.large"], TargetCapacity=1), 100, 20),
+        (lambda ec2: refused_for_its_token(ec2), 50, 5),
     ],
-    ids=["its own bucket", "unfiltered", "filtered", "mutating"],
+    ids=["its own bucket", "unfiltered", "filtered", "mutating", "GetSpotPlacementScores", "CreateFleet"],
 )
 def test_too_many_requests(kit: Any, call: Callable[[Any], Any], most: int, refill: float) -> None:
     with kit.still() as move:
@@ -28,6 +43,7 @@ def test_too_many_requests(kit: Any, call: Callable[[Any], Any], most: int, refi
             call(kit.ec2)
         answer = caught.value.response
         assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == ("RequestLimitExceeded", 503)
+        assert "has been throttled on ec2:" in answer["Error"]["Message"]
         move(1 / refill)
         call(kit.ec2)
         with refused("RequestLimitExceeded"):

@@ -10,6 +10,7 @@ from typing import Any
 from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws import account
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2 import launch_rules, network_rules, quota_rules, tag_rules, template_rules, throttle
 from everspot_local.aws.strict import strict
 
@@ -17,10 +18,17 @@ Check = Callable[[Any, str, dict[str, Any]], None]
 
 
 class Throttled(EC2ClientError):
-    """More requests than the action's bucket has tokens. Its status is 503, which moto's errors cannot say."""
+    """More requests than the action's bucket has tokens. Its status is 503, which moto's errors cannot say.
 
-    def __init__(self) -> None:
-        super().__init__(throttle.CODE, "Request limit exceeded.")
+    The words as met: https://github.com/aws/karpenter-provider-aws/issues/8923.
+    """
+
+    def __init__(self, action: str) -> None:
+        super().__init__(
+            throttle.CODE,
+            f"Request limit exceeded. Account {ACCOUNT} has been throttled on ec2:{action} because it exceeded its "
+            "request rate limit.",
+        )
 
 
 def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
@@ -32,7 +40,7 @@ def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
     if not strict():
         return
     if not account.current().buckets.admit(action, params):
-        raise Throttled
+        raise Throttled(action)
     tag_rules.check_tags(params)
     if (check := _CHECKS.get(action)) is not None:
         check(backend, action, params)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from everspot_core.records import Market
+from moto.ec2.exceptions import EC2ClientError
 from moto.s3.models import s3_backends
 
 from everspot_local.aws.account import ACCOUNT
@@ -133,14 +134,25 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
     for config in request.get("LaunchTemplateConfigs") or []:
         if not config.get("LaunchTemplateSpecification"):
             continue  # which is refused
-        version = backend._get_template_from_args(config["LaunchTemplateSpecification"])
-        template = arn(region, "launch-template", version.template.id)
-        yield Call("ec2:CreateFleet", template, tagged(backend, version.template.id, context))
+        version, template_id = _template(backend, config["LaunchTemplateSpecification"])
+        template = arn(region, "launch-template", template_id)
+        yield Call("ec2:CreateFleet", template, tagged(backend, template_id, context))
+        if version is None:
+            continue  # which is said to whoever may know
         for override in config.get("Overrides") or [{}]:
             for market in _markets(request):
                 launch = Launch(version.template.id, version.data, override, market, tags, FLEET_TAGS_BY)
                 for call in calls_of_launch(backend, launch, context):
                     yield replace(call, later=request.get("Type") == "instant")
+
+
+def _template(backend: Any, named: dict[str, Any]) -> tuple[Any | None, str]:
+    """The version that a request names, None if there is none, and the template's id, `*` if it is not known."""
+    try:
+        version = backend._get_template_from_args(named)
+    except EC2ClientError:
+        return None, str(named.get("LaunchTemplateId") or "*")
+    return version, str(version.template.id)
 
 
 def _markets(request: dict[str, Any]) -> list[Market]:
@@ -152,7 +164,10 @@ def _markets(request: dict[str, Any]) -> list[Market]:
 def _run_instances(handler: Any, context: Context) -> Iterator[Call]:
     request = handler.params
     named = request.get("LaunchTemplate")
-    version = handler.ec2_backend._get_template_from_args(named) if named else None
+    version, template_id = _template(handler.ec2_backend, named) if named else (None, "")
+    if named and version is None:
+        yield Call("ec2:RunInstances", arn(handler.region, "launch-template", template_id), context)
+        return
     spot = (request.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"
     launch = Launch(
         template_id=version.template.id if version else None,

@@ -108,9 +108,12 @@ class LiveCluster:
     def _role(self, name: str, policy: dict[str, Any]) -> None:
         iam = self.client("iam")
         iam.create_role(RoleName=f"e2e-{name}", AssumeRolePolicyDocument=json.dumps(policies.trust_ec2()))
-        iam.put_role_policy(RoleName=f"e2e-{name}", PolicyName="all", PolicyDocument=json.dumps(policy))
+        self.allow(f"e2e-{name}", "all", policy)
         iam.create_instance_profile(InstanceProfileName=f"e2e-{name}")
         iam.add_role_to_instance_profile(InstanceProfileName=f"e2e-{name}", RoleName=f"e2e-{name}")
+
+    def allow(self, role: str, name: str, policy: dict[str, Any]) -> None:
+        self.client("iam").put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=json.dumps(policy))
 
     def _usable(self, profile: str) -> bool:
         """Whether EC2 has heard of an instance profile."""

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedBill:
-    """US dollars, from launch to end of every instance. `idle`: the part for hours in which it held no job."""
+    """US dollars, from launch to end of every instance that is not free. `idle`: the part for hours without a job."""
 
     total: float
     spot: float
@@ -101,7 +101,7 @@ def figures(run: WorkloadRun) -> Figures:
     paid = {m.instance_id: (_end(m) - m.launched_at) / HOUR for m in run.machines}
     paid_hours, busy_hours = sum(paid.values()), sum(busy.values())
     late = [x for t in tasks if (x := _late(t, run.ended_at)) is not None]
-    waited, cost = _first_waits(run), _bill(run.machines, paid, busy)
+    waited, cost = _first_waits(run), _bill(run, paid, busy)
     return Figures(
         jobs=len(tasks),
         finished=sum(t.state is JobState.SUCCEEDED for t in tasks),
@@ -127,10 +127,12 @@ def figures(run: WorkloadRun) -> Figures:
     )
 
 
-def _bill(machines: Sequence[SimulatedInstance], paid: dict[str, float], busy: dict[str, float]) -> SimulatedBill:
-    dollars = {m.instance_id: m.usd_per_hour * paid[m.instance_id] for m in machines}
-    spot = sum(dollars[m.instance_id] for m in machines if m.pool.market is Market.SPOT)
-    idle = sum(m.usd_per_hour * (paid[m.instance_id] - busy.get(m.instance_id, 0.0)) for m in machines)
+def _bill(run: WorkloadRun, paid: dict[str, float], busy: dict[str, float]) -> SimulatedBill:
+    free = run.workload.fleet.free_within_hours
+    billed = [m for m in run.machines if not (m.interrupted and paid[m.instance_id] < free)]
+    dollars = {m.instance_id: m.usd_per_hour * paid[m.instance_id] for m in billed}
+    spot = sum(dollars[m.instance_id] for m in billed if m.pool.market is Market.SPOT)
+    idle = sum(m.usd_per_hour * (paid[m.instance_id] - busy.get(m.instance_id, 0.0)) for m in billed)
     total = sum(dollars.values())
     return SimulatedBill(total=total, spot=spot, on_demand=total - spot, idle=idle)
 

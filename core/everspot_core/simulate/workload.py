@@ -92,7 +92,8 @@ class FleetTerms(Frozen):
 
     `max_instances` and `max_usd_per_hour` cap what is launched at once, by default not at all. What was launched is
     kept for `idle_limit_seconds` without work. Spot gives notice `notice_seconds` before it is taken, and a job that is
-    told saves, and is back after `save_seconds` or when the time is up.
+    told saves, and is back after `save_seconds` or when the time is up. Spot that is taken sooner than
+    `free_within_hours` after its launch costs nothing.
     """
 
     launch_hours: Hours = 0.05
@@ -105,6 +106,7 @@ class FleetTerms(Frozen):
 
     notice_seconds: float = Field(default=0, ge=0, le=3600, allow_inf_nan=False)
     save_seconds: float = Field(default=30, ge=0, le=3600, allow_inf_nan=False)
+    free_within_hours: Hours = 0
     idle_limit_seconds: float = Field(default=0, ge=0, le=1e6, allow_inf_nan=False)
 
     @model_validator(mode="after")

@@ -128,7 +128,8 @@ def _spending(
         record = dossier.record
         left = record.changed_at if record is not None and not record.state.owned else now
         for attempt in attempts(dossier.events):
-            claims[attempt.instance_id or ""].append(Hold(team, attempt.start, attempt.end or left))
+            held = Hold(team, attempt.start, attempt.end or left, attempt.share)
+            claims[attempt.instance_id or ""].append(held)
     found: dict[tuple[date, str], Amount] = {}
     lately: dict[tuple[date, str], Amount] = {}
     first = None

@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -59,6 +60,8 @@ class Attempt:
     notice_at: datetime | None = None
     notice_source: str | None = None
     notice_to_durable_seconds: float | None = None
+    share: Fraction = Fraction(1)  # of the instance's cost; less than 1 where others share it
+    gpus: int | None = None  # those of its seat; None: all of the instance
 
     @property
     def interrupted(self) -> bool:
@@ -207,7 +210,16 @@ def _attempt(
         notice_at=_seen_at(notice) if notice else None,
         notice_source=_text(notice.data.get("source")) if notice else None,
         notice_to_durable_seconds=_notice_to_durable(release, notice, durable),
+        share=_share(assigned),
+        gpus=_int(assigned.data.get("gpus")) if assigned is not None else None,
     )
+
+
+def _share(assigned: Event | None) -> Fraction:
+    """What the scheduler settled when it seated the job: all, unless it says a part."""
+    stated = assigned.data.get("share") if assigned is not None else None
+    known = isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1
+    return Fraction(stated) if known and isinstance(stated, int | float) else Fraction(1)
 
 
 def _reason(event: Event) -> Reason:

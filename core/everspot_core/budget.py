@@ -46,9 +46,10 @@ def spent(
         end = min(attempt.end or now, ended.ended_at if ended else now, now)
         start = max(attempt.start, launch.launched_at)
         if not (ended is not None and ended.interrupted and rules.is_free(launch, ended.ended_at - launch.launched_at)):
-            dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end)
+            dollars += prices.cost(launch.instance_type, launch.zone, launch.market, start, end) * attempt.share
         kind = catalogue.types.get(launch.instance_type)
-        gpu_seconds += max(Fraction(0), seconds_between(start, end)) * (kind.gpus if kind else 0)
+        gpus = attempt.gpus if attempt.gpus is not None else kind.gpus if kind else 0
+        gpu_seconds += max(Fraction(0), seconds_between(start, end)) * gpus
     return BudgetUse(float(dollars), float(gpu_seconds / HOUR), now - submitted_at)
 
 

@@ -152,12 +152,12 @@ def spending(
     waived = not running and ended is not None and ended.interrupted and rules.is_free(launch, end - launch.launched_at)
     dollars: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
     seconds: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
-    for holder, start, until in parts(launch.launched_at, end, rules.minimum, holds):
+    for holder, start, until, share in parts(launch.launched_at, end, rules.minimum, holds):
         for begin, stop in _days(max(start, since), until):
             key = begin.date(), holder or ENVIRONMENT
-            seconds[key] += seconds_between(begin, stop)
+            seconds[key] += seconds_between(begin, stop) * share
             if not waived:
-                dollars[key] += book.cost(launch.instance_type, launch.zone, launch.market, begin, stop)
+                dollars[key] += book.cost(launch.instance_type, launch.zone, launch.market, begin, stop) * share
     return {key: Amount(float(dollars[key]), float(seconds[key] * gpus / HOUR)) for key in seconds}
 
 

@@ -4,7 +4,8 @@ on-demand.
 Rules: every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`; a spot instance
 costs the price of each moment, and nothing if the cloud took it so soon that it does not bill it; an on-demand instance
 costs its list price. A job pays for the seconds from assignment to release; the rest of an instance's life is the
-fleet's: boot, idling, the scheduler.
+fleet's: boot, idling, the scheduler. Jobs that share an instance pay each its share, which was settled when it was
+seated (`seats`); what nobody's share covers is the fleet's. So the parts always add up to what the instance cost.
 
 `on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
 and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.
@@ -42,7 +43,7 @@ class Usage:
     """A part of one instance's life: a job's if `job_id` is set, else boot or idling.
 
     `paid`: its time, cut at changes of price. `listed`: the useful part of that time at list price. `free`: not billed,
-    because the cloud took the instance so soon.
+    because the cloud took the instance so soon. `share`: of the instance, where jobs share it.
     """
 
     launch: LaunchRecord
@@ -50,11 +51,17 @@ class Usage:
     paid: tuple[PriceSegment, ...] = field(repr=False)
     listed: tuple[PriceSegment, ...] = field(repr=False)
     free: bool
+    share: Fraction = Fraction(1)
 
     @property
     def seconds(self) -> Fraction:
         """Its length."""
         return total(s.seconds for s in self.paid)
+
+    @property
+    def instance_seconds(self) -> Fraction:
+        """The seconds of an instance that it counts for: of a shared one its share."""
+        return self.seconds * self.share
 
     @property
     def useful_seconds(self) -> Fraction:
@@ -64,17 +71,17 @@ class Usage:
     @property
     def cost(self) -> Fraction:
         """Dollars, exact."""
-        return Fraction(0) if self.free else total(s.cost for s in self.paid)
+        return Fraction(0) if self.free else total(s.cost for s in self.paid) * self.share
 
     @property
     def waived(self) -> Fraction:
         """Dollars that are not billed because the cloud took the instance so soon, exact."""
-        return total(s.cost for s in self.paid) if self.free else Fraction(0)
+        return total(s.cost for s in self.paid) * self.share if self.free else Fraction(0)
 
     @property
     def on_demand_cost(self) -> Fraction:
         """Dollars for the useful seconds at list price, exact."""
-        return total(s.cost for s in self.listed)
+        return total(s.cost for s in self.listed) * self.share
 
 
 @dataclass(frozen=True)
@@ -222,12 +229,13 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
 
 
 def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Hold]]:
-    """By instance, in order, without overlap."""
+    """By instance, in order."""
     claimed: dict[str, list[Hold]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:
             if attempt.instance_id is not None:
-                claimed[attempt.instance_id].append(Hold(job, attempt.start, min(attempt.end or as_of, as_of)))
+                end = min(attempt.end or as_of, as_of)
+                claimed[attempt.instance_id].append(Hold(job, attempt.start, end, attempt.share))
     return {instance: in_order(claims) for instance, claims in claimed.items()}
 
 
@@ -245,12 +253,12 @@ def _instance(
     interrupted = not running and ended is not None and ended.interrupted
     free = interrupted and rules.is_free(launch, end - launch.launched_at)
     usages = []
-    for job, start, until in parts(launch.launched_at, end, rules.minimum, holds):
+    for job, start, until, share in parts(launch.launched_at, end, rules.minimum, holds):
         useful = _without(start, until, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
         paid = book.segments(*pool, launch.market, start, until)
         listed = [s for span in useful for s in book.segments(*pool, Market.ON_DEMAND, *span)]
-        usages.append(Usage(launch, job, tuple(paid), tuple(listed), free))
+        usages.append(Usage(launch, job, tuple(paid), tuple(listed), free, share))
     return InstanceBill(launch, end, running, interrupted, free, tuple(usages))
 
 

@@ -1,39 +1,80 @@
 """Who held an instance when: its life, cut by those who held it. What nobody held is boot, idling and the rest."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from itertools import pairwise
+
+_ALL = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One instance was held from `start` to `end`. `holder`: the job, or whoever else is to answer for it."""
+    """One instance was held from `start` to `end`. `holder`: the job, or whoever else is to answer for it. `share`: of
+    what the instance costs; less than 1 where others may hold it too."""
 
     holder: str
     start: datetime
     end: datetime
+    share: Fraction = _ALL
 
 
-Part = tuple[str | None, datetime, datetime]
-"""A part of an instance's life: who held it (None: nobody), from when, until when."""
+Part = tuple[str | None, datetime, datetime, Fraction]
+"""A part of an instance's life: who held it (None: nobody), from when, until when, and which share of it."""
 
 
 def in_order(claims: Iterable[Hold]) -> list[Hold]:
-    """The holds of one instance, in order, without overlap: where two claim a moment, the later assignment has it."""
+    """The holds of one instance, in order. Where two claim a moment of which one would have it alone, the later
+    assignment has it."""
     holds = sorted(claims, key=lambda h: (h.start, h.holder))
-    cut = [Hold(h.holder, h.start, min(h.end, following.start)) for h, following in pairwise(holds)]
-    return cut + holds[-1:]
+    found: list[Hold] = []
+    alone = following = None
+    for hold in reversed(holds):
+        until = following if hold.share == _ALL else alone
+        found.append(hold if until is None else replace(hold, end=min(hold.end, until)))
+        following = hold.start
+        alone = hold.start if hold.share == _ALL else alone
+    return found[::-1]
 
 
 def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[Hold]) -> list[Part]:
-    """An instance's life cut by who held it; what is paid beyond its end, up to the minimum, is nobody's."""
+    """An instance's life cut by who held it; at each moment the shares add up to 1.
+
+    What no share covers is nobody's, and so is what is paid beyond its end, up to the minimum. Should more than the
+    whole be claimed, which two machines' clocks may tell of the moment in which one job follows another, the later
+    assignment gets its share first.
+    """
+    inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in holds]
+    inside = [h for h in inside if h.start < h.end]
+    cuts = {launched, max(end, launched + minimum), *(h.start for h in inside), *(h.end for h in inside)}
     found: list[Part] = []
-    cursor = launched
-    for hold in holds:
-        start, until = max(hold.start, cursor), min(hold.end, end)
-        if start < until:
-            found += [(None, cursor, start), (hold.holder, start, until)]
-            cursor = until
-    found.append((None, cursor, max(end, launched + minimum)))
-    return [(holder, start, until) for holder, start, until in found if start < until]
+    there: list[Hold] = []
+    coming = inside[::-1]
+    for start, until in pairwise(sorted(cuts)):
+        while coming and coming[-1].start <= start:
+            there.append(coming.pop())
+        there = [h for h in there if h.end > start]
+        left = _ALL
+        for hold in reversed(there):
+            share = min(hold.share, left)
+            left -= share
+            found.append((hold.holder, start, until, share))
+        if left:
+            found.append((None, start, until, left))
+    return _joined(found)
+
+
+def _joined(found: Iterable[Part]) -> list[Part]:
+    """What follows on itself, unchanged, is one part."""
+    joined: list[Part] = []
+    at: dict[tuple[str | None, datetime, Fraction], int] = {}
+    for holder, start, until, share in found:
+        n = at.pop((holder, start, share), None)
+        if n is None:
+            n = len(joined)
+            joined.append((holder, start, until, share))
+        else:
+            joined[n] = (holder, joined[n][1], until, share)
+        at[holder, until, share] = n
+    return joined

@@ -105,7 +105,7 @@ class Accounts:
         held: dict[str, list[Hold]] = defaultdict(list)
         for attempt in attempts(events):
             if attempt.instance_id is not None:
-                held[attempt.instance_id].append(Hold(team, attempt.start, attempt.end or left))
+                held[attempt.instance_id].append(Hold(team, attempt.start, attempt.end or left, attempt.share))
         for instance, holds in held.items():
             if instance not in self._done:
                 self._claims[instance][job] = holds

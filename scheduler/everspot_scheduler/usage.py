@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
+from everspot_core.records import JobRecord
 from everspot_core.schedule import PoolView
 from everspot_core.schedule.placement.queue import Rates
 from everspot_store import BadDocument, Store, StoreError, TeamUsage
@@ -60,7 +61,7 @@ class UsageMeter:
                 continue
             held = min(span, max(now - (record.assigned_at or now), timedelta(0)))
             team = job.value.spec.tags.get("Team", "")
-            used = rates.of(there.value) * (held / timedelta(hours=1))
+            used = rates.of(there.value) * (held / timedelta(hours=1)) * _share(record, seen)
             dollars[team] = dollars.get(team, 0.0) + used
         self._dollars, self._at = dollars, now
         self._write()
@@ -75,3 +76,10 @@ class UsageMeter:
             self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))
         except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first
             _log.error("what teams have used is not written down, and is tried again later: %s", error)
+
+
+def _share(record: JobRecord, seen: Observation) -> float:
+    """Of its instance: all, unless it has but a seat there."""
+    given = seen.assignments.get(record.owner or "")
+    seats = given.value.seats if given is not None else ()
+    return next((s.share for s in seats if (s.job_id, s.epoch) == (record.job_id, record.epoch)), 1.0)

@@ -112,15 +112,15 @@ def _money(usages: Sequence[Usage]) -> dict[str, Any]:
 
 def _hours(usages: Sequence[Usage]) -> dict[str, float]:
     def hours(market: Market) -> float:
-        return round(float(total(u.seconds for u in usages if u.launch.market is market) / HOUR), 4)
+        return round(float(total(u.instance_seconds for u in usages if u.launch.market is market) / HOUR), 4)
 
     return {"spot_hours": hours(Market.SPOT), "on_demand_hours": hours(Market.ON_DEMAND)}
 
 
 def _unpriced(usages: Sequence[Usage]) -> float:
     """Hours without a known price. They are in no sum, so every sum is then a lower bound."""
-    cut = (segment for usage in usages for segment in usage.paid if segment.basis is Basis.NONE)
-    return round(float(total(segment.seconds for segment in cut) / HOUR), 4)
+    cut = (s.seconds * usage.share for usage in usages for s in usage.paid if s.basis is Basis.NONE)
+    return round(float(total(cut) / HOUR), 4)
 
 
 def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:
@@ -133,7 +133,7 @@ def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:
             "instance_type": kind,
             "zone": zone,
             "instances": len({u.launch.instance_id for u in own}),
-            "hours": round(float(total(u.seconds for u in own) / HOUR), 4),
+            "hours": round(float(total(u.instance_seconds for u in own) / HOUR), 4),
             "cost_usd": usd(total(u.cost for u in own)),
             "mean_usd_per_hour": _mean(own),
         }
@@ -142,7 +142,7 @@ def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:
 
 
 def _mean(usages: Sequence[Usage]) -> float | None:
-    seconds = total(u.seconds for u in usages)
+    seconds = total(u.instance_seconds for u in usages)
     return usd(total(u.cost for u in usages) * HOUR / seconds) if seconds else None
 
 

@@ -1,6 +1,6 @@
 """The timeline as SVG: a row for each instance, a bar for each job on it, and a mark for each thing that happened."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
@@ -119,8 +119,10 @@ def _row(
         f'<tspan class="market {launch.market.value}"> {launch.market.value}{role}</tspan></text>',
         f'<text class="id" x="4" y="{middle + 10}">{escape(launch.instance_id)}</text>',
     ]
-    for usage in instance.usages:
-        parts.append(_bar(axis, usage, instance, top, colour, only))
+    lanes = _lanes(instance.usages)
+    # What nobody's share covers lies behind those who share.
+    for usage in sorted(instance.usages, key=lambda u: u.job_id is not None):
+        parts.append(_bar(axis, usage, instance, top, colour, only, lanes))
     for event in _marked(material, launch.instance_id, only):
         parts.append(_mark(axis, event, middle))
     if instance.interrupted:
@@ -133,16 +135,40 @@ def _row(
     return parts
 
 
-def _bar(axis: Axis, usage: Usage, instance: InstanceBill, top: int, colour: dict[str, int], only: str | None) -> str:
+def _lanes(usages: Sequence[Usage]) -> dict[str, tuple[float, float]]:
+    """Of each job that shares the instance: where its bar begins, as a part of the row's, and how high it is."""
+    ends: list[datetime] = []
+    lane: dict[str, int] = {}
+    for usage in sorted((u for u in usages if u.job_id and u.share < 1), key=lambda u: u.paid[0].start):
+        job, start = usage.job_id or "", usage.paid[0].start
+        free = (n for n, until in enumerate(ends) if until <= start)
+        n = lane[job] if job in lane and ends[lane[job]] <= start else next(free, len(ends))
+        lane[job] = n
+        ends[n:] = [usage.paid[-1].end, *ends[n + 1 :]]
+    return {job: (n / len(ends), 1 / len(ends)) for job, n in lane.items()}
+
+
+def _bar(
+    axis: Axis,
+    usage: Usage,
+    instance: InstanceBill,
+    top: int,
+    colour: dict[str, int],
+    only: str | None,
+    lanes: Mapping[str, tuple[float, float]],
+) -> str:
     start, end = usage.paid[0].start, min(usage.paid[-1].end, instance.end)
     x, width = axis.x(start), max(axis.x(end) - axis.x(start), 0.6)
     shown = usage.job_id is not None and only in (None, usage.job_id)
     kind = fill(colour[usage.job_id]) if shown and usage.job_id is not None else 'class="idle"'
-    height = BAR  # idle money is as large as it is
+    # Idle money is as large as it is.
+    begins, part = lanes.get(usage.job_id or "", (0, 1)) if usage.share < 1 else (0, 1)
+    height = BAR * part
     what = usage.job_id or "boot and idling"
     title = f"{what}: {start:%H:%M:%S} to {end:%H:%M:%S}, {duration(float(usage.seconds))}, ${float(usage.cost):.5f}"
     return (
-        f'<rect {kind} x="{x}" y="{top + (ROW - height) / 2}" width="{width:.1f}" height="{height}" rx="2">'
+        f'<rect {kind} x="{x}" y="{top + (ROW - BAR) / 2 + begins * BAR:g}" width="{width:.1f}" '
+        f'height="{height:g}" rx="2">'
         f"<title>{escape(title)}</title></rect>"
     )
 

@@ -122,3 +122,20 @@ def test_service_quotas_tell_the_values_that_hold(kit: Any) -> None:
         api.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
     with pytest.raises(ValueError, match="unknown quota"):
         kit.do("quota", code="L-1", value=3)
+
+
+def test_a_price_above_the_maximum_takes_an_instance_with_notice(kit: Any, helpers: Any) -> None:
+    """EC2 User Guide, "Spot Instance interruptions", reasons: the Spot price is higher than your maximum price."""
+    kit.do("price", pool="m6i.xlarge/us-east-1a", usd=0.08)
+    low, high, any_price = (
+        helpers.override("m6i.xlarge", "a", WeightedCapacity=2, **({"MaxPrice": p} if p else {}))
+        for p in ("0.045", "0.06", "")
+    )
+    ids = [kit.fleet(2, way, Type="instant")["Instances"][0]["InstanceIds"][0] for way in (low, high, any_price)]
+    kit.do("price", pool="m6i.xlarge/us-east-1a", usd=0.09)
+    assert [m.reclaim_at for m in kit.cloud.machines.living()] == [None] * 3  # as much as the first would pay
+    with kit.still():
+        kit.do("price", pool="m6i.xlarge/us-east-1a", usd=0.1)
+        assert [m.id for m in kit.cloud.machines.living() if m.reclaim_at] == ids[:1]
+    assert kit.reaches(ids[0], "terminated")["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    assert kit.log("end") == [{**kit.log("end")[0], "id": ids[0], "interrupted": True}]

@@ -12,6 +12,7 @@ from everspot_core.records import Market
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.pools import MarketPool
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class Machines:
         self.all: dict[str, Machine] = {}
         self.processes = Processes(boot, market.clock.variable, self._processes_ended)
         self.listeners: list[Callable[[Machine], None]] = []
+        market.price_listeners.append(self._priced)
 
     def living(self) -> list[Machine]:
         """Return the pending and running machines, the oldest first."""
@@ -113,6 +115,12 @@ class Machines:
         """End all processes, and forget every machine."""
         self.processes.close()
         self.all = {}
+
+    def _priced(self, pool: MarketPool, usd: float) -> None:
+        """Who would not pay a pool's new price gets notice."""
+        for machine in self.living():
+            if machine.pool is pool and machine.market is Market.SPOT and usd > (machine.max_usd or usd):
+                self.notice(machine)
 
     def _run(self, machine: Machine) -> None:
         if machine.phase is MachinePhase.PENDING:

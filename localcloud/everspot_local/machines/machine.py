@@ -54,7 +54,8 @@ class Instance(Protocol):
 class Machine:
     """What is known of one machine. Moments are of market time.
 
-    `fleet`: id of what launched it, if that was a fleet. `reclaim_at`: when the market takes it, after its notice.
+    `fleet`: id of what launched it, if that was a fleet. `max_usd`: the most that is paid for an hour of it on the Spot
+    market; None for any price. `reclaim_at`: when the market takes it, after its notice.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Machine:
     launched_at: datetime
     instance: Instance
     fleet: str | None = None
+    max_usd: float | None = None
     phase: MachinePhase = MachinePhase.PENDING
     ended_by: EndedBy | None = None
     rebalance_at: datetime | None = None

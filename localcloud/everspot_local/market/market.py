@@ -20,6 +20,7 @@ from everspot_local.market.timeline import Timeline
 
 class LocalMarket:
     """Everything that happens, happens on its timeline and while its lock is held. `zone_ids`: by zone name.
+    `price_listeners`: each is told of a pool's new Spot price.
 
     Args:
         catalogue: instance types with prices.
@@ -52,6 +53,7 @@ class LocalMarket:
         self.log = MarketLog(books)
         self._catalogue = catalogue
         self.zone_ids = zone_ids
+        self.price_listeners: list[Callable[[MarketPool, float], None]] = []
         self._seed = seed
         self._new_quotas = quotas
         self.pools = self._new_pools()
@@ -85,6 +87,8 @@ class LocalMarket:
 
     def _record_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
         self.log.price(pool.instance_type, pool.zone, usd, at)
+        for listener in self.price_listeners:
+            listener(pool, usd)
 
     def _walk(self) -> None:
         def step() -> None:

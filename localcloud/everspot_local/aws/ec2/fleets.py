@@ -207,6 +207,9 @@ class LocalFleet(TaggedEC2Resource):
         arguments = self._arguments(override, market)
         reservation = self.ec2_backend.run_instances(override.image_id, 1, None, [], **arguments)
         instance: LocalInstance = reservation.instances[0]
+        most = override.candidate.max_price
+        if market is Market.SPOT and most is not None:
+            instance.machine.max_usd = most * override.candidate.weight
         for interface in instance.nics.values():
             interface.add_tags(self.launch_tags.get("network-interface", {}))
         self.members[instance.id] = Member(instance, override.candidate.weight, override)

@@ -29,7 +29,8 @@ def in_order(claims: Iterable[Hold]) -> list[Hold]:
     assignment has it."""
     holds = sorted(claims, key=lambda h: (h.start, h.holder))
     found: list[Hold] = []
-    alone = following = None
+    alone: datetime | None = None
+    following: datetime | None = None
     for hold in reversed(holds):
         until = following if hold.share == _ALL else alone
         found.append(hold if until is None else replace(hold, end=min(hold.end, until)))

@@ -75,7 +75,7 @@ def _look(session: Session, generation: str) -> dict[str, Any]:
         "generation": generation,
         "current": sorted(a.instance_id for a in agents if a.instance_id not in old),
         "old": old,
-        "busy": sorted(a.instance_id for a in agents if a.instance_id in old and a.runs),
+        "busy": sorted(a.instance_id for a in agents if a.instance_id in old and (a.job_id is not None or a.residents)),
         "leaving": [i for i in old if i in told and told[i].value.order is Order.LEAVE],
     }
 

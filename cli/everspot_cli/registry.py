@@ -35,6 +35,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "roll",
         "Replace busy instances, too, by ones of the current image and settings: drained, a quarter at a time.",
     ),
+    "down": (
+        "down",
+        "Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing is left.",
+    ),
     "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
     "fleet": (
         "fleet",

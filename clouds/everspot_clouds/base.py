@@ -272,6 +272,34 @@ class Door(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Something of a cluster that its cloud still has. `kind` and `detail` are for people.
+
+    `launched`: an instance that a scheduler launched. `ending`: it goes by itself, or with what it belongs to. `kept`:
+    it stays on purpose, such as a bucket with checkpoints.
+    """
+
+    kind: str
+    name: str
+    detail: str = ""
+    launched: bool = False
+    ending: bool = False
+    kept: bool = False
+
+
+class Site(Protocol):
+    """What a cluster has in its cloud, for whoever takes it down. Both methods raise `CloudError`."""
+
+    def left(self) -> list[Left]:
+        """Everything that costs money, found by the cluster's name and not by what anybody remembers."""
+        ...
+
+    def end(self, instances: Iterable[str]) -> None:
+        """Terminate instances of the cluster now, with the credentials of whoever asks."""
+        ...
+
+
 class CloudError(Exception):
     """A cloud's refusal in words for people. `fix`: what to do about it."""
 
@@ -343,6 +371,14 @@ class Provider(Protocol):
     def secrets(self, region: str) -> Callable[[str], str]:
         """A function that reads a job's secret by its reference, with the instance's role. It raises `CloudError` if
         the secret cannot be read; the message contains no value."""
+        ...
+
+    def site(self, manifest: Manifest) -> Site:
+        """What a cluster has in the cloud.
+
+        Raises:
+            NotOffered: if the cloud has no instances of its own.
+        """
         ...
 
     def door(self, manifest: Manifest) -> Door:

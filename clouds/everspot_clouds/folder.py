@@ -31,6 +31,7 @@ from everspot_clouds.base import (
     Phase,
     PlacementScore,
     Provider,
+    Site,
     Trouble,
 )
 
@@ -197,6 +198,10 @@ class FolderProvider:
         from everspot_clouds.aws.secrets import AwsSecrets
 
         return AwsSecrets(region)
+
+    def site(self, manifest: Manifest) -> Site:
+        """See `Provider`."""
+        raise NotOffered("there is no cloud to look into: this cluster is on folder; stop its agents where they run")
 
     def door(self, manifest: Manifest) -> Door:
         """See `Provider`."""

@@ -10,7 +10,7 @@ from everspot_core.records import Request, RollRequest
 
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket
-from everspot_store.errors import StoreError, StoreUnavailable
+from everspot_store.errors import NoCluster, StoreUnavailable
 from everspot_store.table import Table
 
 _PRICES = "prices"
@@ -34,7 +34,7 @@ class ClusterDocuments:
         """`cluster.json`, read once.
 
         Raises:
-            StoreError: if there is none.
+            NoCluster: if there is none.
         """
         if self._manifest is None:
             self._manifest = read_manifest(self.control)
@@ -120,9 +120,9 @@ def read_manifest(control: Bucket) -> Manifest:
     """`cluster.json` of a control bucket.
 
     Raises:
-        StoreError: if there is none.
+        NoCluster: if there is none.
     """
     found: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
     if found is None:
-        raise StoreError(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
+        raise NoCluster(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
     return found.value

@@ -35,6 +35,10 @@ class StoreMissing(StoreError):
     """The bucket or folder does not exist."""
 
 
+class NoCluster(StoreError):
+    """The bucket or folder is there, and no `cluster.json` in it."""
+
+
 class BadDocument(StoreError):
     """A stored document is not valid JSON of its type."""
 

@@ -21,7 +21,7 @@ GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "door", "errors", "metadata", "price_table", "reading",
-        "scheduling", "secrets",
+        "scheduling", "secrets", "site",
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {
@@ -29,6 +29,7 @@ BRINGS = {
         "spot_prices", "terminate", "trouble",
     },
     "Door": {"enter", "forward"},
+    "Site": {"end", "left"},
 }  # fmt: skip
 
 

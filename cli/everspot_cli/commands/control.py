@@ -33,7 +33,8 @@ def user() -> str:
         return "unknown"
 
 
-def _request(session: Session, note: str = "") -> Request:
+def request_of(session: Session, note: str = "") -> Request:
+    """What is asked for now, and by whom."""
     return Request(at=session.now, by=user(), note=note)
 
 
@@ -51,7 +52,7 @@ def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
     record = _record(session, submission.job_id)
     if record.state.final:
         raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
-    new = session.store.cancels.create(submission.job_id, _request(session)) is not None
+    new = session.store.cancels.create(submission.job_id, request_of(session)) is not None
     words = f"{submission.job_id} will be cancelled" if new else f"{submission.job_id} is being cancelled already"
     _say(session, {"job_id": submission.job_id, "cancel": "requested" if new else "already requested"}, words)
 
@@ -77,7 +78,7 @@ def interrupt(
             hint=f"`everspot job {submission.job_id}` tells what it waits for",
         )
     drill = f"{session.now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    session.store.drills.create(f"{submission.job_id}/{drill}", _request(session, note))
+    session.store.drills.create(f"{submission.job_id}/{drill}", request_of(session, note))
     session.store.event_writer(submission.job_id, record.epoch, "cli").emit(
         EventKind.DRILL, by=user(), note=note, drill=drill
     )
@@ -106,20 +107,21 @@ def drain(
         _say(session, {"draining": False}, "Jobs are assigned again.")
         return
     limit = duration_of(timeout, "--timeout")  # before anything is asked for
-    session.store.request_drain(_request(session))
-    running = _wait_drained(session, limit) if wait else _owned(session)
+    session.store.request_drain(request_of(session))
+    running = _wait_drained(session, limit) if wait else owned(session)
     are = "1 job is" if len(running) == 1 else f"{len(running)} jobs are"
     done = f"{are} checkpointing." if running else "Drained: no job has an instance."
     _say(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot drain --undo")
 
 
-def _owned(session: Session) -> list[str]:
+def owned(session: Session) -> list[str]:
+    """The jobs that have an instance, sorted."""
     return sorted(job for job, doc in session.store.records.scan().items() if doc.value.state.owned)
 
 
 def _wait_drained(session: Session, limit: timedelta) -> list[str]:
     began = session.clock.monotonic()
-    while running := _owned(session):
+    while running := owned(session):
         if session.clock.monotonic() - began >= limit:
             raise CliError(
                 f"not drained within {format_duration(limit)}: {', '.join(running)} still run",

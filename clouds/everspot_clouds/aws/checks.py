@@ -2,7 +2,7 @@
 instances."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -136,38 +136,42 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
-    """One check for each quota that the fleets' instances count towards. None if the cluster declares no sizes."""
-    standing = manifest.standing
-    if standing is None:
+    """One check for each quota that counts for the fleets, and for what may be launched on top of them. None for a
+    cluster that declares neither."""
+    standing, elastic = manifest.standing, manifest.elastic
+    if standing is None and elastic is None:
         return []
     values = {
         quota["QuotaCode"]: float(quota["Value"])
         for page in service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
         for quota in page["Quotas"]
     }
-    checks = []
-    for market, units in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
-        if units > 0:
-            checks += _market(units, standing.weights, catalogue, market, values)
+    checks, rest = [], dict(values)
+    units = {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {}
+    for market, count in units.items():
+        if standing is not None and count > 0:
+            found = reaches(count, standing.weights, catalogue.types, market, values)
+            checks += [_check(count, "unit", reach, enough(count, found)) for reach in found]
+            rest |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in found if r.vcpus is not None}
+    if elastic is not None and elastic.max_instances > 0:
+        count, each = elastic.max_instances, dict.fromkeys(elastic.types, 1.0)
+        for market in elastic.markets:
+            found = reaches(count, each, catalogue.types, market, rest)
+            # Elastic capacity makes do with what there is: only a quota that allows none at all is a failure.
+            some = any(reach.units != 0 for reach in found)
+            checks += [_check(count, "launched instance", reach, some) for reach in found]
     return checks
 
 
-def _market(
-    units: int, weights: Mapping[str, float], catalogue: Catalogue, market: Market, values: Mapping[str, float]
-) -> list[Check]:
-    found = reaches(units, weights, catalogue.types, market, values)
-    return [_check(units, reach, enough(units, found)) for reach in found]
-
-
-def _check(units: int, reach: Reach, suffices: bool) -> Check:
+def _check(count: int, noun: str, reach: Reach, suffices: bool) -> Check:
     quota, types = reach.quota, ", ".join(reach.types)
     if reach.vcpus is None:
         return Check("quota", "quota", Verdict.SKIP, f"{quota.name} ({quota.code}): not told by Service Quotas")
     said = f"{quota.name} ({quota.code}): {reach.vcpus:g} vCPUs"
     if reach.units is None:
-        return Check("quota", "quota", Verdict.OK, f"{said}; {counted(units, 'unit')} of {types} take {reach.least:g}")
+        return Check("quota", "quota", Verdict.OK, f"{said}; {counted(count, noun)} of {types} take {reach.least:g}")
     verdict = Verdict.WARN if suffices else Verdict.FAIL
     detail = (
-        f"{said}, enough for {reach.units:g} of {counted(units, 'unit')} of {types}; all of them take {reach.least:g}"
+        f"{said}, enough for {reach.units:g} of {counted(count, noun)} of {types}; all of them take {reach.least:g}"
     )
     return Check("quota", "quota", verdict, detail, _QUOTA_FIX.format(code=quota.code))

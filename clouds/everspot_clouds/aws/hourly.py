@@ -10,6 +10,7 @@ from everspot_core.market import Market
 
 from everspot_clouds.aws import endpoints
 from everspot_clouds.aws.fleet import Ec2Capacity
+from everspot_clouds.aws.quotas import most_vcpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Al
     prices = [known.on_demand(choice.name, region) for choice in capacity.types]
     dates = sorted({price.as_of.isoformat() for price in prices if price is not None and price.as_of})
     lines = [_nothing_running(region, known, always), _standing(capacity, rates), _at_the_cap(rates, cap)]
+    lines += _quotas(known, capacity, cap)
     dated = f" of {', '.join(dates)}" if dates else ""
     return (
         f"An hour of the cluster, at list prices of {region}{dated}:\n"
@@ -129,6 +131,15 @@ def _at_the_cap(rates: Sequence[Rate], cap: Cap | None) -> str:
     told = f"elastic: up to ${cap.usd_per_hour:.2f} more (maxUsdPerHour; {parts} would be ${total:.2f})"
     cheapest = _beyond(rates, cap)
     return f"{told}. On-demand does not fit under it: the cheapest type is {cheapest}" if cheapest else told
+
+
+def _quotas(known: Catalogue, capacity: Ec2Capacity, cap: Cap | None) -> list[str]:
+    """The quotas of the account that everything at once may need. Whether it has them is asked by doctor."""
+    standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
+    elastic = dict.fromkeys(cap.markets, cap.instances) if cap is not None else {}
+    found = most_vcpus(standing, elastic, derived_weights(capacity, known.types), known.types)
+    told = ", ".join(f"{count:,} of {quota.code} ({quota.name})" for quota, count in found.items())
+    return [f"vCPU quotas, at most: {told}; `everspot doctor` says what the account has"] if told else []
 
 
 def _beyond(rates: Sequence[Rate], cap: Cap) -> str | None:

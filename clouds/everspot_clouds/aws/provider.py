@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
-    from everspot_clouds.base import Check, Cloud, Door, Metadata, Provider
+    from everspot_clouds.base import Check, Cloud, Door, Metadata, Provider, Site
 
 
 class AwsProvider:
@@ -80,6 +80,12 @@ class AwsProvider:
         from everspot_clouds.aws.secrets import AwsSecrets
 
         return AwsSecrets(region)
+
+    def site(self, manifest: Manifest) -> Site:
+        """See `Provider`."""
+        from everspot_clouds.aws.site import AwsSite
+
+        return AwsSite(manifest)
 
     def door(self, manifest: Manifest) -> Door:
         """See `Provider`."""

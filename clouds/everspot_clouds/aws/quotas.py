@@ -100,6 +100,26 @@ def enough(units: float, found: Sequence[Reach]) -> bool:
     return any(reach.units is None for reach in found) or sum(reach.units or 0 for reach in found) >= units
 
 
+def most_vcpus(
+    standing: Mapping[Market, float],
+    elastic: Mapping[Market, int],
+    weights: Mapping[str, float],
+    known: Mapping[str, InstanceType],
+) -> dict[Quota, int]:
+    """The most vCPUs that may count towards each quota. `standing`: units by market; `elastic`: instances by market;
+    `weights`: units of an instance, by type."""
+    found: dict[Quota, int] = {}
+    for market in Market:
+        for name, weight in weights.items():
+            quota = quota_of(name, market)
+            if quota is None or name not in known:
+                continue
+            count = math.ceil(standing.get(market, 0) / weight) + elastic.get(market, 0)
+            if count:
+                found[quota] = max(found.get(quota, 0), count * known[name].vcpus)
+    return found
+
+
 def _reach(
     quota: Quota,
     names: list[str],

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from everspot_clouds.base import Check, Door, Handover, Provider, Verdict
+from everspot_clouds.base import Check, Door, Handover, Left, Provider, Site, Verdict
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
@@ -23,6 +23,14 @@ class PretendDoor:
 
     def forward(self, instance_id: str, port: int, local: int) -> Handover:
         return Handover(command=("true",), needs=(("pretend", "the pretender"),), install="pretend harder", denied="")
+
+
+class PretendSite:
+    def left(self) -> list[Left]:
+        return [Left(kind="petal", name="p-1")]
+
+    def end(self, instances: Iterable[str]) -> None:
+        """Nothing is there to end."""
 
 
 class PretendProvider:
@@ -56,6 +64,9 @@ class PretendProvider:
 
     def secrets(self, region: str) -> Callable[[str], str]:
         return {"vault:petals": f"tulips of {region}"}.__getitem__
+
+    def site(self, manifest: Manifest) -> Site:
+        return PretendSite()
 
     def door(self, manifest: Manifest) -> Door:
         return PretendDoor()

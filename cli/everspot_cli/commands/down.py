@@ -1,0 +1,240 @@
+"""`everspot down`: the whole way from a cluster with jobs to nothing that costs money, with a check at its end."""
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from everspot_clouds.base import CloudError, Left, Site
+from everspot_clouds.registry import cloud_of, provider
+from everspot_core.counting import counted, first_few
+from everspot_core.documents import format_duration
+from everspot_core.manifest import Manifest
+from everspot_store import NoCluster, StoreMissing
+
+from everspot_cli.commands.control import owned, request_of
+from everspot_cli.commands.options import Json, duration_of, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.nearby import with_local_cloud
+from everspot_cli.session import Session
+from everspot_cli.stacks import Stack
+from everspot_cli.target import Target
+
+POLL = timedelta(seconds=2)
+"""How often the store is asked whether jobs run, and the cloud what is left."""
+
+RELEASED_IN = timedelta(minutes=2)
+"""Time for the scheduler to release launched instances, once no job runs. Then they are ended directly."""
+
+GONE_IN = timedelta(minutes=5)
+"""Time for what is ending to end, before and after the destroy."""
+
+_SHOWN = 8
+_GONE = (StoreMissing, NoCluster)
+"""How it shows that an earlier destroy has begun."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("down")(down)
+
+
+def down(
+    context: typer.Context,
+    stack: Annotated[
+        str | None,
+        typer.Option("--stack", metavar="NAME", help="The cluster's Pulumi stack. Default: the selected one."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether to go on.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="Longest wait for jobs to checkpoint.")] = "15m",
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on after that wait, though jobs still run: what they lose is lost.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing is left.
+
+    Nothing is destroyed before every job has checkpointed and every instance that the scheduler launched has ended,
+    because nobody would end them afterwards. Instances that the scheduler does not release are ended with your own
+    credentials. Buckets stay if the stack's settings keep them.
+    """
+    session = session_of(context, json)
+    limit = duration_of(timeout, "--timeout")
+    declared = _stack(session, stack)
+    manifest = _manifest(session, declared)
+    site, before = _look(manifest)
+    _confirm(session, declared, before, yes)
+    drained = _drain(session, limit, force)
+    ended = _release(session, site, before)
+    session.errors.print(f"Destroying {declared.said}.", markup=False)
+    declared.destroy(lambda line: session.errors.print(line, style="dim", markup=False, soft_wrap=True), force=force)
+    left = _check(session, site)
+    kept = [one.name for one in left if one.kept]
+    _refuse_what_is_left([one for one in left if not one.kept])
+    answer = {"cluster": manifest.cluster, "drained": drained, "ended_directly": ended, "kept": kept, "left": []}
+    if session.json:
+        session.answer(answer)
+    else:
+        stay = f" Kept by its settings: {', '.join(kept)}." if kept else ""
+        session.console.print(f"{manifest.cluster} is down; nothing of it is left that runs.{stay}", markup=False)
+
+
+def _stack(session: Session, name: str | None) -> Stack:
+    """The stack to destroy, which has to be that of the cluster that was chosen in another way, if one was."""
+    if name and session.stack and name != session.stack:
+        raise CliError(f"two stacks are named: {session.stack} and {name}", Exit.USAGE)
+    name = name or session.stack
+    declared = Stack.read(name)
+    url = str(declared.outputs["controlUrl"])
+    if name is None and (session.store_option or session.cluster_option):
+        chosen = session.target
+        if chosen.url.partition("?")[0] != url.partition("?")[0]:
+            raise CliError(
+                f"{chosen.said} chooses {chosen.url}, and {declared.said} declares {url}",
+                Exit.USAGE,
+                hint="name the stack that is to be destroyed: --stack NAME",
+            )
+    session.target = Target(url, declared.said, session.target.profile if name is None and _named(session) else None)
+    return declared
+
+
+def _named(session: Session) -> bool:
+    return bool(session.store_option or session.cluster_option)
+
+
+def _manifest(session: Session, declared: Stack) -> Manifest:
+    """The cluster's manifest; of a cluster whose store is gone already, what the stack says of it."""
+    try:
+        return session.manifest
+    except _GONE:
+        outputs = declared.outputs
+        cloud = cloud_of(outputs["controlUrl"]) or "unknown"
+        urls = {"control_url": outputs["controlUrl"], "data_url": outputs.get("dataUrl") or outputs["controlUrl"]}
+        session.errors.print("Its store is gone: nothing can be drained any more.", markup=False)
+        return Manifest(cluster=outputs["cluster"], cloud=cloud, region=outputs.get("region") or "", **urls)
+
+
+def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
+    """What the cloud has of the cluster. That it answers is known before anything is changed."""
+    try:
+        site = provider(manifest.cloud).site(manifest)
+        return site, site.left()
+    except ImportError as error:
+        raise CliError(
+            f"the cloud's client is not installed: {error}", Exit.UNAVAILABLE, hint="pip install everspot[cli]"
+        ) from None
+    except CloudError as error:
+        raise CliError(str(error), Exit.UNAVAILABLE, hint=with_local_cloud(error.fix)) from None
+
+
+def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: bool) -> None:
+    running = [one for one in before if one.kind == "instance" and not one.ending]
+    words = (
+        f"{declared.outputs['cluster']} ({declared.said}) has {counted(len(running), 'instance')}. "
+        "Its jobs checkpoint, and everything that the stack declares is destroyed."
+    )
+    if yes:
+        return
+    if session.json or not sys.stdin.isatty():
+        raise CliError(f"{words} Nobody can be asked here whether to go on", Exit.USAGE, hint="give --yes")
+    session.errors.print(words, markup=False)
+    if not typer.confirm("Go on?", err=True):
+        raise CliError("nothing was changed")
+
+
+def _drain(session: Session, limit: timedelta, force: bool) -> list[str]:
+    """Have every job checkpoint, and wait until none has an instance. The jobs that had one."""
+    try:
+        session.store.request_drain(request_of(session, "everspot down"))
+        had = owned(session)
+        with session.progress(f"{counted(len(had), 'job')} checkpointing", shown=bool(had)):
+            still = _until(session, limit, lambda: owned(session))
+    except _GONE:
+        return []
+    names = first_few(still, _SHOWN)
+    if still and not force:
+        raise CliError(
+            f"not drained within {format_duration(limit)}: {names} still run. Nothing was destroyed",
+            hint="is the scheduler alive? `everspot doctor` checks; --force goes on, `everspot drain --undo` goes back",
+        )
+    _say(
+        session,
+        f"These did not checkpoint: {names}." if still else f"Drained: {counted(len(had), 'job')} checkpointed.",
+    )
+    return had
+
+
+def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
+    """Wait until the scheduler has released what it launched, and end what it does not. The ids of these."""
+
+    def launched() -> list[Left]:
+        return [one for one in _left(site) if one.launched and not one.ending]
+
+    if not launched():
+        return []
+    with session.progress("the scheduler is releasing instances", shown=True):
+        stay = _until(session, RELEASED_IN, launched)
+    if not stay:
+        _say(session, "Released: no instance that the scheduler launched runs.")
+        return []
+    ids = [one.name for one in stay]
+    _say(
+        session, f"Not released within {format_duration(RELEASED_IN)}: {first_few(ids, _SHOWN)}. Ending them directly."
+    )
+    _end(site, ids)
+    still = _until(session, GONE_IN, launched)
+    if still:
+        names = first_few([one.name for one in still], _SHOWN)
+        raise CliError(f"{names} cannot be ended; nothing was destroyed", Exit.UNAVAILABLE)
+    return ids
+
+
+def _check(session: Session, site: Site) -> list[Left]:
+    """What is left after the destroy, once what is ending has ended. Instances that still run are ended."""
+
+    def left() -> list[Left]:
+        return [one for one in _left(site) if not one.kept]
+
+    ids = [one.name for one in left() if one.kind == "instance" and not one.ending]
+    if ids:
+        _say(session, f"Left after the destroy: {first_few(ids, _SHOWN)}. Ending them directly.")
+        _end(site, ids)
+    with session.progress("checking that nothing is left", shown=True):
+        _until(session, GONE_IN, left)
+    return _left(site)
+
+
+def _refuse_what_is_left(left: Sequence[Left]) -> None:
+    if left:
+        raise CliError(
+            f"the stack is destroyed, and {counted(len(left), 'thing')} of the cluster that may cost money are left",
+            hint="look at each, and delete it with the cloud's own tools",
+            problems=[{"field": f"{one.kind} {one.name}", "problem": one.detail or "exists"} for one in left],
+        )
+
+
+def _left(site: Site) -> list[Left]:
+    try:
+        return site.left()
+    except CloudError as error:
+        raise CliError(str(error), Exit.UNAVAILABLE, hint=error.fix) from None
+
+
+def _end(site: Site, ids: Sequence[str]) -> None:
+    try:
+        site.end(ids)
+    except CloudError as error:
+        raise CliError(f"{first_few(ids, _SHOWN)} cannot be ended: {error}", Exit.UNAVAILABLE, hint=error.fix) from None
+
+
+def _until(session: Session, limit: timedelta, rest: Callable[[], list[Any]]) -> list[Any]:
+    """Wait until nothing of it is left, or the limit is reached. What is left then."""
+    began = session.clock.monotonic()
+    while (found := rest()) and session.clock.monotonic() - began < limit:
+        session.clock.sleep(POLL)
+    return found
+
+
+def _say(session: Session, words: str) -> None:
+    session.errors.print(words, markup=False, soft_wrap=True)

@@ -1,0 +1,134 @@
+"""The Pulumi stack of a cluster, through the user's own `pulumi`: what it declares, and its end."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from everspot_core.documents import format_duration
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.nearby import with_local_cloud
+
+ASKED_FOR = timedelta(seconds=60)
+"""Longest wait for an answer of the engine that changes nothing."""
+
+DESTROYED_IN = timedelta(hours=1)
+"""Longest wait for a destroy. EC2 takes minutes to delete a fleet and a network."""
+
+GIVEN_UP_IN = timedelta(minutes=5)
+"""Time for the engine to finish the step that it is at, once it was asked to stop."""
+
+FORCE = "EVERSPOT_FORCE_DESTROY"
+"""Variable by which the components' guard lets a destroy end jobs that run."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack of the Pulumi project in this folder. `name` None: the one that is selected there."""
+
+    pulumi: str
+    name: str | None
+    outputs: dict[str, Any]
+
+    @classmethod
+    def read(cls, name: str | None) -> "Stack":
+        """A stack with its outputs.
+
+        Raises:
+            CliError: if there is no `pulumi`, no such stack, or no cluster in it.
+        """
+        pulumi = shutil.which("pulumi")
+        if pulumi is None:
+            hint = with_local_cloud("install it (https://www.pulumi.com/docs/install), or put it on PATH")
+            raise CliError("a cluster is destroyed by pulumi, which is not on PATH", Exit.UNAVAILABLE, hint=hint)
+        command = [pulumi, "stack", "output", "--json", "--non-interactive", *_chosen(name)]
+        try:
+            done = subprocess.run(  # noqa: S603 - our own words, no shell
+                command, capture_output=True, text=True, check=False, timeout=ASKED_FOR.total_seconds()
+            )
+        except subprocess.TimeoutExpired:
+            raise CliError(f"pulumi did not answer within {format_duration(ASKED_FOR)}", Exit.UNAVAILABLE) from None
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            hint = with_local_cloud("run it in the project's folder, and name the stack: --stack NAME")
+            raise CliError(f"the stack cannot be read; pulumi says: {said}", Exit.UNAVAILABLE, hint=hint)
+        outputs = json.loads(done.stdout)
+        if not outputs.get("controlUrl") or not outputs.get("cluster"):
+            which = f"the stack {name}" if name else "the selected stack"
+            raise CliError(f"{which} declares no cluster: it has no outputs cluster and controlUrl", Exit.NOT_FOUND)
+        return cls(pulumi, name, outputs)
+
+    @property
+    def said(self) -> str:
+        """What it is called, for people."""
+        return f"stack {self.name}" if self.name else "this folder's Pulumi stack"
+
+    def destroy(self, tell: Callable[[str], None], *, force: bool) -> None:
+        """Run `pulumi destroy` to its end. `tell`: gets each line that it prints; `force`: though jobs run.
+
+        The program runs with it, because its guard asks the store whether jobs run.
+
+        Raises:
+            CliError: if it fails, or takes longer than `DESTROYED_IN`.
+        """
+        command = [
+            *(self.pulumi, "destroy", "--yes", "--skip-preview", "--run-program", "--non-interactive"),
+            *("--color", "never", *_chosen(self.name)),
+        ]
+        environment = {**os.environ, **({FORCE: "1"} if force else {})}
+        with subprocess.Popen(  # noqa: S603 - our own words, no shell
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        ) as running:
+            watch = _Watch(running)
+            try:
+                for line in running.stdout or ():
+                    tell(line.rstrip())
+                code = running.wait()
+            except KeyboardInterrupt:
+                running.send_signal(signal.SIGINT)  # it ends the step that it is at, and keeps its state
+                running.wait(GIVEN_UP_IN.total_seconds())
+                raise
+            finally:
+                watch.cancel()
+        if code:
+            late = f"did not end within {format_duration(DESTROYED_IN)}"
+            why = late if watch.struck else f"failed (exit code {code})"
+            raise CliError(
+                f"pulumi destroy {why}; the cluster stays drained, and what was not deleted is still there",
+                hint="its own words are above; then run `everspot down` again, or `everspot drain --undo` to keep it",
+            )
+
+
+class _Watch:
+    """Asks a process to stop after `DESTROYED_IN`, and kills it if it does not."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        import threading
+
+        self.struck = False
+        self._process = process
+        self._timers = [
+            threading.Timer(DESTROYED_IN.total_seconds(), self._ask),
+            threading.Timer((DESTROYED_IN + GIVEN_UP_IN).total_seconds(), process.kill),
+        ]
+        for timer in self._timers:
+            timer.daemon = True
+            timer.start()
+
+    def cancel(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _ask(self) -> None:
+        self.struck = True
+        self._process.send_signal(signal.SIGINT)
+
+
+def _chosen(name: str | None) -> list[str]:
+    return ["--stack", name] if name else []

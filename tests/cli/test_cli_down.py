@@ -1,0 +1,259 @@
+"""`everspot down` beside a scripted cloud and a `pulumi` that is a script: the order of things, and every way to stop.
+
+The whole way through the real engine and the local cloud is in tests/engine.
+"""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_cli.commands import down
+from everspot_clouds.base import CloudError, Left, Trouble
+from everspot_core.records import Reason
+
+from tests.cli.conftest import World, everspot
+
+PULUMI = """#!{python}
+import json, os, sys
+log = open({log!r}, "a")
+print(" ".join(sys.argv[1:]), "force" if os.environ.get("EVERSPOT_FORCE_DESTROY") else "", file=log)
+if sys.argv[1] == "stack":
+    if not os.path.exists({outputs!r}):
+        sys.exit("error: no stack named 'dev' found")
+    print(open({outputs!r}).read())
+else:
+    print("- everspot-dev deleting")
+    sys.exit({code})
+"""
+
+
+class Place:
+    """A cloud that has what a test says, and loses it as instances are ended or time passes."""
+
+    def __init__(self) -> None:
+        self.things: list[Left] = []
+        self.ended: list[str] = []
+        self.looks = 0
+        self.after: dict[int, list[Left]] = {}
+        self.stubborn = False
+        self.denied = False
+
+    def site(self, manifest: Any) -> "Place":
+        return self
+
+    def left(self) -> list[Left]:
+        if self.denied:
+            raise CloudError("AWS refused: you are nobody", Trouble.CREDENTIALS, "log in")
+        self.looks += 1
+        self.things = self.after.get(self.looks, self.things)
+        return list(self.things)
+
+    def end(self, instances: Iterable[str]) -> None:
+        self.ended += list(instances)
+        if not self.stubborn:
+            self.things = [one for one in self.things if one.name not in self.ended]
+
+
+def machine(name: str, **more: Any) -> Left:
+    return Left(kind="instance", name=name, detail="agent, g5.xlarge in us-east-1a, running", **more)
+
+
+BUCKET = Left(kind="bucket", name="everspot-data", kept=True)
+
+
+class Ground:
+    """A cluster, its cloud, and the stack that declares it."""
+
+    def __init__(self, world: World, place: Place, folder: Path) -> None:
+        self.world, self.place, self.folder = world, place, folder
+        self.outputs = {"cluster": "test", "controlUrl": world.url, "dataUrl": world.url, "region": "us-east-1"}
+        self.pulumi()
+
+    def pulumi(self, code: int = 0) -> None:
+        (self.folder / "outputs.json").write_text(json.dumps(self.outputs))
+        script = self.folder / "pulumi"
+        script.write_text(
+            PULUMI.format(
+                python=sys.executable,
+                log=str(self.folder / "log"),
+                outputs=str(self.folder / "outputs.json"),
+                code=code,
+            )
+        )
+        script.chmod(script.stat().st_mode | stat.S_IEXEC)
+
+    def run(self, *arguments: str, chosen: bool = False) -> Any:
+        path = {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
+        store = ("--store", self.world.url) if chosen else ()
+        return everspot(*store, "down", *arguments, env=path)
+
+    @property
+    def destroyed(self) -> list[str]:
+        log = self.folder / "log"
+        return (
+            [line.strip() for line in log.read_text().splitlines() if line.startswith("destroy")]
+            if log.exists()
+            else []
+        )
+
+
+@pytest.fixture
+def ground(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
+    place = Place()
+    monkeypatch.setattr(down, "provider", lambda cloud: place)
+    for limit in ("POLL", "RELEASED_IN", "GONE_IN"):
+        monkeypatch.setattr(down, limit, timedelta(milliseconds=1 if limit == "POLL" else 50))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return Ground(world, place, folder)
+
+
+DESTROY = "destroy --yes --skip-preview --run-program --non-interactive --color never"
+
+
+def test_it_drains_destroys_and_says_that_nothing_is_left(ground: Ground) -> None:
+    ground.place.things = [machine("i-standing"), BUCKET]
+    ground.place.after = {3: [BUCKET]}
+    answer = ground.run("--yes", "--stack", "dev")
+    assert answer.code == 0, answer.err
+    assert ground.destroyed == [f"{DESTROY} --stack dev"]
+    assert ground.place.ended == []
+    assert ground.world.store.drain_request() is not None
+    assert "test is down; nothing of it is left that runs. Kept by its settings: everspot-data." in answer.out
+    told = [
+        answer.err.index(words) for words in ("Drained: 0 jobs", "Destroying stack dev.", "- everspot-dev deleting")
+    ]
+    assert told == sorted(told)
+    assert ground.run("--yes", "--json").json == {
+        "cluster": "test", "drained": [], "ended_directly": [], "kept": ["everspot-data"], "left": [],
+    }  # fmt: skip
+
+
+def test_nothing_is_destroyed_while_a_job_has_not_checkpointed(ground: Ground) -> None:
+    ground.world.submit("a")
+    ground.world.assign("a", "i-base", 10)
+    ground.world.start("a", 20)
+    answer = ground.run("--yes", "--timeout", "1s")
+    assert answer.code == 1
+    assert "not drained within 1s: a still run. Nothing was destroyed" in answer.err
+    assert ground.destroyed == []
+    forced = ground.run("--yes", "--timeout", "0s", "--force")
+    assert forced.code == 0, forced.err
+    assert "These did not checkpoint: a." in forced.err
+    assert ground.destroyed == [f"{DESTROY} force"]
+    ground.world.leave("a", 30, Reason.DRAIN)
+    assert "Drained: 0 jobs checkpointed." in ground.run("--yes").err
+
+
+def test_what_the_scheduler_releases_is_not_ended_by_hand(ground: Ground) -> None:
+    ground.place.things = [machine("i-1", launched=True)]
+    ground.place.after = {4: [machine("i-1", launched=True, ending=True)], 6: []}
+    answer = ground.run("--yes")
+    assert answer.code == 0, answer.err
+    assert "Released: no instance that the scheduler launched runs." in answer.err
+    assert ground.place.ended == []
+
+
+def test_what_no_scheduler_releases_is_ended_before_the_destroy(ground: Ground) -> None:
+    ground.place.things = [machine("i-1", launched=True), machine("i-2", launched=True), machine("i-standing")]
+    answer = ground.run("--yes", "--json")
+    assert answer.json["ended_directly"] == ["i-1", "i-2"]
+    # A standing instance is its fleet's until the stack is gone; what is left then is ended, too.
+    assert ground.place.ended == ["i-1", "i-2", "i-standing"]
+
+
+def test_what_cannot_be_ended_stops_it_before_the_destroy(ground: Ground) -> None:
+    ground.place.things, ground.place.stubborn = [machine("i-1", launched=True)], True
+    answer = ground.run("--yes")
+    assert answer.code == 4
+    assert "i-1 cannot be ended; nothing was destroyed" in answer.err
+    assert ground.destroyed == []
+
+
+def test_what_is_left_after_the_destroy_is_named_and_an_error(ground: Ground) -> None:
+    ground.place.things = [
+        Left(kind="volume", name="vol-1", detail="75 GiB, available"),
+        Left(kind="fleet", name="fleet-1", detail="target 2, deleted_terminating", ending=True),
+        BUCKET,
+    ]
+    answer = ground.run("--yes")
+    assert answer.code == 1
+    assert "the stack is destroyed, and 2 things of the cluster that may cost money are left" in answer.err
+    assert "volume vol-1: 75 GiB, available" in answer.err
+    assert "fleet fleet-1: target 2, deleted_terminating" in answer.err
+    assert "everspot-data" not in answer.err
+
+
+def test_a_destroy_that_fails_says_how_to_go_on(ground: Ground) -> None:
+    ground.pulumi(code=255)
+    answer = ground.run("--yes")
+    assert answer.code == 1
+    assert "pulumi destroy failed (exit code 255); the cluster stays drained" in answer.err
+    assert "run `everspot down` again, or `everspot drain --undo` to keep it" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ((), 2, "test (this folder's Pulumi stack) has 1 instance. Its jobs checkpoint, and everything that the stack"),
+        (("--json",), 2, "Nobody can be asked here whether to go on"),
+        (("--yes", "--timeout", "soon"), 2, "--timeout: 'soon' is not a duration"),
+    ],
+)
+def test_nobody_is_taken_down_unasked(ground: Ground, arguments: tuple[str, ...], code: int, told: str) -> None:
+    ground.place.things = [machine("i-1", launched=True)]
+    answer = ground.run(*arguments)
+    assert (answer.code, told in answer.err) == (code, True), answer.err
+    untouched(ground)
+
+
+def untouched(ground: Ground) -> None:
+    assert ground.destroyed == []
+    assert ground.place.ended == []
+    assert ground.world.store.drain_request() is None
+
+
+def test_without_pulumi_credentials_or_a_stack_nothing_is_begun(ground: Ground) -> None:
+    ground.place.denied = True
+    answer = ground.run("--yes")
+    assert (answer.code, "AWS refused: you are nobody" in answer.err) == (4, True)
+    untouched(ground)
+    (ground.folder / "outputs.json").unlink()
+    answer = ground.run("--yes", "--stack", "dev")
+    assert (answer.code, "pulumi says: error: no stack named 'dev' found" in answer.err) == (4, True)
+    ground.outputs = {"url": "x"}
+    ground.pulumi()
+    answer = ground.run("--yes", "--stack", "dev")
+    assert answer.code == 3
+    assert "the stack dev declares no cluster: it has no outputs cluster and controlUrl" in answer.err
+    answer = everspot("down", "--yes", env={"PATH": str(ground.folder / "nothing")})
+    assert (answer.code, "a cluster is destroyed by pulumi, which is not on PATH" in answer.err) == (4, True)
+    untouched(ground)
+
+
+def test_another_clusters_stack_is_not_taken_down(ground: Ground, tmp_path: Path) -> None:
+    ground.outputs["controlUrl"] = (tmp_path / "other").as_uri()
+    ground.pulumi()
+    answer = ground.run("--yes", chosen=True)
+    assert answer.code == 2
+    assert f"--store chooses {ground.world.url}, and this folder's Pulumi stack declares" in answer.err
+    assert ground.destroyed == []
+
+
+def test_where_an_earlier_destroy_has_begun_it_goes_on(ground: Ground, tmp_path: Path) -> None:
+    ground.place.things = [machine("i-1", launched=True)]
+    (ground.world.root / "control" / "cluster.json").unlink()
+    answer = ground.run("--yes")
+    assert answer.code == 0, answer.err
+    assert "nothing can be drained any more" in answer.err
+    assert ground.place.ended == ["i-1"]
+    ground.outputs["controlUrl"] = (tmp_path / "gone").as_uri()
+    ground.pulumi()
+    assert ground.run("--yes").code == 0
+    assert len(ground.destroyed) == 2

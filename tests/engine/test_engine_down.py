@@ -1,0 +1,106 @@
+"""`everspot down` through the real engine: a cluster with launched instances that no scheduler releases."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from everspot_cli.commands import down
+from everspot_cli.main import main
+from everspot_clouds.aws import capacity
+from everspot_core.launching import LaunchIntent, LaunchPool
+from everspot_core.manifest import Manifest
+from everspot_core.market import Market
+from everspot_store import Store
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+
+CLUSTER = "everspot-local"
+
+
+@pytest.fixture
+def at_home(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A shell in the project's folder, which knows the local cloud."""
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(rig.project / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(rig.project / "cache"))
+    monkeypatch.chdir(rig.project)
+    # Nobody runs here who would release anything.
+    monkeypatch.setattr(down, "RELEASED_IN", timedelta(seconds=1))
+    yield
+
+
+def launched(rig: Any, manifest: Manifest) -> list[str]:
+    """Two instances, as a scheduler launches them."""
+    elastic = manifest.elastic
+    assert elastic is not None
+    (zone, place), *_ = elastic.places.items()
+    intent = LaunchIntent(
+        seq=1, token="0" * 32, jobs=("a", "b"), ordered=False, whole=False, usd_per_hour=1,
+        pools=(LaunchPool(instance_type="m6i.large", zone=zone, market=Market.ON_DEMAND, place=place),),
+        template=elastic.template, template_version=elastic.template_version,
+        made_at=datetime(2026, 1, 1, tzinfo=UTC), scheduler_id="s-1",
+    )  # fmt: skip
+    answer = capacity.launch(rig.client("ec2"), CLUSTER, intent)
+    assert not answer.errors
+    return [one.instance_id for one in answer.instances]
+
+
+def everspot(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_nothing_is_left_of_a_cluster_that_was_taken_down(
+    rig: Any, restored: Callable[[], None], at_home: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig.settings("capacity.elastic.maxInstances", "4")
+    rig.up("account")
+    rig.up()
+    manifest = Store.open(rig.outputs["controlUrl"]).manifest()
+    ids = launched(rig, manifest)
+    assert len(ids) == 2
+    assert everspot("down", "--stack", "account", "--yes") == 3
+    assert "the stack account declares no cluster" in capsys.readouterr().err
+    assert everspot("down", "--stack", "local", "--yes") == 0
+    told = capsys.readouterr()
+    for words in (
+        "Drained: 0 jobs",
+        "Not released within 1s: ",
+        *ids,
+        "Ending them directly.",
+        "Destroying stack local.",
+    ):
+        assert words in told.err
+    assert f"{CLUSTER} is down; nothing of it is left that runs." in told.out
+    ec2 = rig.client("ec2")
+    mine = [{"Name": "tag:everspot:cluster", "Values": [CLUSTER]}]
+    alive = [*mine, {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    assert ec2.describe_instances(Filters=alive)["Reservations"] == []
+    assert ec2.describe_volumes(Filters=mine)["Volumes"] == []
+    assert [f for f in ec2.describe_fleets()["Fleets"] if f["FleetState"] == "active"] == []
+    assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
+    assert everspot("down", "--stack", "local", "--yes") == 3  # and once more there is nothing to take down
+    rig.destroy("account")
+    assert rig.unlisted() == set()
+
+
+def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, restored: Callable[[], None], at_home: None) -> None:
+    ec2 = rig.client("ec2")
+    manifest = Manifest(cluster="lost", cloud="aws", region=os.environ["AWS_REGION"], control_url="s3://no-such-bucket-1",
+                        data_url="s3://no-such-bucket-1")  # fmt: skip
+    site = down.provider("aws").site(manifest)
+    assert site.left() == []
+    zone = f"{os.environ['AWS_REGION']}a"
+    tags = [{"ResourceType": "volume", "Tags": [{"Key": "everspot:cluster", "Value": "lost"}]}]
+    volume = ec2.create_volume(AvailabilityZone=zone, Size=8, VolumeType="gp3", TagSpecifications=tags)["VolumeId"]
+    try:
+        (found,) = site.left()
+        assert (found.kind, found.name, found.ending, found.kept) == ("volume", volume, False, False)
+    finally:
+        ec2.delete_volume(VolumeId=volume)

@@ -6,7 +6,8 @@ from typing import Any
 
 import boto3
 import pytest
-from everspot_core.manifest import Manifest, Standing
+from everspot_core.manifest import Elastic, Manifest, Standing
+from everspot_core.market import Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 
@@ -40,7 +41,11 @@ def quotas(market: LocalCloud, world: Any) -> Any:
     s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=manifest.to_json())
     world.url = url
 
-    def ask() -> dict[str, dict[str, str]]:
+    def ask(elastic: Elastic | None = None) -> Any:
+        if elastic is not None:
+            launching = manifest.model_copy(update={"elastic": elastic})
+            s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=launching.to_json())
+            return [c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "quota"]
         checks = [c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "quota"]
         return {code: c for c in checks for code in ("L-3819A6DF", "L-DB2E81BA") if code in c["detail"]}
 
@@ -58,3 +63,20 @@ def test_doctor_says_whether_the_quotas_reach_the_target(market: LocalCloud, quo
     assert "40 vCPUs, enough for 10 of 16 units" in short["detail"]
     assert short["fix"].endswith("/services/ec2/quotas/L-3819A6DF")
     assert quotas()["L-DB2E81BA"]["verdict"] == "ok"  # on-demand has a quota of its own
+
+
+def test_doctor_holds_what_may_be_launched_against_what_the_standing_fleets_leave(
+    market: LocalCloud, quotas: Any
+) -> None:
+    elastic = Elastic(
+        types=["g5.xlarge"], markets=[Market.SPOT], max_instances=8, template="lt-1", template_version="1", places={}
+    )
+    # 16 standing units take 64 of them.
+    for value, verdict, words in (
+        (96, "ok", "32 vCPUs; 8 launched instances of g5.xlarge take 32"),
+        (80, "warn", "16 vCPUs, enough for 4 of 8 launched instances of g5.xlarge; all of them take 32"),
+        (64, "fail", "0 vCPUs, enough for 0 of 8 launched instances of g5.xlarge"),
+    ):
+        market.do("quota", code="L-3819A6DF", value=value)
+        (found,) = [check for check in quotas(elastic) if "launched" in check["detail"]]
+        assert (found["verdict"], words in found["detail"]) == (verdict, True), found

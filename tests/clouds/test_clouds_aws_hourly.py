@@ -30,12 +30,17 @@ def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, 
 
 def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> None:
     # g5.xlarge costs 1.006 on-demand, g5.12xlarge 5.672, t3.small 0.0208, an endpoint 0.01.
-    head, idle, standing, elastic, rest = told(cap=limits())
+    head, idle, standing, elastic, quotas, rest = told(cap=limits())
     dated = KNOWN.on_demand("g5.xlarge", "us-east-2")
     assert dated is not None and head == f"An hour of the cluster, at list prices of us-east-2 of {dated.as_of}:"
     assert idle == "nothing running: $0.081 (scheduler t3.small $0.021, 6 interface endpoints $0.060)"
     assert standing == "standing: nothing"
     assert elastic == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
+    # 48 vCPUs of a g5.12xlarge, and 8 of them in either market.
+    assert quotas == (
+        "vCPU quotas, at most: 384 of L-3819A6DF (All G and VT Spot Instance Requests), "
+        "384 of L-DB2E81BA (Running On-Demand G and VT instances); `everspot doctor` says what the account has"
+    )
     assert rest == "Volumes, buckets, requests, data transfer and taxes are not counted."
 
 

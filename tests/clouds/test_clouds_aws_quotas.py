@@ -1,7 +1,7 @@
 """Which vCPU quotas a fleet counts towards, and how far they reach."""
 
 import pytest
-from everspot_clouds.aws.quotas import enough, quota_of, reaches
+from everspot_clouds.aws.quotas import enough, most_vcpus, quota_of, reaches
 from everspot_core.catalogue import builtin
 from everspot_core.records import Market
 
@@ -44,3 +44,14 @@ def test_families_add_up_and_what_was_not_told_is_enough() -> None:
     assert enough(16, reaches(16, weights, builtin().types, Market.SPOT, values))
     assert not enough(17, reaches(17, weights, builtin().types, Market.SPOT, values))
     assert enough(16, reaches(16, weights, builtin().types, Market.SPOT, {"L-3819A6DF": 0}))
+
+
+def test_what_stands_and_what_is_launched_count_towards_a_quota_together() -> None:
+    known = builtin().types  # 4, 48 and 2 vCPUs
+    weights = {"g5.xlarge": 1.0, "g5.12xlarge": 4.0, "m6i.large": 1.0}
+    found = most_vcpus({Market.SPOT: 6, Market.ON_DEMAND: 0}, {Market.SPOT: 2, Market.ON_DEMAND: 3}, weights, known)
+    # Six units are two of g5.12xlarge or six of the others; every launched instance counts one, whatever its type.
+    assert {quota.code: count for quota, count in found.items()} == {
+        "L-3819A6DF": (2 + 2) * 48, "L-DB2E81BA": 3 * 48, "L-34B43A08": (6 + 2) * 2, "L-1216C47A": 3 * 2,
+    }  # fmt: skip
+    assert most_vcpus({}, {}, weights, known) == {}

@@ -19,7 +19,7 @@ ASKED_FOR = timedelta(seconds=60)
 """Longest wait for an answer of the engine that changes nothing."""
 
 DESTROYED_IN = timedelta(hours=1)
-"""Longest wait for a destroy. EC2 takes minutes to delete a fleet and a network."""
+"""Longest wait for a destroy. Clouds take minutes to delete fleets and networks."""
 
 GIVEN_UP_IN = timedelta(minutes=5)
 """Time for the engine to finish the step that it is at, once it was asked to stop."""

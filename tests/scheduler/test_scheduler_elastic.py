@@ -5,14 +5,15 @@ from datetime import timedelta
 
 import pytest
 from elastic_helpers import ON_DEMAND, SPOT, TYPE, ZONE, ElasticCluster, elastic
-from everspot_clouds.base import MessageKind, Trouble
+from everspot_clouds.base import CloudInstance, MessageKind, Trouble
 from everspot_core.launching import LaunchTrouble
-from everspot_core.ledger import PricePoint
-from everspot_core.records import EventKind, Market, Order, Reason, Request
+from everspot_core.ledger import FaultKind, PricePoint
+from everspot_core.records import EventKind, InstanceState, Market, Order, Reason, Request, Role
 from everspot_core.schedule import PoolKey
 from everspot_scheduler.elastic import refusals
 from everspot_scheduler.elastic.refusals import REST, REST_MOST
-from everspot_store import ManualClock
+from everspot_store import Bucket, ManualClock, Store
+from everspot_store.testing import MemoryBackend
 from scheduler_helpers import folder_store
 
 SECOND = timedelta(seconds=1)
@@ -418,3 +419,65 @@ def test_a_family_of_pools_has_behaved_as_one(tmp_path):
     known = here.schedulers[0]._pools.unions([both, frozenset({other})])
     assert known[both].up and not known[frozenset({other})].up
     assert refusals.IN_A_ROW > REST_MOST
+
+
+def test_a_launched_machine_that_is_broken_goes_and_is_written_down(here):
+    here.boots = False
+    here.length = 10_000
+    here.submit("j")
+    here.run(1)
+    here.boot()
+    here.agents["e-001"].unfit = InstanceState.CORDONED
+    here.agents["e-001"].record = here.agents["e-001"].record.model_copy(update={"detail": "0 of the 1 GPUs are seen"})
+    here.boots = True
+    here.run(12)
+    assert here.store.faults.get("e-001").value.kind is FaultKind.GPUS
+    assert here.store.assignments.get("e-001").value.reason is Reason.CORDON
+    assert here.cloud.alive == {"e-002"}
+    assert here.store.records.get("j").value.owner == "e-002"
+
+
+def test_what_stands_is_used_before_anything_is_launched_and_is_never_ended(here):
+    here.cloud.described["i-1"] = CloudInstance(
+        instance_id="i-1", instance_type=TYPE, zone=ZONE, market=Market.ON_DEMAND, role=Role.AGENT,
+        launched_at=here.clock.now(),
+    )  # fmt: skip
+    here.run(2)
+    here.submit("a")
+    here.run(12)
+    assert (here.state("a"), here.cloud.intents) == ("SUCCEEDED", [])
+    here.length = 10
+    here.submit("b")
+    here.submit("c")
+    here.run(4)
+    assert len(here.cloud.alive) == 2
+    here.run(20)
+    here.later(minutes=30)
+    here.run(5)
+    assert {here.state("b"), here.state("c")} == {"SUCCEEDED"}
+    assert here.cloud.alive == {"i-1"}
+
+
+def test_a_crowd_fills_the_cap_at_once_by_few_requests_and_is_drained_by_what_was_launched(clock):
+    store = Store(
+        Bucket("memory://control", MemoryBackend(), clock), Bucket("memory://data", MemoryBackend(), clock), clock
+    )
+    here = ElasticCluster(store, clock, max_instances=25)
+    here.length = 1
+    jobs = [f"j{n:03d}" for n in range(200)]
+    for n, job in enumerate(jobs):
+        here.submit(job, **({"deadline": "8h", "expected_duration": "1m"} if n % 3 else {}))
+    here.run(1)
+    assert len(here.cloud.alive) == 25
+    for _ in range(60):
+        here.run(1)
+        assert len(here.cloud.alive) <= 25
+        if len([r for r in store.records.scan().values() if r.value.state.final]) == len(jobs):
+            break
+    assert {here.state(job) for job in jobs} == {"SUCCEEDED"}
+    assert len(here.cloud.described) == 25 and len(here.cloud.intents) <= 4
+    here.run(2)
+    here.later(minutes=6)
+    here.run(3)
+    assert here.cloud.alive == set()
+    assert sum(len(batch) for batch in here.cloud.terminated) == 25 and len(here.cloud.terminated) <= 2

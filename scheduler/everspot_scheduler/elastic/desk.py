@@ -14,7 +14,7 @@ from everspot_store import Store
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.intents import Intents, Place, version_of
 from everspot_scheduler.elastic.launcher import Launcher
-from everspot_scheduler.elastic.refusals import Refusal, Refusals
+from everspot_scheduler.elastic.refusals import IN_A_ROW, Refusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_stranger
 from everspot_scheduler.elastic.room import Room
 from everspot_scheduler.facts import Facts
@@ -41,7 +41,7 @@ class Desk:
         self._releaser = Releaser(cloud, self._intents, store.clock)
         self.refusals = Refusals(cloud.quota_of)
         self._quota_of = cloud.quota_of
-        self._told = False
+        self._told, self._learnt = False, 0
 
     @property
     def declared(self) -> Elastic | None:
@@ -87,7 +87,7 @@ class Desk:
         self._intents.look()
         asking = self.declared is not None and not seen.draining
         self._launcher.settle(self._facts.described.values(), asking=asking)
-        self.refusals.learn(self._intents.settled())
+        self._learn()
 
     def launch(self, launches: list[Launch], price: Callable[[PoolKey], float | None]) -> None:
         """Launch what the plan asks for."""
@@ -97,7 +97,12 @@ class Desk:
         living = [p.pool for name, p in self.launched.items() if not self.gone(name)]
         spent = sum(price(pool) or 0.0 for pool in living)
         self._launcher.launch(launches, elastic, Room(cap, len(living), spent), price)
-        self.refusals.learn(self._intents.settled())
+        self._learn()
+
+    def _learn(self) -> None:
+        if self._learnt != self._intents.edition:
+            self.refusals.learn(self._intents.settled())
+            self._learnt = self._intents.edition
 
     def release(self, seen: Observation, end: Callable[[list[str]], None]) -> None:
         """Have those instances ended that are to be ended now. Then forget intents that say nothing any more."""
@@ -136,7 +141,7 @@ class Desk:
         if self._launcher.trouble:
             return self._launcher.trouble
         last = self.refusals.by_job.get(job_id)
-        if last is None:
+        if last is None or not (last.kind.for_good or self._store.clock.now() - last.at < IN_A_ROW):
             return ""
         return f"its last launch was refused ({last.kind.value}): {last.code} {last.message}".strip()
 

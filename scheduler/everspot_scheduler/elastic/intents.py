@@ -39,6 +39,7 @@ class Intents:
     """What is written of the launches. All methods raise the store's errors.
 
     `launched`: every instance of a settled intent. `unreadable`: whether there are intents that nobody here can read.
+    `edition`: rises whenever anything of all this has changed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -47,14 +48,17 @@ class Intents:
         self._newest = 0
         self.launched: dict[str, Place] = {}
         self.unreadable = False
+        self.edition = 0
 
     def look(self) -> None:
         """Read what has changed: a listing, and a read for each new version."""
-        table = self._store.launching
+        table, before = self._store.launching, {name: found.etag for name, found in self._found.items()}
         self._found = table.scan()
         self.unreadable = bool(table.unreadable)
         self._newest = max([self._newest, *(_number(name) for name in {*self._found, *table.unreadable})])
-        self.launched = {name: place for intent in self.settled() for name, place in _places(intent)}
+        if {name: found.etag for name, found in self._found.items()} != before:
+            self.launched = {name: place for intent in self.settled() for name, place in _places(intent)}
+            self.edition += 1
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -83,6 +87,7 @@ class Intents:
             return False
         self._found[intent.name] = written
         self._newest = max(self._newest, intent.seq)
+        self.edition += 1
         return True
 
     def settle(self, intent: LaunchIntent, brought: Iterable[Launched], errors: Iterable[LaunchError]) -> LaunchIntent:
@@ -108,6 +113,7 @@ class Intents:
         if written is None:
             written = self._store.launching.get(intent.name) or old
         self._found[intent.name] = written
+        self.edition += 1
         self.launched |= dict(_places(written.value))
         return written.value
 

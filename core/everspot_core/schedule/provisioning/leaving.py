@@ -3,8 +3,8 @@
 An instance that leaves gives back what it runs and powers itself off; the fleet brings another only where it is below
 its target. So everything here is bounded by what the fleet holds now:
 
-- *Broken* ones go first, but not more than CORDONS of a kind and type at once: where each new machine is broken like
-  the last, it is the image or the type, and replacing them would go on for ever.
+- *Broken* ones go first, launched ones among them, but not more than CORDONS of a kind and type at once: where each new
+  machine is broken like the last, it is the image or the type, and replacing them would go on for ever.
 - *Excess* goes only while it is idle, only as far as the units that are left, those recommended away aside, still make
   the target, and only once everything that the fleet was last asked for has had the time to arrive.
 - *Old* ones (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
@@ -46,7 +46,8 @@ class _Departures:
 
     def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
-        self.mine = [i for i in instances if _agent(i) is not None and _stays(i)]
+        self.here = [i for i in instances if _agent(i) is not None and _stays(i)]
+        self.mine = [i for i in self.here if i.launched_for is None]
         self.records = {j.job_id: j.record for j in view.jobs}
         self.gone: set[str] = set()
 
@@ -64,14 +65,14 @@ class _Departures:
         )
 
     def broken(self) -> Iterator[Leave]:
-        """Those that found themselves unfit, and those that fail one job after the other."""
+        """Those that found themselves unfit, and those that fail one job after the other, launched ones among them."""
         sent = Counter(
             (f.kind, f.instance_type) for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.kind.cordons
         )
         failed = _failed_on(self.view.jobs)
-        for instance in self.mine:
+        for instance in self.here:
             record = _agent(instance)
-            assert record is not None  # noqa: S101 - by the choice of `mine`
+            assert record is not None  # noqa: S101 - by the choice of `here`
             jobs = failed.get(instance.instance_id, [])
             if record.state is InstanceState.CORDONED:
                 fault, why, figures = fault_of(record), Why.UNFIT, {"detail": record.detail or "it says no more"}
@@ -174,9 +175,9 @@ def _agent(instance: InstanceView) -> InstanceRecord | None:
 
 
 def _stays(instance: InstanceView) -> bool:
-    """It is there for all jobs, and nothing has ended it or is about to."""
+    """Nothing has ended it or is about to."""
     going = instance.ending or (instance.assignment is not None and instance.assignment.cordoned) or instance.notified
-    return instance.launched_for is None and not (instance.gone or going or instance.leaving)
+    return not (instance.gone or going or instance.leaving)
 
 
 def _is_old(instance: InstanceView, generation: str) -> bool:

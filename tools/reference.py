@@ -22,6 +22,7 @@ from everspot_core.documents import format_duration
 from everspot_core.field_types import SAID_OF_NAMES
 from everspot_core.job import JobSpec
 from everspot_core.recipes import RECIPES
+from everspot_core.timing import SkipIf, Window
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -130,7 +131,16 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
         return " or ".join(f"`{member.value}`" for member in annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "see below"
-    names = {timedelta: "duration", datetime: "moment", str: "text", int: "integer", float: "number", bool: "yes or no"}
+    names = {
+        timedelta: "duration",
+        datetime: "moment",
+        str: "text",
+        int: "integer",
+        float: "number",
+        bool: "yes or no",
+        Window: "hours of the day",
+        SkipIf: "condition",
+    }
     bounds = [f"{sign} {getattr(m, attribute):g}" for m in (field.metadata if field else [])
               for attribute, sign in (("ge", "≥"), ("gt", ">")) if hasattr(m, attribute)]  # fmt: skip
     return " ".join([names.get(annotation, "any value"), *bounds])

@@ -174,6 +174,7 @@ def _view(dossier: Dossier) -> JobView:
         cancel=False,
         drills=(),
         spent=Spent(dollars=0.0, gpu_hours=0.0),
+        after=(),
         nodes=1,
         outlook=None,
         changeover=None,

@@ -12,6 +12,7 @@ from everspot_core.job import JobSpec
 from everspot_core.job_rules import program_faults
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
+from everspot_core.timing_rules import timing_faults
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, Exit, fields_wrong, listed
@@ -106,7 +107,8 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
         # The rules between fields, which the model asks only where every field is well-formed.
         found = faults(error, JobSpec)
         named = {problem.path for problem in found}
-        between = [problem for problem in program_faults(data) if problem.path not in named]
+        rules = (*program_faults(data), *timing_faults(data))
+        between = [problem for problem in rules if problem.path not in named]
         problems = [*found, *between]
     budget = data.get("budget")
     for limit in [key for key, value in budget.items() if value is None] if isinstance(budget, dict) else []:

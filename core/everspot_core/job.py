@@ -27,6 +27,8 @@ from everspot_core.job_rules import (
 )
 from everspot_core.problems import BadInputs, Problem
 from everspot_core.recipes import parameter_faults
+from everspot_core.timing import Hours, Skip
+from everspot_core.timing_rules import LEAST_EVERY, after_faults, timing_faults
 
 _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "entrypoint": entrypoint_faults,
@@ -35,6 +37,7 @@ _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "secrets": secret_faults,
     "env": env_faults,
     "tags": tag_faults,
+    "after": after_faults,
 }
 _EVERY = "5m"
 
@@ -105,7 +108,7 @@ class Budget(Frozen):
 
     dollars: Number | None = Field(default=None, gt=0, le=1e9)
     gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
-    wall_clock: Span | None = Field(default=None, description="Time since submission.")
+    wall_clock: Span | None = Field(default=None, description="Time since submission, or since `start_after`.")
 
 
 class Retries(Frozen):
@@ -174,6 +177,30 @@ class JobSpec(Frozen):
         description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it nobody can "
         "tell whether a deadline can be kept, and the job does not wait for spot.",
     )
+    after: list[str] = Field(
+        default_factory=list,
+        description="Jobs that have to succeed first, by name (the one that was submitted last) or by id. If one "
+        "fails, so does this job. The program finds the `outputs/` of each in a folder of its name below "
+        "`EVERSPOT_INPUTS`.",
+    )
+    start_after: Span | Utc | None = Field(
+        default=None, description="A moment, or a duration from submission. The job does not begin before."
+    )
+    window: Hours | None = Field(
+        default=None,
+        description="Hours of the day such as `22:00-06:00`, in UTC, or `22:00-06:00 Europe/Berlin`. The job runs only "
+        "then; when they are over, it checkpoints and waits for the next.",
+    )
+    every: Span | None = Field(
+        default=None,
+        description="Makes a series: the job is run again and again, so long after the last run was to begin, and "
+        "never before that has ended. `everspot cancel` of a run ends the series.",
+    )
+    skip_if: Skip | None = Field(
+        default=None,
+        description="With `every`: skip one run where the last one has bettered a metric too little over the one "
+        "before, as in `test_accuracy gain < 0.01` or `loss drop < 0.1`.",
+    )
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     precision: Precision = Precision.AUTO
     budget: Budget = Budget()
@@ -186,6 +213,13 @@ class JobSpec(Frozen):
         faults = _RULES[str(info.field_name)](value)
         if faults:
             raise BadInputs(str(info.field_name), faults)
+        return value
+
+    @field_validator("every")
+    @classmethod
+    def _not_too_often(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value < LEAST_EVERY:
+            raise ValueError("must be at least 1m")
         return value
 
     @field_validator("parameters")
@@ -202,7 +236,7 @@ class JobSpec(Frozen):
 
     @model_validator(mode="after")
     def _one_program(self) -> "JobSpec":
-        faults = program_faults(dict(self))
+        faults = [*program_faults(dict(self)), *timing_faults(dict(self))]
         if faults:
             raise BadInputs("the job", faults)
         return self
@@ -228,6 +262,21 @@ class Wheel(Stored):
         return f"wheels/{self.sha256}/{self.name}"
 
 
+class Earlier(Stored):
+    """A job that has to succeed before another one begins. `name`: what that one calls it."""
+
+    name: str
+    job_id: str
+
+
+class Series(Stored):
+    """Which run of a series a job is. `id`: the first run's; `before`: the metrics of the run before this one."""
+
+    id: str
+    run: int = 1
+    before: dict[str, float] = Field(default_factory=dict)
+
+
 class JobSubmission(Document):
     """The one document that creates a job. Written once by whoever submits; never changed."""
 
@@ -235,6 +284,9 @@ class JobSubmission(Document):
     spec: JobSpec
     submitted_at: Utc
     deadline_at: Utc | None = None
+    start_at: Utc | None = Field(default=None, description="It does not begin before.")
+    after: list[Earlier] = Field(default_factory=list, description="As in the spec, each with its id.")
+    series: Series | None = Field(default=None, description="Where the spec has `every`.")
     code_digest: str | None = Field(
         default=None, description="SHA-256 of the packed code under `code/` in the data bucket."
     )

@@ -19,6 +19,7 @@ _FINAL = {
     Reason.CANCEL: JobState.CANCELLED,
     Reason.BUDGET: JobState.FAILED,
     Reason.INFEASIBLE: JobState.FAILED,
+    Reason.AFTER: JobState.FAILED,
 }
 _DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
 START_BACKOFF = timedelta(seconds=10)
@@ -197,7 +198,7 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     record = record or pending(job_id, now)
     if record.state is not JobState.PENDING:
         raise IllegalTransition("close it", record)
-    if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE):
+    if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE, Reason.AFTER):
         raise ValueError(f"a waiting job is not ended by {reason.value}")
     return record.model_copy(
         update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-_DETAIL_LIMIT:], "changed_at": now}

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     DAMAGED = "damaged"  # there are checkpoints, and none of them is whole
     MISSING = "missing"  # what was submitted is not there: the job's code
     CAP = "cap"  # a budget of its team or of the environment is used up: it waits until more may be spent
+    AFTER = "after"  # a job that it was to come after has not succeeded
     WINDOW = "window"  # the hours in which it may run are over: it waits for the next
     INFEASIBLE = "infeasible"  # no capacity that there is could have kept its deadline: it was not begun
     STALLED = "stalled"  # the program made no step for many times its usual, and was to be restarted then

@@ -32,6 +32,7 @@ from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, Stor
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.asking import Asking
+from everspot_scheduler.chains import Chains
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
@@ -45,6 +46,7 @@ from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
 from everspot_scheduler.pools import Pools, choices, pools_of
+from everspot_scheduler.repeats import Repeats
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import ASK_EVERY, Scores
 from everspot_scheduler.usage import UsageMeter
@@ -83,15 +85,14 @@ class Scheduler:
         self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
-        self._asking = Asking(cloud, store.clock)
+        self._asking, self._repeats = Asking(cloud, store.clock), Repeats(store, scheduler_id)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
-        self._accounts, self._changeovers = Accounts(store), ChangeoverLog(store)
+        self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._pools = Pools(self._scores)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, watchers)
-        seconds = timedelta(seconds=1)
-        tick = manifest.limits.tick_every
+        seconds, tick = timedelta(seconds=1), manifest.limits.tick_every
         self._describe = Pace(max(5 * seconds, 2 * tick))
         self._prices = Pace(max(15 * seconds, 6 * tick))
         self._scoring = Pace(max(ASK_EVERY, 6 * tick))
@@ -163,6 +164,7 @@ class Scheduler:
         self._acknowledge(seen, known)
         self._notifier.look(seen)
         self._changeovers.look(seen, self._ledger, self._desk)
+        self._repeats.go_on(seen)  # before the runs that have ended leave the tables
         self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
         quiet = seen.digest() == self._digest and not self._desk.coming(seen.instances)
@@ -240,6 +242,7 @@ class Scheduler:
             unions=self._pools.unions(choices(waiting, pools)) if self._desk.active else {},
             desk=self._desk,
             changeovers=self._changeovers,
+            after=self._chains.of(seen),
         )
 
     def _reckon(self, seen: Observation) -> None:

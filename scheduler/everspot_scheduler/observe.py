@@ -90,7 +90,12 @@ class Observer:
         jobs = store.jobs.scan()
         listed, before, after = beats.result()
         self._instances.observe({name: _Tag(etag) for name, etag in listed.items()}, before, after)
-        waiting = any(name not in records or records[name].value.state is JobState.PENDING for name in jobs)
+        now = clock.now()
+        waiting = any(
+            (name not in records or records[name].value.state is JobState.PENDING)
+            and (job.value.start_at is None or job.value.start_at <= now)
+            for name, job in jobs.items()
+        )
         return Observation(
             assignments=dict(assignments),
             records=dict(records),

@@ -24,6 +24,7 @@ from everspot_core.schedule import (
     Spent,
 )
 
+from everspot_scheduler.chains import Standing
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
@@ -44,7 +45,7 @@ class Known:
     `spent`: by job, for those whose budget asks for it. `losses`: by job, when it lost spot instances, for those that
     have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools behave; `unions`: several
     of them as one. `desk`: the elastic capacity. `changeovers`: what they have taken. `purses`: what is left of the
-    budgets of teams and of the environment.
+    budgets of teams and of the environment. `after`: by job, how those stand that it comes after.
     """
 
     facts: Facts
@@ -58,6 +59,7 @@ class Known:
     unions: Mapping[frozenset[PoolKey], Behaviour]
     desk: Desk
     changeovers: ChangeoverLog
+    after: Mapping[str, Standing]
 
 
 class Viewer:
@@ -148,6 +150,7 @@ class Viewer:
             cancel=name in seen.cancels,
             drills=tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else (),
             spent=known.spent.get(name, _UNSPENT),
+            after=known.after.get(name, ()),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # what the author expects, less the steps that are done
             changeover=known.changeovers.of(name),
@@ -181,7 +184,7 @@ def _same(before: JobView, now: JobView) -> bool:
     return (
         before.submission is now.submission
         and before.record is now.record
-        and (before.stale, before.cancel, before.drills) == (now.stale, now.cancel, now.drills)
+        and (before.stale, before.cancel, before.drills, before.after) == (now.stale, now.cancel, now.drills, now.after)
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
         and before.changeover == now.changeover
     )

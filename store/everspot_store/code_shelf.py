@@ -77,7 +77,7 @@ class CodeShelf:
             try:
                 self._data.download(shared_key(digest), archive, digest)
             except FileNotFoundError:
-                if not self._own_of(submission.job_id, digest, archive):
+                if not self._own_of(_owner(submission), digest, archive):
                     raise
             code.unpack(archive, folder)
 
@@ -90,10 +90,15 @@ class CodeShelf:
         return False
 
 
+def _owner(submission: JobSubmission) -> str:
+    """Whose copy a job has: of a series, the first run's."""
+    return submission.series.id if submission.series is not None else submission.job_id
+
+
 def names(submission: JobSubmission) -> set[str]:
     """The keys that a job's code may have."""
     digest = submission.code_digest
-    return {shared_key(digest), own_key(submission.job_id, digest)} if digest is not None else set()
+    return {shared_key(digest), own_key(_owner(submission), digest)} if digest is not None else set()
 
 
 def named_by(key: str) -> str:

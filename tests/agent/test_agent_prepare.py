@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import shutil
 import signal
 import sys
 import zipfile
@@ -15,9 +16,11 @@ from typing import Any
 import boto3
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.job import JobSpec, JobSubmission, Wheel
+from everspot_core.job import Earlier, JobSpec, JobSubmission, Wheel
 from everspot_core.records import EventKind, JobState, Reason
+from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.fitting import fitting
+from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import MASK, Scrubber, run_scrubbed
 from hypothesis import given
@@ -41,6 +44,14 @@ outputs = pathlib.Path(os.environ["EVERSPOT_OUTPUT_DIR"])
 (outputs / "deep/result.txt").write_text("petals")
 (outputs / "escape").symlink_to("/etc/passwd")
 sys.exit(int(os.environ.get("EXIT", "0")))
+"""
+
+
+READER = """
+import os, pathlib
+inputs = pathlib.Path(os.environ["EVERSPOT_INPUTS"])
+found = {str(p.relative_to(inputs)): p.read_text() for p in sorted(inputs.rglob("*")) if p.is_file()}
+print("found:", found, sorted(p.name for p in inputs.iterdir()), flush=True)
 """
 
 
@@ -79,7 +90,7 @@ def stored(cluster: Cluster, path: Path) -> Wheel:
 
 
 def submit(cluster: Cluster, code: Path, job_id: str = "job-1", **brought: Any) -> None:
-    outer = {key: brought.pop(key) for key in ("datasets", "wheels") if key in brought}
+    outer = {key: brought.pop(key) for key in ("datasets", "wheels", "after") if key in brought}
     spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(code), **brought)
     made = JobSubmission(job_id=job_id, spec=spec, submitted_at=cluster.clock.now(), **outer)
     cluster.store.submit(made, code)
@@ -111,6 +122,32 @@ def test_a_program_finds_its_datasets_its_packages_and_what_its_set_up_made(clus
     cluster.wait_state("job-2", JobState.SUCCEEDED)
     assert "package: bouquet" in log_of(cluster, "job-2")
     assert "installing" not in log_of(cluster, "job-2")
+
+
+def test_a_program_finds_what_the_jobs_before_it_have_left(cluster, code):
+    """Of the newest attempt; one that has left nothing has an empty folder."""
+    (code / "main.py").write_text(READER)
+    for epoch, text in ((1, "old"), (2, "red")):
+        cluster.store.data.put(f"jobs/flowers-1/outputs/{epoch:06d}/deep/rose.txt", text.encode())
+    cluster.store.data.put("jobs/flowers-1/outputs/000001/leaf.txt", b"green")
+    after = [Earlier(name="flowers", job_id="flowers-1"), Earlier(name="weeds", job_id="weeds-1")]
+    submit(cluster, code, after=after)
+    cluster.start_agent("i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    log = log_of(cluster)
+    assert "everspot: outputs of flowers (flowers-1), 8 B in 2 files\n" in log
+    assert "found: {'flowers/deep/rose.txt': 'red', 'flowers/leaf.txt': 'green'} ['flowers', 'weeds']" in log
+
+
+def test_outputs_that_find_no_room_are_the_machine_s_fault_and_not_the_job_s(cluster, tmp_path, monkeypatch):
+    cluster.store.data.put("jobs/big-1/outputs/000001/a", b"12345")
+    spec = JobSpec(name="toy", recipe="r")
+    after = [Earlier(name="big", job_id="big-1")]
+    made = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), after=after)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=(1 << 30) + 4))
+    with pytest.raises(NotReady, match="outputs of big: 5 B in 1 file: No space left on device"):
+        lay_inputs(cluster.store, made, tmp_path / "inputs")
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def job_view(**kw) -> JobView:
             "drills": (),
             "spent": UNSPENT,
             "nodes": 1,
+            "after": (),
             "outlook": None,
             "changeover": None,
             "preempted_at": (),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,32 @@ def test_a_job_at_its_teams_cap_checkpoints_and_waits_and_goes_on_when_it_is_rai
     assert second.from_step == record.progress.step
     everspot("cancel", job)
     assert live.until(lambda: live.ended(job)) is JobState.CANCELLED
+
+
+WRITES = """
+import os, pathlib
+kept = pathlib.Path(os.environ["EVERSPOT_OUTPUT_DIR"])
+kept.mkdir(exist_ok=True)
+(kept / "weights.txt").write_text("seven")
+"""
+READS = """
+import os, pathlib
+print("found", (pathlib.Path(os.environ["EVERSPOT_INPUTS"]) / "writes/weights.txt").read_text(), flush=True)
+"""
+
+
+def test_a_job_begins_when_the_one_before_it_is_done_and_finds_its_outputs(live: LiveCluster, tmp_path: Path) -> None:
+    ids = {}
+    for name, text, after in (("writes", WRITES, []), ("reads", READS, ["writes"])):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "main.py").write_text(text)
+        job = {"name": name, "code": str(folder), "entrypoint": ["main.py"], "after": after}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(job))
+        ids[name] = json.loads(everspot("submit", str(tmp_path / f"{name}.yaml"), "--json"))["job_id"]
+    assert live.until(lambda: live.ended(ids["reads"])) is JobState.SUCCEEDED
+    log = b"".join(chunk.data for chunk in live.store.read_logs(ids["reads"])).decode()
+    assert "found seven" in log
+    (ended,) = live.events_of(ids["writes"], EventKind.FINISHED)
+    (began,) = live.events_of(ids["reads"], EventKind.ASSIGNED)
+    assert ended.at <= began.at

@@ -19,7 +19,18 @@ from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
 from everspot_core.documents import Document
 from everspot_core.dossier import Dossier
-from everspot_core.job import Budget, CheckpointPolicy, JobSpec, JobSubmission, Priority, Resources, Retries, Wheel
+from everspot_core.job import (
+    Budget,
+    CheckpointPolicy,
+    Earlier,
+    JobSpec,
+    JobSubmission,
+    Priority,
+    Resources,
+    Retries,
+    Series,
+    Wheel,
+)
 from everspot_core.launching import (
     LaunchedInstance,
     LaunchError,
@@ -82,7 +93,8 @@ def _spec(**program: Any) -> JobSpec:
         "precision": "bf16",
         "budget": every_field(Budget, dollars=12.5, gpu_hours=8, wall_clock=timedelta(hours=9)),
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
-        "tags": {"Team": "vision"},
+        "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
+        "window": "22:00-06:00 Europe/Berlin", "every": timedelta(days=1), "skip_if": "accuracy gain < 0.01",
     }  # fmt: skip
     return every_field(JobSpec, **fields | program)
 
@@ -94,6 +106,9 @@ def _submission(spec: JobSpec) -> JobSubmission:
         spec=spec,
         submitted_at=AT,
         deadline_at=AT,
+        start_at=AT,
+        after=[every_field(Earlier, name="prepare", job_id="prepare-1")],
+        series=every_field(Series, id="resnet-1", run=1, before={"accuracy": 0.9}),
         code_digest=SHA,
         datasets=[f"fashion@{SHA}"],
         wheels=[every_field(Wheel, name="a-1.whl", sha256=SHA)],

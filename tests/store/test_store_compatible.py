@@ -23,6 +23,7 @@ FREE = {
     "env",
     "secrets",
     "tags",
+    "before",
     "metrics",
     "data",
     "info",

@@ -10,6 +10,7 @@ from everspot_core.documents import format_duration
 from everspot_core.lease import pending
 from everspot_core.records import EventKind, JobRecord, Request
 
+from everspot_cli.chaining import live_run
 from everspot_cli.commands.options import JobId, Json, duration_of, session_of
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
@@ -46,14 +47,22 @@ def _say(session: Session, answer: dict[str, Any], words: str) -> None:
 
 
 def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
-    """End a job. Its instance is free for others at once; what it has checkpointed stays."""
+    """End a job. Its instance is free for others at once; what it has checkpointed stays.
+
+    Of a series, the run that lives or is to come next is ended, and with it the series.
+    """
     session = session_of(context, json)
     submission = find_job(session, job_id)
     record = _record(session, submission.job_id)
     if record.state.final:
-        raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
+        following = live_run(session, submission)
+        if following is None:
+            raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
+        submission = following
     new = session.store.cancels.create(submission.job_id, request_of(session)) is not None
     words = f"{submission.job_id} will be cancelled" if new else f"{submission.job_id} is being cancelled already"
+    if submission.series is not None:
+        words += f", and its series {submission.series.id} ends"
     _say(session, {"job_id": submission.job_id, "cancel": "requested" if new else "already requested"}, words)
 
 

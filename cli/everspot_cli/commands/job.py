@@ -76,6 +76,14 @@ def _deadline(row: dict[str, Any], now: datetime) -> str | None:
     return f"missed{by} ({at:%Y-%m-%d %H:%M} UTC)"
 
 
+def _series(row: dict[str, Any], spec: dict[str, Any]) -> str | None:
+    """Which run it is, and how often there is one."""
+    if row["series"] is None or spec["every"] is None:
+        return None
+    skip = f", skipped if {spec['skip_if']}" if spec["skip_if"] else ""
+    return f"run {row['run']} of {row['series']}, every {format_duration(timedelta(seconds=spec['every']))}{skip}"
+
+
 def _cut(detail: str) -> str:
     lines = detail.splitlines()
     more = f"\n… {len(lines) - DETAIL} more lines" if len(lines) > DETAIL else ""
@@ -119,6 +127,10 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("attempt", row["attempt"] or None),
             ("retry of", row["retry_of"]),
             ("submitted", dated(row["submitted_at"], session.now) + (f" by {row['user']}" if row["user"] else "")),
+            ("after", ", ".join(row["after"])),
+            ("begins", dated(row["start_at"], session.now) if row["start_at"] and not row["attempt"] else None),
+            ("window", row["window"]),
+            ("series", _series(row, spec)),
             ("deadline", _deadline(row, session.now)),
             ("total duration", duration(row["total_duration_seconds"])),
             ("job duration", duration(row["job_duration_seconds"])),

@@ -16,7 +16,7 @@ AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""
 
 SCHEDULER_WRITES = (
-    *("records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "launching/"),
+    *("jobs/", "records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "launching/"),
     *("waiting.json", "usage.json", "pools.json"),
 )
 """Prefixes of the control bucket that schedulers write."""

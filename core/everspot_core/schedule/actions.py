@@ -39,6 +39,10 @@ class Why(StrEnum):
     DOLLARS = "dollars"  # spent, budget
     GPU_HOURS = "gpu-hours"  # spent, budget
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
+    AFTER = "after"  # jobs: that have to succeed first
+    AFTER_FAILED = "after-failed"  # job, state: it was to come after it
+    NOT_YET = "not-yet"  # start: it does not begin before
+    OUTSIDE_WINDOW = "outside-window"  # window, opens
     TEAM_BUDGET = "team-budget"  # team, spent, committed, asked, cap, unit, period, until
     ENVIRONMENT_BUDGET = "environment-budget"  # spent, committed, asked, cap, unit, period, until
     BACK_OFF = "back-off"  # seconds
@@ -80,7 +84,7 @@ class Why(StrEnum):
     TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough
 
 
-WITHHELD = frozenset({Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET})
+WITHHELD = frozenset({Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET})
 """Why a job is not to run, whatever is free: nothing is launched for it, and nothing is kept."""
 
 

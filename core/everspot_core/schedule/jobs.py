@@ -49,17 +49,21 @@ def critical(job: JobView) -> bool:
 
 
 def waiting_since(job: JobView) -> datetime:
-    """When the job began to wait: at its submission, or when it left its last instance."""
-    record = job.record
+    """When the job began to wait: when it was submitted, or was to begin, or left its last instance."""
+    record, begun = job.record, max(job.submission.submitted_at, job.submission.start_at or job.submission.submitted_at)
     if record is None or record.last_owner is None:
-        return job.submission.submitted_at
-    return max(job.submission.submitted_at, record.changed_at)
+        return begun
+    return max(begun, record.changed_at)
 
 
 def begins_at(job: JobView) -> datetime | None:
-    """When a job that waits may begin, where that is known to be later: after an error it is held back for a while."""
+    """When a job that waits may begin, where that is known to be later: by its author's wish, or because it is held
+    back for a while after an error."""
     record = job.record
-    return record.not_before if record is not None and not record.state.owned else None
+    if record is not None and record.state.owned:
+        return None
+    known = (record.not_before if record is not None else None, job.submission.start_at)
+    return max((moment for moment in known if moment is not None), default=None)
 
 
 def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
@@ -69,7 +73,7 @@ def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
         return Why.DOLLARS, {"spent": round(spent.dollars, 4), "budget": budget.dollars}
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
         return Why.GPU_HOURS, {"spent": round(spent.gpu_hours, 4), "budget": budget.gpu_hours}
-    waited = now - job.submission.submitted_at
+    waited = now - (job.submission.start_at or job.submission.submitted_at)
     if budget.wall_clock is not None and waited >= budget.wall_clock:
         return Why.WALL_CLOCK, {"spent": waited.total_seconds(), "budget": budget.wall_clock.total_seconds()}
     return None
@@ -82,4 +86,17 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
     budget = spent_budget(job, now)
     if budget is not None:
         return JobState.FAILED, Reason.BUDGET, *budget
+    lacking = broken(job)
+    if lacking is not None:
+        return JobState.FAILED, Reason.AFTER, *lacking
+    return None
+
+
+def broken(job: JobView) -> tuple[Why, Figures] | None:
+    """Why a job that waits will never begin: one that it was to come after has not succeeded, or is not there."""
+    for name, state in job.after:
+        if state is None:
+            return Why.AFTER_FAILED, {"job": name, "state": "is not known"}
+        if state.final and state is not JobState.SUCCEEDED:
+            return Why.AFTER_FAILED, {"job": name, "state": "failed" if state is JobState.FAILED else "was cancelled"}
     return None

@@ -30,6 +30,7 @@ from everspot_core.schedule.actions import (
     Why,
 )
 from everspot_core.schedule.admission import Admission
+from everspot_core.schedule.conditions import not_now, outside_window, reckoned
 from everspot_core.schedule.jobs import end_of_waiting, spent_budget
 from everspot_core.schedule.placement.place import place
 from everspot_core.schedule.provisioning.leaving import leave
@@ -43,12 +44,13 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
     At most one action changes each job, and each instance or each seat of it. The order of `view.jobs` and
     `view.instances` is of no consequence.
     """
-    decided, placed = _decide(view, now)
+    decided, placed = _decide(reckoned(view, now), now)
     return [*decided.actions, *placed]
 
 
 def plan(view: ClusterView, now: datetime) -> list[Action]:
     """What to do next where instances can be launched, too: in the pools of the view. Else as `plan_standing`."""
+    view = reckoned(view, now)
     decided, placed = _decide(view, now)
     if view.pools or any(i.launched_for is not None for i in view.instances):
         cordoned = {a.instance_id for a in decided.actions if isinstance(a, Cordon)}
@@ -151,6 +153,7 @@ class _Planning:
             and not _backing_off(job, self.now)
             and end_of_waiting(job, self.now) is None
             and self.admission.used_up(job) is None
+            and not_now(job, self.now) is None
         )
         common = {"job_id": job.job_id, "instance_id": instance.instance_id, "epoch": given.epoch}
         action: StandingAction = (
@@ -203,7 +206,7 @@ class _Planning:
 
     def stop_owners(self) -> None:
         """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back; so are those
-        whose team, or the environment, has spent what it may."""
+        whose team, or the environment, has spent what it may, and those whose hours are over."""
         for job in self.jobs.values():
             record = job.record
             if record is None or not record.state.owned or job.job_id in self.touched_jobs:
@@ -228,6 +231,8 @@ class _Planning:
             (why, figures), reason = budget, Reason.BUDGET
         elif (used_up := self.admission.used_up(job)) is not None:
             (why, figures), reason = used_up, Reason.CAP
+        elif (outside := outside_window(job, self.now)) is not None:
+            (why, figures), reason = outside, Reason.WINDOW
         elif self.view.draining:
             why, reason = Why.DRAIN, Reason.DRAIN
         elif job.drills:

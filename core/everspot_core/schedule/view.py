@@ -83,6 +83,7 @@ class JobView:
     - `record` is None until something has been decided about the job.
     - `stale`: the record has stood still for the length of a lease, by the observer's own clock.
     - `nodes`: how many instances it needs at once; more than one make a gang.
+    - `after`: the jobs that have to succeed before it begins, each with its state; None: nobody knows the job.
     - `outlook`: what the driver has measured or knows; None leaves the plan with what the author expects.
     - `changeover`: what a changeover has been found to take, where `outlook` is None; None: nobody has measured any.
     - `preempted_at`: when it lost spot instances lately, oldest first.
@@ -99,6 +100,7 @@ class JobView:
     drills: tuple[Drill, ...]
     spent: Spent
     nodes: int
+    after: tuple[tuple[str, JobState | None], ...]
     outlook: Outlook | None
     changeover: Changeover | None
     preempted_at: tuple[datetime, ...]

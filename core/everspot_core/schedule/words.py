@@ -38,6 +38,10 @@ _BECAUSE = {
     Why.DOLLARS: "it has spent ${spent} of its budget of ${budget}",
     Why.GPU_HOURS: "it has used {spent} of the {budget} GPU-hours of its budget",
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
+    Why.AFTER: "it comes after {jobs}",
+    Why.AFTER_FAILED: "it was to come after {job}, which {state}",
+    Why.NOT_YET: "it begins at {start} or later",
+    Why.OUTSIDE_WINDOW: "it runs from {window} only; that is {opens}",
     Why.TEAM_BUDGET: "of the {cap} {unit} a {period} of team {team} {spent} are spent, {committed} committed to what "
     "runs, and it asks for {asked}; until {until}",
     Why.ENVIRONMENT_BUDGET: "of the {cap} {unit} a {period} of the environment {spent} are spent, {committed} "

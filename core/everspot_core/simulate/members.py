@@ -210,6 +210,7 @@ class Task:
             cancel=False,
             drills=(),
             spent=_UNSPENT,
+            after=(),
             nodes=self.job.nodes,
             outlook=Outlook(
                 # Past what was expected the upper bound is all that is known.

@@ -192,6 +192,7 @@ class _Job:
             cancel=False,
             drills=(),
             spent=_UNSPENT,
+            after=(),
             nodes=1,
             outlook=outlook,
             changeover=None,

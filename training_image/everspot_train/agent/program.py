@@ -65,7 +65,7 @@ def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
 def brings_along(submission: JobSubmission) -> bool:
     """Whether the job asks for anything that has to be made ready before its program starts."""
     spec = submission.spec
-    return bool(submission.datasets or submission.wheels or spec.setup or spec.secrets)
+    return bool(submission.datasets or submission.after or submission.wheels or spec.setup or spec.secrets)
 
 
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from everspot_store import Store, SystemClock
 from everspot_train.masking import NAMES_VARIABLE, masked, wanted
 from everspot_train.prepare.data import lay_datasets
 from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
 from everspot_train.prepare.secrets import read_secrets
@@ -37,6 +38,7 @@ def main(command: list[str]) -> int:
     try:
         store = Store.open(context.control_url, context.data_url, clock=SystemClock.from_environment())
         environment |= lay_datasets(store, submission, cache, Path(context.scratch_dir).parent / "data")
+        environment |= lay_inputs(store, submission, Path(context.scratch_dir).parent / "inputs")
         environment |= lay_packages(store, submission, cache, environment)
         secrets = read_secrets(submission.spec.secrets, context.cloud, context.region)
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))

@@ -11,6 +11,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
+from everspot_cli.chaining import earlier_of, timed
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit.deadline import deadline_warnings, longest_changeover, refuse_too_early, warn
@@ -107,9 +108,10 @@ def _submission(session: Session, file: Path, overrides: Overrides, *, forced: b
     spec, now = read_spec(file, overrides), session.now
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(4)}"
-    return JobSubmission(
+    made = JobSubmission(
         job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user(), forced=forced
     )
+    return timed(made)
 
 
 def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
@@ -129,6 +131,7 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
     """Upload the code, if any, and create the job."""
     code = Path(submission.spec.code) if submission.spec.code else None
     ignored = ignored_in(code) if code is not None else None
+    submission = submission.model_copy(update={"after": earlier_of(session, submission.spec.name, submission)})
     script = (submission.spec.entrypoint or [""])[0]
     if ignored is not None and ignored(script):
         raise CliError(f"{script}, the job's own script, is left out by {IGNORE_FILE}")

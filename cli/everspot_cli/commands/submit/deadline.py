@@ -52,13 +52,16 @@ def refusal(file: Path, said: "Feasibility") -> CliError:
     return CliError(
         f"{file}: the deadline cannot be kept",
         hint=hint,
-        problems=[{"field": "deadline", "problem": problem}],
+        problems=[{"field": ", ".join(("deadline", *said.bounds)), "problem": problem}],
     )
 
 
 def _why(said: "Feasibility") -> str:
     if said.slack is None or said.least is None:
         return "what expected_duration says ends on no date that there is"
+    if said.bounds:
+        by = " and ".join((*said.bounds, "expected_duration"))
+        return f"by {by} the job ends {duration(-said.slack.total_seconds())} later"
     work, changeover = format_duration(said.least - said.changeover), format_duration(said.changeover)
     missing = duration(-said.slack.total_seconds())
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
@@ -101,6 +104,8 @@ def deadline_row(said: "Feasibility | None") -> dict[str, Any] | None:
 
 def sentence(said: "Feasibility") -> str:
     """A sentence on a deadline that can be kept: how much time is to spare, and until when."""
+    if said.begin_by is None:
+        return f"The deadline, {_minute(said.deadline)}, can be kept, if nothing keeps the job from its hours."
     spare = duration(said.slack.total_seconds()) if said.slack is not None else "—"
     by = _minute(said.begin_by) if said.begin_by is not None else "—"
     return (

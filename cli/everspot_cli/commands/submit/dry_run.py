@@ -56,7 +56,7 @@ def dry_run(
     rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
     more, refused = gathered(str(file), [*rules, lambda: _in_time(file, said, force)])
     warnings = [*more, *warnings]
-    if refused is not None and [p["field"] for p in refused.problems] != ["deadline"]:
+    if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
     if not found and not any(_fits(catalogue, t, spec) for t in alive):
         lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))

@@ -10,6 +10,7 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.counting import counted, first_few
 from everspot_core.job import JobSubmission
 
+from everspot_cli.chaining import earlier_of
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.supplies import refuse_missing
@@ -77,7 +78,11 @@ def cluster_rules(
         refuse_missing(session, str(file), submission)
         return []
 
-    return [room, lambda: price_warnings(session, file, submission, fleet), datasets]
+    def chain() -> list[str]:
+        earlier_of(session, str(file), submission)
+        return []
+
+    return [room, lambda: price_warnings(session, file, submission, fleet), datasets, chain]
 
 
 def refuse_impossible(

@@ -74,5 +74,7 @@ def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scra
             "submitted_by": user(),
             "forced": False,
             "retry_of": None if from_scratch else old.job_id,
+            "start_at": None,  # what was waited for then need not be waited for again
+            "series": None,  # its series goes on by itself
         }
     )

@@ -13,6 +13,7 @@ from everspot_core.fit import Shape, fits, lacking
 from everspot_core.records import Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
+from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import critical, end_of_waiting, outlook_of
 from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.failover import Preference, failed_over
@@ -68,6 +69,10 @@ class _Placement:
     def decide(self, rank: int, job: JobView) -> None:
         """What becomes of the job whose turn it is."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._taken:
+            return
+        early = not_now(job, self.now)
+        if early is not None:
+            self.actions.append(Hold(job_id=job.job_id, why=early[0], figures=early[1]))
             return
         preference = _preferred_market(job, self.view, self.now)
         ask = _ask(job, preference.market)

@@ -15,6 +15,7 @@ from everspot_core.schedule.actions import Figures, Refuse, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, outlook_of
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.view import JobView
+from everspot_core.timing import finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,10 @@ class Feasibility:
     deadline is not after the submission. `least`: from submission to the end of a run on-demand, at worst; `earliest`:
     the earliest deadline that could be kept. Both None if the length is unknown, or no date is so late. `slack`: how
     far the deadline lies behind `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at
-    the latest; None unless feasible. `cheapest`: which candidate would be in time at `earliest` for the least money,
-    and `usd`: how many dollars that takes on-demand, changeover included; None without a price. `changeover`: how long
-    that is taken to be at most.
+    the latest; None unless feasible, or where the job has a window. `cheapest`: which candidate would be in time at
+    `earliest` for the least money, and `usd`: how many dollars that takes on-demand, changeover included; None without
+    a price. `changeover`: how long that is taken to be at most. `bounds`: the fields of the job that say when it may
+    run.
     """
 
     deadline: datetime
@@ -40,6 +42,7 @@ class Feasibility:
     cheapest: Candidate | None = None
     usd: float | None = None
     changeover: timedelta = CHANGEOVER_UPPER
+    bounds: tuple[str, ...] = ()
 
 
 def feasibility(
@@ -56,10 +59,11 @@ def feasibility(
     past = deadline <= submitted
     if work is None:
         return Feasibility(deadline=deadline, feasible=False if past else None, past=past)
-    try:
-        earliest = submitted + work + changeover
-    except OverflowError:  # no calendar goes so far
-        return Feasibility(deadline=deadline, feasible=False, past=past)
+    window, begin = submission.spec.window, submission.start_at or submitted
+    bounds = tuple(n for n, given in (("start_after", submission.start_at), ("window", window)) if given is not None)
+    earliest = finish(begin, work, changeover, window)
+    if earliest is None:
+        return Feasibility(deadline=deadline, feasible=False, past=past, bounds=bounds)
     able = [c for c in candidates if not misfits(c.instance_type, submission.spec.resources)]
     hourly, cheapest = _cheapest(able)
     feasible, slack, least = earliest <= deadline and not past, deadline - earliest, earliest - submitted
@@ -70,10 +74,11 @@ def feasibility(
         least=least,
         earliest=earliest,
         slack=slack,
-        begin_by=submitted + slack if feasible else None,
+        begin_by=begin + slack if feasible and window is None else None,
         cheapest=cheapest,
-        usd=hourly * (least / HOUR) if hourly is not None else None,
+        usd=hourly * ((work + changeover) / HOUR) if hourly is not None else None,
         changeover=changeover,
+        bounds=bounds,
     )
 
 

@@ -1,0 +1,90 @@
+"""The jobs that a job comes after, and when it may begin: what its file says, as the cluster knows it."""
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from everspot_core.job import Earlier, JobSubmission, Series
+from everspot_core.records import JobState
+
+from everspot_cli.errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from everspot_cli.session import Session
+
+_ID = r"-[0-9a-f]{8}(-\d+)?"  # what a submission, and a series, put behind a job's name
+
+
+def timed(submission: JobSubmission) -> JobSubmission:
+    """The submission with the moments that follow from its own, and as the first run of its series if it makes one."""
+    spec, now = submission.spec, submission.submitted_at
+    start = now + spec.start_after if isinstance(spec.start_after, timedelta) else spec.start_after
+    series = Series(id=submission.job_id) if spec.every is not None else None
+    return submission.model_copy(update={"start_at": start, "series": series})
+
+
+def earlier_of(session: "Session", what: str, submission: JobSubmission) -> list[Earlier]:
+    """The jobs that this one comes after, by id. `what`: its file.
+
+    Raises:
+        CliError: naming every one that is not there, or that has not succeeded and never will, or whose name another
+            one has too.
+    """
+    words = submission.spec.after
+    if not words or submission.after:  # else another attempt, which comes after what the first one came after
+        return submission.after
+    found = [_find(session, word) for word in words]
+    names = [job.spec.name for job, _ in (f for f in found if f is not None)]
+    problems = []
+    for number, (word, one) in enumerate(zip(words, found, strict=True)):
+        said = ""
+        if one is None:
+            said = f"there is no job {word}, neither by name nor by id"
+        elif one[1] in (JobState.FAILED, JobState.CANCELLED):
+            said = f"{one[0].job_id} has not succeeded, and never will ({one[1].value})"
+        elif names.count(one[0].spec.name) > 1:
+            said = f"another one is named {one[0].spec.name} too: their outputs would lie in the same folder"
+        if said:
+            problems.append({"field": f"after[{number}]", "problem": said})
+    if problems:
+        raise CliError(f"{what}: what the job comes after", Exit.NOT_FOUND, hint="everspot jobs", problems=problems)
+    return [Earlier(name=one[0].spec.name, job_id=one[0].job_id) for one in found if one is not None]
+
+
+def _find(session: "Session", word: str) -> tuple[JobSubmission, JobState] | None:
+    """The job of this id, else the one of this name that was submitted last, with its state."""
+    store = session.store
+    live, archived = store.jobs.names(), store.archive.keys()
+    like = re.compile(re.escape(word) + _ID)
+    ids = [word] if word in live or word in archived else [job for job in {*live, *archived} if like.fullmatch(job)]
+    tables, past = store.jobs.read([job for job in ids if job in set(live)]), [job for job in ids if job in archived]
+    found = {job: doc.value for job, doc in tables.items()}
+    dossiers = store.archive.read(archived[job] for job in past)
+    found |= {job: dossier.submission for job, dossier in dossiers.items()}
+    chosen = [job for job in found.values() if word in (job.job_id, job.spec.name)]
+    if not chosen:
+        return None
+    last = max(chosen, key=lambda job: (job.submitted_at, job.job_id))
+    if last.job_id in dossiers:
+        record = dossiers[last.job_id].record
+    else:
+        doc = store.records.get(last.job_id)
+        record = doc.value if doc is not None else None
+    return last, record.state if record is not None else JobState.PENDING
+
+
+def live_run(session: "Session", run: JobSubmission) -> JobSubmission | None:
+    """The run of a job's series that has not ended; None where it belongs to none, or that is over."""
+    series, store = run.series, session.store
+    if series is None:
+        return None
+    alike = [job for job in store.jobs.names() if job == series.id or job.startswith(f"{series.id}-")]
+    jobs, records = store.jobs.read(alike), store.records.read(alike)
+    living = [
+        found.value
+        for job, found in jobs.items()
+        if found.value.series is not None
+        and found.value.series.id == series.id
+        and not (job in records and records[job].value.state.final)
+    ]
+    return max(living, key=lambda job: job.series.run if job.series is not None else 0, default=None)

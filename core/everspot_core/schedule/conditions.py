@@ -1,0 +1,55 @@
+"""When a job may run, by what its author has said of other jobs and of times."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from everspot_core.records import JobState
+from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.jobs import CHANGEOVER_UPPER
+from everspot_core.schedule.view import ClusterView, JobView
+from everspot_core.timing import BadZone, effective
+
+
+def not_now(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+    """Why a job that waits may not begin yet; None if it may."""
+    waits = [name for name, state in job.after if state is not JobState.SUCCEEDED]
+    if waits:
+        return Why.AFTER, {"jobs": ", ".join(waits)}
+    start = job.submission.start_at
+    if start is not None and now < start:
+        return Why.NOT_YET, {"start": _minute(start)}
+    return outside_window(job, now)
+
+
+def outside_window(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+    """For a job whose hours are others than these; None for all others. One whose zone is not known here runs never."""
+    window = job.submission.spec.window
+    if window is None:
+        return None
+    try:
+        opens = window.opens(now)
+    except BadZone as error:
+        return Why.OUTSIDE_WINDOW, {"window": str(window), "opens": f"never: {error} to the scheduler"}
+    return (Why.OUTSIDE_WINDOW, {"window": str(window), "opens": f"at {_minute(opens)}"}) if opens > now else None
+
+
+def reckoned(view: ClusterView, now: datetime) -> ClusterView:
+    """The view with deadlines as near as the windows make them: what decides by a deadline need not know of windows."""
+    if not any(j.submission.spec.window is not None and j.submission.deadline_at is not None for j in view.jobs):
+        return view
+    return replace(view, jobs=tuple(_reckoned(job, now) for job in view.jobs))
+
+
+def _reckoned(job: JobView, now: datetime) -> JobView:
+    window, deadline = job.submission.spec.window, job.submission.deadline_at
+    if window is None or deadline is None or job.state.final:
+        return job
+    try:
+        due = effective(deadline, now, CHANGEOVER_UPPER, window)
+    except BadZone:
+        return job
+    return replace(job, submission=job.submission.model_copy(update={"deadline_at": due}))
+
+
+def _minute(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,200 @@
+"""The hours in which a job may run, and when a job of a series is skipped: as people write them, and what they mean."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
+
+from everspot_core.documents import is_stored
+
+_WINDOW = re.compile(r"(\d{2}):(\d{2})-(\d{2}):(\d{2})(?: ([A-Za-z][A-Za-z0-9_+/-]{0,63}))?")
+_SKIP = re.compile(r"([A-Za-z_][\w./-]{0,99}) (gain|drop) < (-?\d{1,12}(?:\.\d{1,12})?(?:e-?\d{1,2})?)")
+_DAY = timedelta(days=1)
+_SPANS = 4000
+"""Windows that are looked at ahead: more than ten years."""
+_UTC = "UTC"
+
+
+class BadZone(ValueError):
+    """A time zone that this machine does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From `start` to `end` of each day, by the clocks of a time zone; past midnight where `end` is the earlier one."""
+
+    start: time
+    end: time
+    zone: str = _UTC
+
+    @classmethod
+    def parse(cls, text: str) -> "Window":
+        """`22:00-06:00`, in UTC, or `22:00-06:00 Europe/Berlin`.
+
+        Raises:
+            ValueError: if it is none, or has no length.
+        """
+        found = _WINDOW.fullmatch(text.strip())
+        if found is None:
+            raise ValueError("must be hours of the day such as 22:00-06:00 or 22:00-06:00 Europe/Berlin")
+        hours = [int(part) for part in found.groups()[:4]]
+        try:
+            start, end = time(hours[0], hours[1]), time(hours[2], hours[3])
+        except ValueError:
+            raise ValueError("has an hour beyond 23 or a minute beyond 59") from None
+        if start == end:
+            raise ValueError("has no length: it begins when it ends")
+        return cls(start, end, found.group(5) or _UTC)
+
+    def __str__(self) -> str:
+        """As it is written."""
+        zone = "" if self.zone == _UTC else f" {self.zone}"
+        return f"{self.start:%H:%M}-{self.end:%H:%M}{zone}"
+
+    def spans(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """From when to when it is open, in UTC, beginning with the span in which `since` lies, or else the next.
+
+        Raises:
+            BadZone: if its zone is not known here.
+        """
+        zone = self._zone()
+        day = since.astimezone(zone).date() - _DAY
+        while True:
+            opens = datetime.combine(day, self.start, zone).astimezone(UTC)
+            later = day if self.end > self.start else day + _DAY
+            closes = datetime.combine(later, self.end, zone).astimezone(UTC)
+            if closes > since and closes > opens:  # where clocks are put forward, a short one may be left out
+                yield opens, closes
+            day += _DAY
+
+    def is_open(self, at: datetime) -> bool:
+        """Whether it is open at a moment.
+
+        Raises:
+            BadZone: if its zone is not known here.
+        """
+        return self.opens(at) <= at
+
+    def opens(self, at: datetime) -> datetime:
+        """When the span in which a moment lies has begun; else when the next one begins.
+
+        Raises:
+            BadZone: if its zone is not known here.
+        """
+        return next(self.spans(at))[0]
+
+    def _zone(self) -> ZoneInfo:
+        try:
+            return ZoneInfo(self.zone)
+        except (KeyError, ValueError, OSError):  # a ZoneInfoNotFoundError is a KeyError
+            raise BadZone(f"the time zone {self.zone} is not known") from None
+
+
+def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Window | None) -> datetime | None:
+    """When work is done that begins as soon as it may; each time that it begins or goes on costs a changeover.
+
+    None if that is on no date within ten years.
+
+    Raises:
+        BadZone: if the window's zone is not known here.
+    """
+    try:
+        if window is None:
+            return begin + changeover + work
+        left = work
+        for opens, closes in islice(window.spans(begin), _SPANS):
+            ready = max(begin, opens) + changeover
+            if ready + left <= closes:
+                return ready + left
+            left -= max(timedelta(0), closes - ready)
+    except OverflowError:  # no calendar goes so far
+        pass
+    return None
+
+
+def effective(deadline: datetime, now: datetime, changeover: timedelta, window: Window) -> datetime:
+    """A deadline for those who know of no window: as far away as there is time to run until then. Each time that the
+    job has to begin anew costs a changeover.
+
+    Raises:
+        BadZone: if the window's zone is not known here.
+    """
+    time_left = timedelta(0)
+    for number, (opens, closes) in enumerate(islice(window.spans(now), _SPANS)):
+        if opens >= deadline:
+            break
+        span = min(closes, deadline) - max(opens, now)
+        time_left += max(timedelta(0), span - changeover) if number else span
+    return now + time_left
+
+
+class Better(StrEnum):
+    """Which way a metric has to go to be better."""
+
+    GAIN = "gain"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipIf:
+    """A run of a series is skipped where the last one has bettered a metric by less than `least` over the one before.
+
+    `better`: what counts, a gain (accuracy) or a drop (loss).
+    """
+
+    metric: str
+    better: Better
+    least: float
+
+    @classmethod
+    def parse(cls, text: str) -> "SkipIf":
+        """`test_accuracy gain < 0.01`, or `loss drop < 0.1`.
+
+        Raises:
+            ValueError: if it is none.
+        """
+        found = _SKIP.fullmatch(" ".join(text.split()))
+        if found is None:
+            raise ValueError("must be a metric and its least gain or drop, such as `test_accuracy gain < 0.01`")
+        return cls(found.group(1), Better(found.group(2)), float(found.group(3)))
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return f"{self.metric} {self.better.value} < {self.least:g}"
+
+    def skips(self, before: float | None, last: float | None) -> bool:
+        """Whether the next run is skipped; never where one of the two has not told the metric."""
+        if before is None or last is None:
+            return False
+        return (last - before if self.better is Better.GAIN else before - last) < self.least
+
+
+def _window(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        if isinstance(value, Window):
+            return value
+        raise ValueError("must be hours of the day such as 22:00-06:00, in quotes")
+    window = Window.parse(value)
+    if not is_stored(info):  # a document is read also where its zone is not known
+        next(window.spans(datetime(2026, 1, 1, tzinfo=UTC)))
+    return window
+
+
+def _skip(value: Any) -> Any:
+    if not isinstance(value, str):
+        if isinstance(value, SkipIf):
+            return value
+        raise ValueError("must be a text such as `test_accuracy gain < 0.01`")
+    return SkipIf.parse(value)
+
+
+Hours = Annotated[Window, BeforeValidator(_window), PlainSerializer(str, return_type=str)]
+"""A window as people and documents write it."""
+Skip = Annotated[SkipIf, BeforeValidator(_skip), PlainSerializer(str, return_type=str)]
+"""A condition as people and documents write it."""

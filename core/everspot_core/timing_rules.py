@@ -1,0 +1,75 @@
+"""What a job file may say of other jobs and of times: the rules between its fields, each naming every field."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from everspot_core.documents import Utc, parse_duration
+from everspot_core.problems import Problem
+
+MOST_AFTER = 20
+LEAST_EVERY = timedelta(minutes=1)
+_MOMENT: TypeAdapter[datetime] = TypeAdapter(Utc)
+
+
+def after_faults(value: Any) -> list[Problem]:
+    """Of the jobs to wait for."""
+    if not isinstance(value, list):
+        return []
+    found = [
+        Problem(f"[{n}]", "must be the name or the id of a job")
+        for n, word in enumerate(value)
+        if not isinstance(word, str) or not word or len(word) > 100 or not word.isprintable()
+    ]
+    words = [word for word in value if isinstance(word, str)]
+    if len(set(words)) < len(words) or len(words) > MOST_AFTER:
+        found.append(Problem("", f"at most {MOST_AFTER} jobs, each once"))
+    return found
+
+
+def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong between fields. `values`: the job's fields, as written or as read; what is wrong in itself is told
+    elsewhere, and passed over here."""
+    found: list[Problem] = []
+    name, after = values.get("name"), values.get("after")
+    if isinstance(after, list) and name in after:
+        found.append(Problem("after", "names the job itself, which would wait for ever"))
+    every, deadline, skip = (values.get(key) for key in ("every", "deadline", "skip_if"))
+    if skip is not None and every is None:
+        found.append(Problem("skip_if", "belongs to a series: every is missing"))
+    if every is not None and _moment(deadline) is not None:
+        found.append(Problem("deadline", "must be a duration where every makes a series: a moment is one run's"))
+    return found + _deadline_faults(values)
+
+
+def _deadline_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """A deadline that has passed before the job may begin. What the length of the job and its window rule out besides
+    is found where it is submitted."""
+    start, deadline = values.get("start_after"), values.get("deadline")
+    for kind in (_moment, _span):
+        begin, end = kind(start), kind(deadline)
+        if begin is not None and end is not None and end <= begin:
+            return [Problem("deadline, start_after", "contradict each other: it is over before the job may begin")]
+    return []
+
+
+def _span(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value = parse_duration(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, timedelta) else None
+
+
+def _moment(value: Any) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    if not isinstance(value, str):
+        return None
+    try:
+        return _MOMENT.validate_python(value)
+    except ValidationError:
+        return None

@@ -1,0 +1,63 @@
+"""How the jobs stand that others come after."""
+
+import logging
+from collections.abc import Mapping
+
+from everspot_core.records import JobState
+from everspot_store import Store
+
+from everspot_scheduler.observe import Observation
+
+Standing = tuple[tuple[str, JobState | None], ...]
+"""Each by the name that the later job has for it; None: nobody knows the job."""
+_log = logging.getLogger(__name__)
+
+
+class Chains:
+    """Of one cluster. The archive is asked only for a job that has left the tables, and once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ended: dict[str, JobState | None] = {}
+
+    def of(self, seen: Observation) -> Mapping[str, Standing]:
+        """By job that waits: those that it comes after. Jobs that come after none are left out.
+
+        Raises:
+            StoreError: if the archive could not be asked.
+        """
+        waiting = {
+            name: job.value.after
+            for name, job in seen.jobs.items()
+            if job.value.after and (name not in seen.records or seen.records[name].value.state is JobState.PENDING)
+        }
+        wanted = {earlier.job_id for after in waiting.values() for earlier in after}
+        self._ended = {job: state for job, state in self._ended.items() if job in wanted}
+        known = {job: state for job in wanted if (state := _state(job, seen)) is not None}
+        self._ask_archive(wanted - set(known) - set(self._ended))
+        standing = self._ended | known
+        return {
+            name: tuple((earlier.name, standing[earlier.job_id]) for earlier in after)
+            for name, after in waiting.items()
+        }
+
+    def _ask_archive(self, jobs: set[str]) -> None:
+        """What has left the tables is there: it was put there first."""
+        if not jobs:
+            return
+        keys = self._store.archive.keys()
+        found = self._store.archive.read(keys[job] for job in jobs if job in keys)
+        for job in jobs:
+            record = found[job].record if job in found else None
+            if job in keys and record is None:
+                _log.error("%s cannot be read in the archive: what comes after it waits", job)
+                self._ended[job] = JobState.PENDING
+            else:
+                self._ended[job] = record.state if record is not None else None
+
+
+def _state(job: str, seen: Observation) -> JobState | None:
+    """None: it has left the tables, or was never there."""
+    if job in seen.records:
+        return seen.records[job].value.state
+    return JobState.PENDING if job in seen.jobs or job in seen.unreadable_jobs else None

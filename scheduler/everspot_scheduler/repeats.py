@@ -1,0 +1,73 @@
+"""Submits the next run of a series as soon as the last one has ended, to begin at its time.
+
+So a series always has one job that lives: there is nothing else to remember, and cancelling that job ends it. The id of
+the next run follows from that of the last, and it is created only if it is not there, so that any number of schedulers
+make it once. It is made before the last run leaves the tables; one that has itself left them is in the archive.
+"""
+
+import logging
+
+from everspot_core.job import JobSubmission, Series
+from everspot_core.records import EventKind, JobRecord, JobState, Reason
+from everspot_core.series import next_id, next_run
+from everspot_store import Store, StoreError
+
+from everspot_scheduler.observe import Observation
+
+_log = logging.getLogger(__name__)
+
+
+class Repeats:
+    """The series of one cluster."""
+
+    def __init__(self, store: Store, scheduler_id: str) -> None:
+        self._store, self._id = store, scheduler_id
+        self._made: set[str] = set()
+
+    def go_on(self, seen: Observation) -> None:
+        """Submit what comes after the runs that have ended. A run that was cancelled ends its series, and so does one
+        that came to nothing because another job had failed.
+
+        Raises:
+            StoreError: if the store failed; the next tick comes back to it.
+        """
+        ended = {
+            name: (seen.jobs[name].value, found.value)
+            for name, found in seen.records.items()
+            if found.value.state.final and name in seen.jobs and seen.jobs[name].value.series is not None
+        }
+        self._made &= set(ended)
+        for name, (submission, record) in ended.items():
+            if name in self._made or name in seen.cancels or _over(submission, record):
+                continue
+            assert submission.series is not None  # noqa: S101 - as just seen
+            if not self._is_there(submission.series, seen):
+                self._submit(submission, record)
+            self._made.add(name)
+
+    def _is_there(self, series: Series, seen: Observation) -> bool:
+        following = next_id(series)
+        return following in seen.jobs or self._store.archive.get(following) is not None
+
+    def _submit(self, last: JobSubmission, record: JobRecord) -> None:
+        events = self._store.events(last.job_id, brief=True)
+        told = next((e.data.get("metrics") for e in events if e.kind is EventKind.FINISHED), None)
+        said = told.items() if isinstance(told, dict) else ()
+        last_word = {k: float(v) for k, v in said if isinstance(v, int | float)}
+        following = next_run(last, {**record.progress.metrics, **last_word}, self._store.clock.now())
+        if following is None or self._store.jobs.create(following.job_id, following) is None:
+            return
+        _log.info("%s is submitted after %s, to begin at %s", following.job_id, last.job_id, following.start_at)
+        try:
+            self._store.event_writer(following.job_id, 0, self._id).emit(
+                EventKind.SUBMITTED, by=following.submitted_by, after=last.job_id
+            )
+        except StoreError as error:  # the job is there, and runs without
+            _log.error("that %s was submitted is missing in its history: %s", following.job_id, error)
+
+
+def _over(last: JobSubmission, record: JobRecord) -> bool:
+    """Whether a series is over. A run that ended before it was to begin has not waited for its time; nor would those
+    after it."""
+    early = last.start_at is not None and record.changed_at < last.start_at
+    return early or record.state is JobState.CANCELLED or record.last_reason is Reason.AFTER

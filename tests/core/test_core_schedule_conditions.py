@@ -1,0 +1,143 @@
+"""Jobs that wait for other jobs, for a moment or for their hours: what both plans make of them."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.records import Assignment, JobState, Market, Order, Reason
+from everspot_core.schedule import Assign, Finish, Hold, Release, Stop, Void, Why, plan_standing, say
+from everspot_core.schedule.jobs import waiting_since
+from everspot_core.schedule.provisioning.feasibility import feasibility
+from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
+from view_helpers import cluster_view
+
+DAY, NIGHT = "09:00-17:00", "22:00-06:00"  # it is noon
+
+
+def hours(view, window: str):
+    spec = view.submission.spec.model_copy(update={"window": JobSpec(name="x", recipe="r", window=window).window})
+    return replace(view, submission=view.submission.model_copy(update={"spec": spec}))
+
+
+def starting(view, in_hours: float):
+    return replace(view, submission=view.submission.model_copy(update={"start_at": NOW + in_hours * HOUR}))
+
+
+def standing(jobs, instances=(), **more) -> list:
+    actions = plan_standing(cluster_view(jobs=tuple(jobs), instances=tuple(instances), **more), NOW)
+    for action in actions:
+        assert "{" not in say(action)
+    return actions
+
+
+FREE = instance("i-0", launched_for=None)
+HELD = [
+    (replace(job(), after=(("prepare", JobState.RUNNING), ("fetch", JobState.SUCCEEDED))), Why.AFTER, "prepare"),
+    (starting(job(), 2), Why.NOT_YET, "2026-05-01 14:00 UTC"),
+    (hours(job(), NIGHT), Why.OUTSIDE_WINDOW, "at 2026-05-01 22:00 UTC"),
+    (hours(job(), f"{NIGHT} Asia/Tokyo"), Why.OUTSIDE_WINDOW, "at 2026-05-01 13:00 UTC"),
+]
+
+
+@pytest.mark.parametrize(("view", "why", "said"), HELD)
+def test_what_waits_is_given_nothing_and_says_why(view, why, said) -> None:
+    (hold,) = standing([view], [FREE])
+    assert isinstance(hold, Hold)
+    assert hold.why is why
+    assert said in say(hold)
+
+
+@pytest.mark.parametrize(("view", "why", "said"), HELD)
+def test_nothing_is_launched_or_kept_for_what_waits(view, why, said) -> None:
+    actions = decide([view], [instance("i-1")], [pool()])
+    assert [(type(a), a.why) for a in actions] == [(Hold, why), (Release, Why.NEEDED_NO_MORE)]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        replace(job(), after=(("prepare", JobState.SUCCEEDED),)),
+        starting(job(), 0),
+        hours(job(), DAY),
+        hours(job(), f"{NIGHT} Pacific/Auckland"),  # midnight there
+    ],
+)
+def test_what_has_not_to_wait_begins(view) -> None:
+    (assign,) = standing([view], [FREE])
+    assert isinstance(assign, Assign)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [(JobState.FAILED, "failed"), (JobState.CANCELLED, "was cancelled"), (None, "is not known")],
+)
+def test_a_job_whose_forerunner_has_not_succeeded_fails_with_its_name(state, said) -> None:
+    (finish,) = standing([replace(job(), after=(("prepare", state), ("other", JobState.RUNNING)))], [FREE])
+    assert isinstance(finish, Finish)
+    assert (finish.state, finish.reason) == (JobState.FAILED, Reason.AFTER)
+    assert f"it was to come after prepare, which {said}" in say(finish)
+
+
+def test_at_the_end_of_its_hours_a_job_checkpoints_and_waits() -> None:
+    runs, there = holding(job(), FREE)
+    assert not [a for a in standing([hours(runs, DAY)], there) if isinstance(a, Stop)]
+    (stop,) = standing([hours(runs, NIGHT)], there)
+    assert isinstance(stop, Stop)
+    assert (stop.reason, stop.why) == (Reason.WINDOW, Why.OUTSIDE_WINDOW)
+    assert not Reason.WINDOW.preemption
+
+
+def test_a_half_done_assignment_is_given_up_outside_the_hours() -> None:
+    given = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
+    (action,) = standing([hours(job(), NIGHT)], [replace(FREE, assignment=given)])
+    assert isinstance(action, Void)
+
+
+def test_a_zone_that_is_not_known_here_holds_its_job_and_no_other() -> None:
+    spec = JobSpec(name="j", recipe="r", window=NIGHT)
+    window = replace(spec.window, zone="Mars/Base")
+    lost = replace(
+        job("lost", due=3, work=outlook(1)),
+        submission=job("lost").submission.model_copy(update={"spec": spec.model_copy(update={"window": window})}),
+    )
+    actions = standing([lost, job("fine")], [FREE])
+    assert {a.job_id: type(a) for a in actions} == {"lost": Hold, "fine": Assign}
+    assert "the time zone Mars/Base is not known to the scheduler" in say(
+        next(a for a in actions if a.job_id == "lost")
+    )
+
+
+def test_a_deadline_counts_the_hours_in_which_the_job_may_run() -> None:
+    """Twelve hours and a half until tomorrow evening: time for spot by the clock, and none by an office's hours."""
+    pools = (pool(Market.SPOT), pool(Market.ON_DEMAND))
+    relaxed = job(due=33, work=outlook(12.5))
+    (on_spot,) = decide([relaxed], pools=pools)
+    (at_once,) = decide([hours(relaxed, DAY)], pools=pools)
+    assert (on_spot.market, at_once.market) == (Market.SPOT, Market.ON_DEMAND)
+    assert at_once.why is Why.LAST_SAFE_MOMENT
+
+
+def test_waiting_counts_from_the_moment_at_which_a_job_was_to_begin() -> None:
+    assert waiting_since(starting(job(ago=48), -1)) == NOW - HOUR
+    assert waiting_since(job(ago=48)) == NOW - 48 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("fields", "start", "feasible", "earliest"),
+    [
+        ({}, None, True, 2.25),
+        ({}, 3.0, False, 5.25),
+        ({"window": "22:00-06:00"}, None, False, 12.25),
+        ({"window": "09:00-17:00"}, None, True, 2.25),
+        ({"window": "13:00-13:10"}, None, False, None),
+    ],
+)
+def test_a_deadline_that_the_job_s_own_times_rule_out_cannot_be_kept(fields, start, feasible, earliest) -> None:
+    spec = JobSpec(name="j", recipe="r", expected_duration="2h", **fields)
+    begin = NOW + timedelta(hours=start) if start is not None else None
+    submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW, deadline_at=NOW + 5 * HOUR, start_at=begin)
+    said = feasibility(submission, [])
+    assert said.feasible is feasible
+    assert said.earliest == (None if earliest is None else NOW + earliest * HOUR)
+    assert said.bounds == tuple(n for n in ("start_after", "window") if (n == "start_after" and start) or n in fields)

@@ -1,0 +1,46 @@
+"""What the jobs before a job have left: their outputs, each in a folder of the job's name."""
+
+import errno
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from everspot_core.counting import counted, size
+from everspot_core.job import JobSubmission
+from everspot_store import Store, UnsafeArchive
+
+from everspot_train.prepare.errors import NotReady
+
+INPUTS_VARIABLE = "EVERSPOT_INPUTS"
+_SPARE = 1 << 30  # bytes that stay free
+
+
+def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[str, str]:
+    """Fetch the outputs of the jobs that this one comes after into `folder`; the variable that names it. Nothing for a
+    job that comes after none. One that has left nothing has an empty folder.
+
+    Raises:
+        NotReady: if this machine has no room for them, or a path cannot be written.
+        StoreError: if the store fails.
+    """
+    if not submission.after:
+        return {}
+    shutil.rmtree(folder, ignore_errors=True)  # an agent that was restarted begins anew
+    for earlier in submission.after:
+        target, outputs = folder / earlier.name, store.outputs(earlier.job_id)
+        target.mkdir(parents=True)
+        found = outputs.list()
+        total = sum(output.size for output in found)
+        held = f"{size(total)} in {counted(len(found), 'file')}"
+        sys.stdout.write(f"everspot: outputs of {earlier.name} ({earlier.job_id}), {held}\n")
+        sys.stdout.flush()
+        if total + _SPARE > shutil.disk_usage(folder).free:
+            # In the system's words, by which the agent knows that the machine is too small and not the job wrong.
+            raise NotReady(f"outputs of {earlier.name}: {held}: {os.strerror(errno.ENOSPC)}")
+        for output in found:
+            try:
+                outputs.fetch(output, target)
+            except (UnsafeArchive, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+                raise NotReady(f"outputs of {earlier.name}: {output.path} cannot be fetched: {error}") from error
+    return {INPUTS_VARIABLE: str(folder)}

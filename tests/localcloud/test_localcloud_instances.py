@@ -268,6 +268,21 @@ def test_pages_of_prices_give_each_once(kit: Any) -> None:
     assert len(points) == len(set(points)) > 8
 
 
+def test_prices_are_told_by_zone_id_and_of_every_pool_that_had_one(kit: Any) -> None:
+    kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
+    kit.do("drought", pool="c6i.large/us-east-1b")
+    told = kit.ec2.describe_spot_price_history()["SpotPriceHistory"]
+    pools = {(p["InstanceType"], p["AvailabilityZone"]) for p in told}
+    assert {("m6i.large", "us-east-1a"), ("c6i.large", "us-east-1b")} <= pools
+    zone_id = kit.cloud.market.zone_ids["us-east-1a"]
+    by_id = {"AvailabilityZoneId": zone_id}, {"Filters": [{"Name": "availability-zone-id", "Values": [zone_id]}]}
+    for asked in by_id:
+        found = kit.ec2.describe_spot_price_history(InstanceTypes=["m6i.large"], **asked)["SpotPriceHistory"]
+        assert {p["AvailabilityZone"] for p in found} == {"us-east-1a"}
+    with pytest.raises(ClientError, match="InvalidParameterCombination"):
+        kit.ec2.describe_spot_price_history(AvailabilityZone="us-east-1a", AvailabilityZoneId=zone_id)
+
+
 def test_depth_below_what_runs_interrupts_the_newest(kit: Any, helpers: Any) -> None:
     kit.do("depth", pool="m6i.large/us-east-1a", instances=5)
     only = helpers.override("m6i.large", "a")

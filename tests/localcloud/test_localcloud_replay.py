@@ -68,6 +68,7 @@ def test_the_market_gives_what_the_simulator_reckons_with(kit: Any, helpers: Any
 def test_a_workloads_market_has_its_pools_alone(kit: Any, helpers: Any, tmp_path: Path) -> None:
     (group,) = kit.fleet(1, helpers.override("m7i.large", "c"), Type="instant")["Instances"]
     answer = kit.do("replay", **load(workload(tmp_path), builtin()))
+    assert kit.cloud.market.delays.boot == timedelta(minutes=3)  # the workload's launch_hours
     assert answer["pools"] == [OTHER, POOL]
     for kind, zone in (("m7i.large", "c"), ("m6i.xlarge", "a")):  # one that was open, and one that opens now
         errors = kit.fleet(1, helpers.override(kind, zone), Type="instant")["Errors"]

@@ -125,10 +125,11 @@ class Actions:
                 struck += self._notice_each(running[int(instances) :])
         return {"pools": [p.name for p in pools], "instances": struck}
 
-    def replay(self, pools: Any, types: Any = (), alone: bool = False) -> dict[str, Any]:
+    def replay(self, pools: Any, types: Any = (), alone: bool = False, delays: Any = None) -> dict[str, Any]:
         """Play courses of depths and prices from now on and without end, instead of those that are played.
 
-        `types`: instance types with prices that the catalogue lacks. `alone`: other Spot pools give nothing.
+        `types`: instance types with prices that the catalogue lacks. `alone`: other Spot pools give nothing. `delays`:
+        by name, of what launches from now on.
         """
         if not isinstance(pools, list) or not pools:
             raise ValueError("action replay: `pools` must be a list that is not empty")
@@ -137,6 +138,8 @@ class Actions:
             self._market.use_catalogue(self._market.pools.catalogue.with_types(found))
         courses = [Course.of(document) for document in pools]
         played = {(self._played(course).name, course.market) for course in courses}
+        if delays:
+            self.delays(**delays)
         if self._replay is not None:
             self._replay.stop()
         if alone:

@@ -59,7 +59,8 @@ def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> di
             )
         )
     declared = [kind.model_dump(mode="json") for kind in workload.fleet.types if kind.name not in catalogue.types]
-    return {"pools": [course.document() for course in courses], "types": declared, "alone": True}
+    boot = {"boot": workload.fleet.launch_hours * 3600}  # seconds
+    return {"pools": [c.document() for c in courses], "types": declared, "alone": True, "delays": boot}
 
 
 def _of_trace(pool: str, document: Any) -> Course:

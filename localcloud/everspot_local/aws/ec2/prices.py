@@ -1,10 +1,13 @@
 """Stands in for DescribeSpotPriceHistory: the prices that the market's pools have had.
 
-It does not know other products than Linux, nor availability zone ids as a filter.
+A request that names no types is told of every pool that was ever asked for. It does not know other products than
+Linux.
 """
 
 from datetime import UTC, datetime
 from typing import Any
+
+from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws.ec2.exceptions import InvalidParameter, UnsupportedHere
 from everspot_local.market.clock import stamp
@@ -17,20 +20,31 @@ PAGE = 1000
 def price_history(market: LocalMarket, params: dict[str, Any]) -> dict[str, Any]:
     """Changes between StartTime and EndTime, newest first, and of each pool the price that held at StartTime."""
     filters = {f["Name"]: f.get("Values", []) for f in params.get("Filters") or []}
-    if unknown := set(filters) - {"availability-zone", "instance-type", "product-description"}:
+    if unknown := set(filters) - {"availability-zone", "availability-zone-id", "instance-type", "product-description"}:
         raise UnsupportedHere(f"the filters {', '.join(sorted(unknown))} of DescribeSpotPriceHistory")
     products = [*(params.get("ProductDescriptions") or []), *filters.get("product-description", [])]
     if products and not any(p.startswith(PRODUCT) for p in products):
         return {"SpotPriceHistory": [], "NextToken": ""}
-    zones = [*filters.get("availability-zone", [])]
-    if params.get("AvailabilityZone"):
-        zones.append(params["AvailabilityZone"])
+    zones = _zones(market, params, filters)
     types = [*(params.get("InstanceTypes") or []), *filters.get("instance-type", [])]
     start, end = _moment(params.get("StartTime")), _moment(params.get("EndTime"))
     points = _points(market, types, zones, start, end)
     offset, size = _page(params)
     more = offset + size < len(points)
     return {"SpotPriceHistory": points[offset : offset + size], "NextToken": str(offset + size) if more else ""}
+
+
+def _zones(market: LocalMarket, params: dict[str, Any], filters: dict[str, list[str]]) -> list[str]:
+    """Names of the zones that are asked for; none means all of them."""
+    if params.get("AvailabilityZone") and params.get("AvailabilityZoneId"):
+        raise EC2ClientError(
+            "InvalidParameterCombination",
+            "Either AvailabilityZone or AvailabilityZoneId can be specified, but not both",
+        )
+    one, one_id = params.get("AvailabilityZone"), params.get("AvailabilityZoneId")
+    named = {*filters.get("availability-zone", []), *([str(one)] if one else [])}
+    ids = {*filters.get("availability-zone-id", []), one_id}
+    return sorted(named | {name for name, zone_id in market.zone_ids.items() if zone_id in ids})
 
 
 def _points(

@@ -1,9 +1,12 @@
 """What the plan does where jobs share an instance: one case per rule, each job by itself."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import provision_helpers
 import pytest
 from everspot_core import seats
+from everspot_core.catalogue import InstanceType
 from everspot_core.instances import InstanceRecord, InstanceState, Resident, Role
 from everspot_core.job import JobSpec, JobSubmission, Resources
 from everspot_core.records import Assignment, JobRecord, JobState, Market, Order, Reason
@@ -17,10 +20,14 @@ from everspot_core.schedule import (
     Hold,
     InstanceView,
     JobView,
+    Launch,
     Leave,
+    Release,
     Restore,
     Stop,
     Void,
+    Why,
+    plan,
     plan_standing,
 )
 from view_helpers import cluster_view, instance_view, job_view
@@ -168,3 +175,65 @@ def test_an_order_to_the_instance_is_an_order_to_each():
     assert not [a for a in decide([job("a"), job("b", cancel=True)], leaving) if isinstance(a, Stop)]
     halves = instance("a", orders={"order": Order.LEAVE, "reason": Reason.ROLL})
     assert [type(a) for a in decide([waits("a")], halves) if not isinstance(a, Complete)] == [Void]
+
+
+# Where instances are launched: small jobs that may share need not have one each.
+
+ROOMY = InstanceType(name="roomy", vcpus=8, memory_gib=32)
+
+
+def small(name: str, **kw) -> JobView:
+    return provision_helpers.job(name, resources=Resources(vcpus=2, memory_gib=8, shared=True), **kw)
+
+
+def launched(jobs: list[JobView], *instances: InstanceView) -> list:
+    pools = (provision_helpers.pool(kind=ROOMY), provision_helpers.pool(Market.ON_DEMAND, kind=ROOMY))
+    return plan(
+        cluster_view(jobs=tuple(jobs), instances=instances, pools=pools, types=(ROOMY,), shared=True,
+                     idle_limit=timedelta(minutes=5)),
+        provision_helpers.NOW,
+    )  # fmt: skip
+
+
+def test_a_launch_serves_as_many_as_have_room_beside_each_other():
+    jobs = [small(n, ago=1 - i / 100) for i, n in enumerate("abcdefgh")]
+    actions = launched(jobs)
+    assert [a.job_id for a in actions if isinstance(a, Launch)] == ["a", "e"]
+    held = {a.job_id: a.why for a in actions if isinstance(a, Hold)}
+    assert held == dict.fromkeys("bcdfgh", Why.ON_ITS_WAY)
+    coming = [
+        provision_helpers.instance(f"i-{n}", kind=ROOMY, launched_for=n, ready=False, ago=0.01) for n in ("a", "e")
+    ]
+    assert not [a for a in launched(jobs, *coming) if not isinstance(a, Hold)], "once is enough"
+
+
+def test_what_was_launched_for_one_takes_the_others_as_soon_as_it_is_there():
+    jobs = [small(n, ago=1 - i / 100) for i, n in enumerate("abcde")]
+    (here,) = (provision_helpers.instance("i-a", kind=ROOMY, launched_for="a"),)
+    first = launched(jobs, here)
+    assert [(a.job_id, a.instance_id, a.beside) for a in first if isinstance(a, Assign)] == [("a", "i-a", True)]
+    assert [a.job_id for a in first if isinstance(a, Launch)] == ["e"], "b, c and d wait for their place beside a"
+    record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-a", changed_at=provision_helpers.NOW)
+    given = seats.seat(None, here.record, "a", 1, jobs[0].submission.spec.resources, provision_helpers.NOW)
+    shared = replace(here, assignment=given, residents=("a",))
+    coming = provision_helpers.instance("i-e", kind=ROOMY, launched_for="e", ready=False, ago=0.01)
+    then = launched([replace(jobs[0], record=record), *jobs[1:]], shared, coming)
+    assert [(a.job_id, a.instance_id) for a in then if isinstance(a, Assign)] == [(n, "i-a") for n in "bcd"]
+    assert not [a for a in then if isinstance(a, Launch | Release)]
+
+
+def test_an_instance_is_not_released_while_anybody_is_there():
+    record = JobRecord(job_id="b", state=JobState.RUNNING, epoch=1, owner="i-a", changed_at=provision_helpers.NOW)
+    over = JobRecord(job_id="a", state=JobState.SUCCEEDED, epoch=1, changed_at=provision_helpers.NOW)
+    here = provision_helpers.instance("i-a", kind=ROOMY, launched_for="a", ago=1)
+    b = small("b")
+    given = seats.seat(None, here.record, "b", 1, b.submission.spec.resources, provision_helpers.NOW)
+    shared = replace(here, assignment=given, residents=("b",))
+    actions = launched([small("a", record=over), replace(b, record=record)], shared)
+    assert not [a for a in actions if isinstance(a, Release)]
+
+
+@pytest.mark.parametrize("how", [{"critical": True}, {"due": 3.3, "work": provision_helpers.outlook(left=3.0)}])
+def test_who_cannot_bear_a_smaller_type_is_not_counted_on_anothers_launch(how):
+    actions = launched([small("a", ago=2), small("b", ago=1, **how)])
+    assert sorted(a.job_id for a in actions if isinstance(a, Launch)) == ["a", "b"]

@@ -182,14 +182,14 @@ def _launched(
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView]]:
     """Free instances by the job that they were launched for, and those that are there for all.
 
-    What was launched for a job that is over is there for all, until it is released.
+    What was launched for a job that is over is there for all, until it is released, and so is what a job shares.
     """
     records = {j.job_id: j.record for j in view.jobs}
     alive = {j.job_id for j in view.jobs if not j.state.final}
     own: dict[str, list[InstanceView]] = defaultdict(list)
     common = []
     for instance in sorted(instances, key=lambda i: i.instance_id):
-        if instance.launched_for not in alive:
+        if instance.launched_for not in alive or (view.shared and instance.residents):
             common.append(instance)
         elif instance.launched_for is not None and is_free(instance, records):
             own[instance.launched_for].append(instance)

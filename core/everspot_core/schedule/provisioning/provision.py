@@ -19,6 +19,7 @@ from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.market.steering import NO_TIME, Steering, market_of, runs_well
 from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.placement.queue import queue_order
+from everspot_core.schedule.provisioning.beside import Beside
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
@@ -79,12 +80,16 @@ class _Provisioning:
         self.launches, self.admission = Launches(view, now, busy), Admission(view, now)
         self._launching = Launching(view, now, self.launches, self.admission)
         self._steering, self._reuse = Steering(view, now), Reuse(view, now)
+        self._beside = Beside(view)
         self._spares = Spares(view, self._reuse)
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
         """The job has got an instance. What is on its way to it is released, unless it would be launched again."""
         coming = self.launches.coming(job, None)
+        there = self._instances[action.instance_id]
+        if action.beside and there.launched_for == job.job_id:
+            self._beside.add(job, pool_of(there))
         self.launches.taken |= {action.instance_id, *action.gang}
         self.launches.settle(job.job_id)
         self.admission.seat(job, [record_of(self._instances[i]) for i in (action.instance_id, *action.gang)])
@@ -162,6 +167,7 @@ class _Provisioning:
         to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
         if coming and to.market is market_of(coming[0]):
             self.launches.keep(coming)
+            self._beside.add(job, pool_of(coming[0]))
             on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
             return [self._hold(job, on_its_way, offers, pool_of(coming[0]))]
         if to.market is None:
@@ -169,8 +175,12 @@ class _Provisioning:
             return [self._hold(job, to, offers, offers.wished(Market.SPOT))]
         if (held := self.admission.hold(job)) is not None:  # by what this plan has launched for others
             return [held]
+        if not coming and (pool := self._beside.takes(job, to)) is not None:
+            on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": 1})
+            return [self._hold(job, on_its_way, offers, pool)]
         launch = self._launching.launch(job, to, offers)
         if launch is not None:
+            self._beside.add(job, launch.ranked[0])
             return [launch]
         risk = self._launching.at_cap(job) or self._steering.risk(job, offers)
         if to.market is Market.ON_DEMAND and not coming:  # run dry: what there is is better than nothing

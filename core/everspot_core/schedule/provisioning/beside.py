@@ -1,0 +1,43 @@
+"""Room on instances that are on their way for jobs that may share them: others of these jobs need none of their own."""
+
+from everspot_core.fit import Shape, fits
+from everspot_core.schedule.actions import Why
+from everspot_core.schedule.jobs import critical
+from everspot_core.schedule.market.policy import MarketChoice
+from everspot_core.schedule.placement.hosts import Room, holds, less, room_of
+from everspot_core.schedule.view import ClusterView, JobView, PoolKey
+
+
+class Beside:
+    """What is left on such instances, in one round of planning, in the order in which jobs choose.
+
+    A launch may bring a smaller type than the one that was asked for first. A job that was counted on then gets a
+    launch of its own, later: so what cannot bear that is not counted on.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        listed = [*view.types, *(p.instance_type for p in view.pools)]
+        self._shapes = {t.name: Shape.of(t) for t in listed}
+        self._open = view.shared
+        self._coming: list[tuple[PoolKey, Room]] = []
+
+    def add(self, job: JobView, pool: PoolKey | None) -> None:
+        """An instance of the pool is on its way to the job."""
+        shape = self._shapes.get(pool.instance_type) if pool is not None else None
+        if pool is not None and shape is not None and self._open and _may_share(job):
+            self._coming.append((pool, less(room_of(shape), room_of(job.submission.spec.resources))))
+
+    def takes(self, job: JobView, to: MarketChoice) -> PoolKey | None:
+        """The pool of an instance that comes and has room for the job, too; None: it needs one of its own."""
+        need = job.submission.spec.resources
+        if not _may_share(job) or critical(job) or to.why is Why.LAST_SAFE_MOMENT:
+            return None
+        for n, (pool, room) in enumerate(self._coming):
+            if pool.market is to.market and fits(need, self._shapes[pool.instance_type]) and holds(room, room_of(need)):
+                self._coming[n] = pool, less(room, room_of(need))
+                return pool
+        return None
+
+
+def _may_share(job: JobView) -> bool:
+    return job.shares and job.nodes == 1

@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 from everspot_core import lease
+from everspot_core.gauges import Gauge
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
@@ -122,6 +123,9 @@ class SlowCloud:
 
     def quota_of(self, instance_type: str, market: Market) -> str:
         return ""
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        pass
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         pass

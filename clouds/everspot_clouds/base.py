@@ -6,7 +6,7 @@ whether it is about to be interrupted, before it loads anything heavier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
+    from everspot_core.gauges import Gauge
     from everspot_core.launching import LaunchError, LaunchIntent
     from everspot_core.ledger import PricePoint
     from everspot_core.manifest import Manifest
@@ -210,6 +211,11 @@ class Cloud(Protocol):
 
     def quota_of(self, instance_type: str, market: Market) -> str:
         """The name of the quota that an instance counts towards: what has the same one is refused together."""
+        ...
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """Keep these figures of the cluster, as of a moment, for alarms and dashboards. Called by a thread of its
+        own."""
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:

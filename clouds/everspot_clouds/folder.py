@@ -2,7 +2,7 @@
 them."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.gauges import Gauge
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
@@ -84,6 +85,9 @@ class FolderCloud:
     def quota_of(self, instance_type: str, market: Market) -> str:
         """See `Cloud`: there are none."""
         return ""
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """See `Cloud`: nobody keeps any."""
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`: nothing is sent."""

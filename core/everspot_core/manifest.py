@@ -135,6 +135,12 @@ class Elastic(Frozen):
     )
 
 
+class Monitoring(Frozen):
+    """Where the scheduler puts a few figures of the cluster, for alarms and dashboards of the cloud."""
+
+    namespace: str = Field(min_length=1, max_length=255, description="Under which name the cloud keeps them.")
+
+
 class Proxy(Frozen):
     """How the machines of an existing network reach what is outside of it."""
 
@@ -196,6 +202,9 @@ class Manifest(Document):
     proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
     notifications: Notifications | None = Field(
         default=None, description="In `cluster.json` only, where the scheduler reads it again and again."
+    )
+    monitoring: Monitoring | None = Field(
+        default=None, description="In `cluster.json` only. None: the cloud keeps no figures."
     )
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(

@@ -52,6 +52,7 @@ from everspot_scheduler.scores import ASK_EVERY, Scores
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer
 from everspot_scheduler.waiting import Waits
+from everspot_scheduler.watch.keeper import CloudKeeper
 from everspot_scheduler.watch.watch import Watch, Watcher
 
 BEAT = timedelta(seconds=20)
@@ -91,7 +92,8 @@ class Scheduler:
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._pools = Pools(self._scores)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
-        self._watch = Watch(store.clock, watchers)
+        keeper = CloudKeeper(cloud, lambda: self._declaration.manifest.monitoring, store.clock)
+        self._watch = Watch(store.clock, [*watchers, keeper])
         seconds, tick = timedelta(seconds=1), manifest.limits.tick_every
         self._describe = Pace(max(5 * seconds, 2 * tick))
         self._prices = Pace(max(15 * seconds, 6 * tick))

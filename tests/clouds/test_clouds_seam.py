@@ -25,8 +25,8 @@ BRINGS = {
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {
-        "acknowledge", "close", "instances", "launch", "messages", "notify", "placement_scores", "quota_of",
-        "spot_prices", "terminate", "trouble",
+        "acknowledge", "close", "instances", "keep_gauges", "launch", "messages", "notify", "placement_scores",
+        "quota_of", "spot_prices", "terminate", "trouble",
     },
     "Door": {"enter", "forward"},
     "Site": {"end", "left"},

@@ -1,11 +1,12 @@
 """A cluster in a test: its store, agents that do just what the contract asks of them, and a cloud that tests script."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_core.gauges import Gauge
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
@@ -26,6 +27,7 @@ class FakeCloud:
         self.acknowledged: list[Message] = []
         self.prices: list[PricePoint] = []
         self.scores: list[PlacementScore] = []
+        self.kept: list[tuple[str, dict[Gauge, float], datetime]] = []
         self.scored: list[tuple[tuple[str, ...], int]] = []  # what scores were asked for
         self.asked = 0
         self.error: Exception | None = None
@@ -67,6 +69,9 @@ class FakeCloud:
 
     def quota_of(self, instance_type: str, market: Market) -> str:
         return market.value
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        self.kept.append((namespace, dict(gauges), at))
 
     def notify(self, settings: object, subject: str, text: str, data: dict[str, object]) -> None:
         if self.deaf:

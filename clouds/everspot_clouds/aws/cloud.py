@@ -1,12 +1,13 @@
 """AWS for the scheduler: EC2 gives instances and prices, SQS gives EventBridge's messages."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from everspot_core.clock import Clock
+from everspot_core.gauges import Gauge
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
@@ -14,6 +15,7 @@ from everspot_core.market import Market
 from everspot_core.notify import Notifications
 
 from everspot_clouds.aws import capacity, errors, instances, prices, quotas
+from everspot_clouds.aws.gauges import Gauges
 from everspot_clouds.aws.messages import LONG_POLL, Listener
 from everspot_clouds.aws.notify import Sender
 from everspot_clouds.aws.placement import Placement
@@ -35,11 +37,12 @@ class AwsCloud:
         listener: Listener | None,
         sender: Sender | None,
         placement: Placement,
+        gauges: Gauges,
         *,
         reads: bool = False,
     ) -> None:
         self._ec2, self._cluster, self._listener, self._sender = ec2, cluster, listener, sender
-        self._placement = placement
+        self._placement, self._gauges = placement, gauges
         self._volumes = None if reads else VolumeTags(ec2)
 
     @classmethod
@@ -54,8 +57,8 @@ class AwsCloud:
         if manifest.queue_url:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, clock, long_poll=long_poll).start()
-        sender = Sender(session, _config(_READ))
-        return cls(ec2, manifest.cluster, listener, sender, Placement(ec2, clock), reads=reads)
+        sender, gauges = Sender(session, _config(_READ)), Gauges(session, _config(_READ), manifest.cluster)
+        return cls(ec2, manifest.cluster, listener, sender, Placement(ec2, clock), gauges, reads=reads)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
@@ -96,6 +99,10 @@ class AwsCloud:
         found = quotas.quota_of(instance_type, market)
         return found.code if found is not None else instance_type.partition(".")[0]
 
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """See `Cloud`."""
+        self._gauges.put(namespace, gauges, at)
+
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`."""
         if self._sender is not None:
@@ -109,6 +116,7 @@ class AwsCloud:
         """See `Cloud`."""
         if self._listener:
             self._listener.close()
+        self._gauges.close()
         self._ec2.close()
 
 

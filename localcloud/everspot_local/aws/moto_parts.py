@@ -5,6 +5,7 @@ Everything that is not named here is moto as it comes: S3, SQS, EventBridge, IAM
 
 from moto.autoscaling import models as autoscaling_models
 from moto.autoscaling.responses import AutoScalingResponse
+from moto.cloudwatch.models import CloudWatchBackend
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.base_backend import BackendDict
 from moto.core.responses import BaseResponse
@@ -26,6 +27,7 @@ from everspot_local.aws import pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
+from everspot_local.aws.cloudwatch import alarms
 from everspot_local.aws.ec2 import roles
 from everspot_local.aws.ec2.images import LocalAmi
 from everspot_local.aws.ec2.instances import LocalInstance
@@ -65,6 +67,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (EventsBackend, "put_rule", rule_limits.put_rule),
     (EventsBackend, "put_targets", rule_limits.put_targets),
     (EventsBackend, "tag_resource", rule_limits.tag_resource),
+    (CloudWatchBackend, "put_metric_alarm", alarms.put_metric_alarm),
     (SQSBackend, "create_queue", sqs.create_queue),
     (SQSBackend, "delete_queue", sqs.delete_queue),
     (SQSBackend, "tag_queue", sqs.tag_queue),

@@ -45,6 +45,11 @@ class PrometheusWatcher:
         )
         Info("everspot", "The release that runs.", registry=self.registry).info({"version": version("everspot")})
 
+    @property
+    def awake(self) -> bool:
+        """See `Watcher`: nobody knows when the next scrape comes."""
+        return True
+
     def figures(self, figures: Figures) -> None:
         """See `Watcher`."""
         self._now.figures = figures

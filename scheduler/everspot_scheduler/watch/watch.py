@@ -17,13 +17,18 @@ from everspot_scheduler.watch.figures import Counting, Figures, Glance
 from everspot_scheduler.watch.norms import over_norm
 
 COUNT_EVERY = timedelta(seconds=10)
-"""Real time between two countings at the least."""
+"""Market time between two countings at the least, but not less than a second of real time."""
 NORMS_EVERY = timedelta(minutes=1)
 _log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
     """Somebody who watches a scheduler."""
+
+    @property
+    def awake(self) -> bool:
+        """Whether figures are wanted at all."""
+        ...
 
     def figures(self, figures: Figures) -> None:
         """The figures of now."""
@@ -43,14 +48,14 @@ class Watch:
 
     def __init__(self, clock: Clock, watchers: Iterable[Watcher] = ()) -> None:
         self._clock, self._watchers = clock, tuple(watchers)
-        self._counting, self._pace, self._norms_pace = Counting(), Pace(COUNT_EVERY), Pace(NORMS_EVERY)
+        self._counting, self._pace, self._norms_pace = Counting(), _pace(clock, COUNT_EVERY), _pace(clock, NORMS_EVERY)
         self._norms: Mapping[str, int] = {}
         self._told: set[int] | None = None
 
     def look(self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger) -> None:
         """Count, if it is time, and hand on what was counted: what the last plan of a tick saw, and who waits by it."""
         now = self._clock.monotonic()
-        if not self._watchers or not self._pace.due(now):
+        if not any(watcher.awake for watcher in self._watchers) or not self._pace.due(now):
             return
         self._pace.called(now)
         if self._norms_pace.due(now):
@@ -69,7 +74,7 @@ class Watch:
 
     def launches(self, settled: Iterable[LaunchIntent]) -> None:
         """Tell of the launches whose outcome has become known since the last call; at the first call, of none."""
-        if not self._watchers:
+        if not any(watcher.awake for watcher in self._watchers):
             return
         known = {intent.seq: intent for intent in settled}
         news = sorted(known.keys() - self._told) if self._told is not None else []
@@ -87,3 +92,7 @@ class Watch:
 
 def _launched(intent: LaunchIntent, watcher: Watcher) -> None:
     watcher.launched(intent)
+
+
+def _pace(clock: Clock, every: timedelta) -> Pace:
+    return Pace(max(timedelta(seconds=1), clock.to_real(every)))

@@ -1,10 +1,11 @@
 """The pretend cloud as a scheduler sees it: one instance, which is taken when somebody says so."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_core.gauges import Gauge
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
@@ -64,6 +65,9 @@ class PretendCloud:
 
     def quota_of(self, instance_type: str, market: Market) -> str:
         return ""
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        pass
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         pass

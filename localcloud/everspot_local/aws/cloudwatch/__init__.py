@@ -1,0 +1,1 @@
+"""CloudWatch: what moto lacks of it."""

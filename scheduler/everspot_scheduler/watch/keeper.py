@@ -1,0 +1,74 @@
+"""Has the cloud keep a few figures of the cluster, for its alarms and dashboards: beside the loop, once a minute."""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+from everspot_clouds.base import Cloud
+from everspot_core.clock import Clock
+from everspot_core.gauges import Gauge
+from everspot_core.launching import LaunchIntent
+from everspot_core.manifest import Monitoring
+from everspot_core.records import JobState
+
+from everspot_scheduler.pace import Pace
+from everspot_scheduler.watch.figures import Figures
+
+PUT_EVERY = timedelta(minutes=1)
+"""Market time, which alarms reckon in; each time is a request that costs money. Not less than a second of real time."""
+_RUNNING = (JobState.ASSIGNED.value.lower(), JobState.RUNNING.value.lower())
+_log = logging.getLogger(__name__)
+
+
+class CloudKeeper:
+    """A watcher that hands figures on to the cloud, where the settings say so."""
+
+    def __init__(self, cloud: Cloud, settings: Callable[[], Monitoring | None], clock: Clock) -> None:
+        self._cloud, self._settings, self._clock = cloud, settings, clock
+        every = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
+        self._pace, self._ticks = Pace(every), 0
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-figures")
+        self._putting: Future[None] | None = None
+
+    @property
+    def awake(self) -> bool:
+        """See `Watcher`."""
+        return self._settings() is not None
+
+    def figures(self, figures: Figures) -> None:
+        """See `Watcher`. While the last request is under way nothing is put: the next one has newer figures."""
+        settings, now = self._settings(), self._clock.monotonic()
+        if settings is None or not self._pace.due(now) or (self._putting is not None and not self._putting.done()):
+            return
+        self._pace.called(now)
+        gauges = {**gauges_of(figures), Gauge.TICKS: float(self._ticks)}
+        self._ticks = 0
+        self._putting = self._pool.submit(self._put, settings.namespace, gauges, figures.at)
+
+    def ticked(self, seconds: float, *, failed: bool) -> None:
+        """See `Watcher`. A tick that was given up is no sign of life."""
+        self._ticks += not failed
+
+    def launched(self, intent: LaunchIntent) -> None:
+        """See `Watcher`: the cloud knows."""
+
+    def _put(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        try:
+            self._cloud.keep_gauges(namespace, gauges, at)
+        except Exception as error:
+            kind = self._cloud.trouble(error).value
+            _log.warning("the cloud did not take the figures of the cluster (%s): %s", kind, error)
+
+
+def gauges_of(figures: Figures) -> dict[Gauge, float]:
+    """The few figures that a cloud keeps."""
+    return {
+        Gauge.JOBS_WAITING: float(figures.jobs.get(JobState.PENDING.value.lower(), 0)),
+        Gauge.JOBS_RUNNING: float(sum(figures.jobs.get(state, 0) for state in _RUNNING)),
+        Gauge.JOBS_OVER_ESTIMATE: float(figures.over_estimate),
+        Gauge.INSTANCES: float(sum(figures.instances.values())),
+        Gauge.USD_PER_HOUR: sum(figures.usd_per_hour.values()),
+        Gauge.POOLS_OVER_NORM: float(sum(figures.over_norm.values())),
+        Gauge.BUDGET_USED: max(figures.budgets.values(), default=0.0),
+    }

@@ -17,6 +17,7 @@ from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs
+from everspot.aws.monitoring import AwsAlarmsArgs, AwsMonitoring, AwsMonitoringArgs
 from everspot.aws.network import AwsNetwork, AwsNetworkArgs
 from everspot.aws.notifications import AwsNotificationsArgs
 from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
@@ -26,6 +27,7 @@ from everspot.limits import LimitsArgs
 __all__ = [
     "AwsAccountSetup",
     "AwsAccountSetupArgs",
+    "AwsAlarmsArgs",
     "AwsCapacityArgs",
     "AwsCapacityRebalanceArgs",
     "AwsElasticArgs",
@@ -37,6 +39,8 @@ __all__ = [
     "AwsInterruptionEvents",
     "AwsInterruptionEventsArgs",
     "AwsMachineArgs",
+    "AwsMonitoring",
+    "AwsMonitoringArgs",
     "AwsNetwork",
     "AwsNetworkArgs",
     "AwsNotificationsArgs",

@@ -8,7 +8,16 @@ from typing import Any, NotRequired, TypedDict
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.faults import modelled
-from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Proxy, Standing, limit_problems
+from everspot_core.manifest import (
+    Elastic,
+    FleetOffer,
+    Limits,
+    Manifest,
+    Monitoring,
+    Proxy,
+    Standing,
+    limit_problems,
+)
 from everspot_core.notify import Notifications
 from everspot_core.problems import Problems, shown
 from everspot_core.records import Role
@@ -90,13 +99,14 @@ def build_manifest(
     elastic: Elastic | None = None,
     notifications: Notifications | None = None,
     shares: Mapping[str, float] | None = None,
+    monitoring: Monitoring | None = None,
     proxy: Proxy | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `elastic`,
-    `notifications` and `shares` are for `cluster.json` only.
+    `notifications`, `shares` and `monitoring` are for `cluster.json` only.
     """
     common = Manifest(
         cluster=cluster,
@@ -116,6 +126,7 @@ def build_manifest(
         "elastic": elastic,
         "notifications": notifications,
         "shares": dict(shares or {}),
+        "monitoring": monitoring,
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))

@@ -23,7 +23,7 @@ s3/bucketObject:BucketObject s3/bucketObjectv2:BucketObjectv2 sqs/queue:Queue sq
 sqs/redrivePolicy:RedrivePolicy sqs/redriveAllowPolicy:RedriveAllowPolicy cloudwatch/eventRule:EventRule
 cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Parameter kms/key:Key kms/alias:Alias
 ec2/defaultSecurityGroup:DefaultSecurityGroup ec2/flowLog:FlowLog ec2/managedPrefixList:ManagedPrefixList
-kms/grant:Grant
+kms/grant:Grant cloudwatch/metricAlarm:MetricAlarm cloudwatch/dashboard:Dashboard
 """.split()  # noqa: SIM905
 FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion

@@ -28,6 +28,12 @@ def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, 
     return Cap(instances=instances, usd_per_hour=usd, markets=markets)
 
 
+def test_monitoring_is_in_the_hour_of_a_cluster_with_nothing_running() -> None:
+    # 8 metrics at 0.30, 4 alarms at 0.10, a dashboard at 3 and a request a minute at 0.01 for 1,000: 6.24 a month.
+    always = Always(scheduler_type="t3.small", monitoring=True)
+    assert told(always=always)[1] == "nothing running: $0.029 (scheduler t3.small $0.021, monitoring $0.009)"
+
+
 def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> None:
     # g5.xlarge costs 1.006 on-demand, g5.12xlarge 5.672, t3.small 0.0208, an endpoint 0.01.
     head, idle, standing, elastic, quotas, rest = told(cap=limits())

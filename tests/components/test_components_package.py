@@ -19,12 +19,13 @@ from pulumi.provider.experimental.component import ComponentProvider
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 ROOM = Path(__file__).resolve().parents[2] / "components"
 COMPONENTS = {
-    "AwsAccountSetup", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsNetwork",
-    "AwsSchedulerService", "AwsStore", "AwsTrainingCluster", "AwsTrainingFleet",
+    "AwsAccountSetup", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsMonitoring",
+    "AwsNetwork", "AwsSchedulerService", "AwsStore", "AwsTrainingCluster", "AwsTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
-    "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs", "AwsMachineArgs",
-    "AwsNotificationsArgs", "AwsStandingArgs", "LimitsArgs", "AwsOnDemandAllocation", "AwsSpotAllocation", "WeightBy",
+    "AwsAlarmsArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs",
+    "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsSpotAllocation", "AwsStandingArgs",
+    "LimitsArgs", "WeightBy",
 }  # fmt: skip
 
 

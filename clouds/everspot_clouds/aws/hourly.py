@@ -9,8 +9,11 @@ from everspot_core.fleet import derived_weights
 from everspot_core.market import Market
 
 from everspot_clouds.aws import endpoints
+from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH
 from everspot_clouds.aws.fleet import Ec2Capacity
 from everspot_clouds.aws.quotas import most_vcpus
+
+_HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +28,12 @@ class Cap:
 @dataclass(frozen=True, kw_only=True)
 class Always:
     """What a cluster pays for while no agent runs: the scheduler, and an endpoint of each of the `services` in each of
-    so many `zones`."""
+    so many `zones`; with `monitoring` the metrics, alarms and dashboard."""
 
     scheduler_type: str
     services: Sequence[str] = ()
     zones: int = 0
+    monitoring: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +100,11 @@ def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
     parts = [f"scheduler {always.scheduler_type} {_price(scheduler)}"]
     if count:
         parts.append(f"{counted(count, 'interface endpoint')} ${count * endpoint:.3f}")
+    watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
+    if watching:
+        parts.append(f"monitoring ${watching:.3f}")
     known_all = scheduler is not None and (region in endpoints.PRICES or not count)
-    total = (scheduler.usd_per_hour if scheduler is not None else 0) + count * endpoint
+    total = (scheduler.usd_per_hour if scheduler is not None else 0) + count * endpoint + watching
     return f"nothing running: {'' if known_all else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 

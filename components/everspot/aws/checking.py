@@ -12,6 +12,7 @@ from everspot import common
 from everspot.aws import arns, tagging
 from everspot.aws.capacity import check_capacity, check_gpus, check_offers
 from everspot.aws.launch import check_machine, manifest_problem
+from everspot.aws.monitoring import check_monitoring
 from everspot.aws.network import check_network
 from everspot.aws.notifications import check_notifications
 from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
@@ -59,6 +60,8 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     arns.check_secrets(problems, args.get("secret_arns", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
+    if "monitoring" in args:
+        check_monitoring(problems.at("monitoring"), args["monitoring"])
     check_shares(problems.at("shares"), args.get("shares", {}))
     network = network_args(name, args)
     check_network(problems, network)

@@ -17,6 +17,7 @@ from everspot.aws.events import AwsInterruptionEvents
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
+from everspot.aws.monitoring import AwsAlarmsArgs, add_monitoring, monitoring_of
 from everspot.aws.network import AwsNetwork, needed_services
 from everspot.aws.notifications import AwsNotificationsArgs, notifications_of
 from everspot.aws.offers import tell_hour
@@ -73,6 +74,9 @@ class AwsTrainingClusterArgs(TypedDict):
     gets the endpoints of these services."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler sends notifications about jobs that failed or are late. Default: nowhere."""
+    monitoring: NotRequired[AwsAlarmsArgs]
+    """A CloudWatch dashboard and alarms, and whom they tell; `{}` for nobody. They cost money, which a preview prints.
+    Default: none."""
     shares: NotRequired[dict[str, float]]
     """Weight of each team in the queue, 0.001 to 1000. A team of weight 2 gets twice the share of a team of weight 1.
     The keys are values of the jobs' tag Team. Default: 1 for every team."""
@@ -180,12 +184,14 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
         )
-        whole = [events, store, network, identity, fleet, *may_launch, scheduler]
+        watched = add_monitoring(self, name, args, identity.scheduler_role_arn)
+        whole = [events, store, network, identity, fleet, *may_launch, *watched, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         always = Always(
             scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
             services=needed_services(network_args(name, args)),
             zones=len(args.get("zones", [])),
+            monitoring="monitoring" in args,
         )
         tell_hour(self, args["capacity"], always)
         self.register_outputs(outputs(self))
@@ -253,6 +259,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 elastic=elastic_of(capacity, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
                 shares=self._args.get("shares") if published else None,
+                monitoring=monitoring_of(self._args.get("monitoring")) if published else None,
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )
         )

@@ -27,6 +27,8 @@ PREVIEW = _actions(
 DEPLOY = _actions(
     autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DescribeAutoScalingGroups
         DescribeScalingActivities StartInstanceRefresh UpdateAutoScalingGroup""",
+    cloudwatch="""DeleteAlarms DeleteDashboards DescribeAlarms GetDashboard ListTagsForResource PutDashboard
+        PutMetricAlarm TagResource""",
     ec2="""AssociateRouteTable AuthorizeSecurityGroupEgress AuthorizeSecurityGroupIngress CreateFleet CreateFlowLogs
         CreateLaunchTemplate CreateLaunchTemplateVersion CreateRouteTable CreateSecurityGroup CreateSubnet CreateTags
         CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteLaunchTemplate DeleteRouteTable
@@ -76,8 +78,9 @@ UNSEEN: Mapping[str, str] = {
     "ec2:ModifyManagedPrefixList, ec2:DeleteManagedPrefixList": "with `vpcId`: EC2 API Reference, by these names",
     "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
     "API Reference, by these names",
-    "autoscaling:DeleteTags, ec2:DeleteTags, events:UntagResource, iam:UntagInstanceProfile, iam:UntagRole, "
-    "s3:UntagResource, sqs:UntagQueue": "where a tag is taken out of the settings: the services' API references",
+    "autoscaling:DeleteTags, ec2:DeleteTags, cloudwatch:UntagResource, events:UntagResource, iam:UntagInstanceProfile, "
+    "iam:UntagRole, s3:UntagResource, sqs:UntagQueue": "where a tag is taken out of the settings: the services' API "
+    "references",
     "iam:UpdateAssumeRolePolicy, ec2:ModifyVpcEndpoint, s3:DeleteObjectVersion": "where "
     "a later release changes a role's trust or an endpoint, and where a bucket still has versions: IAM and EC2 "
     "API References; Amazon S3 User Guide, Required permissions for Amazon S3 API operations",

@@ -27,6 +27,7 @@ def network_args(
     network = inputs(AwsNetworkArgs, args, cluster=name)
     asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
     asked += services_of(args.get("notifications"))
+    asked += ["monitoring"] if "monitoring" in args else []  # CloudWatch's endpoint is called so
     if asked:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
     if bucket_arns is not None:

@@ -94,7 +94,6 @@ def scheduler_policy(
     key_arn: str | None = None,
     topic_arn: str | None = None,
     webhook_secret_arn: str | None = None,
-    metrics_namespace: str | None = None,
     session_manager: bool = False,
 ) -> Document:
     """What the scheduler may do. It has no permission on the data bucket. `topic_arn`, `webhook_secret_arn`: where it
@@ -130,10 +129,15 @@ def scheduler_policy(
         statements.append(allow("RememberWhatWasTold", remembers, _under(control_arn, NOTIFIER_KEEPS)))
     if topic_arn is not None:
         statements.append(allow("TellPeople", ["sns:Publish"], [topic_arn]))
-    if metrics_namespace is not None:
-        statements.append(_put_metrics(metrics_namespace))
     statements += _secrets([webhook_secret_arn] if webhook_secret_arn is not None else [])
     return document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
+
+
+def monitoring_policy(namespace: str) -> Document:
+    """What the scheduler may do where there is monitoring. The only restriction of PutMetricData is its namespace
+    (Amazon CloudWatch User Guide, "Using condition keys to limit access to CloudWatch namespaces")."""
+    own = {"cloudwatch:namespace": namespace}
+    return document([allow("PutMetrics", ["cloudwatch:PutMetricData"], ["*"], StringEquals=own)])
 
 
 def tls_only_bucket(bucket_arn: str) -> Document:
@@ -169,14 +173,6 @@ def interruption_queue(queue_arn: str, rule_arns: Sequence[str]) -> Document:
             _deny_plain_http("sqs:*", [queue_arn]),
         ]
     )
-
-
-def _put_metrics(namespace: str) -> Statement:
-    """The only restriction of PutMetricData is its namespace (Amazon CloudWatch User Guide, "Using condition keys to
-    limit access to CloudWatch namespaces")."""
-    statement = allow("PutMetrics", ["cloudwatch:PutMetricData"], ["*"])
-    statement["Condition"] = {"StringEquals": {"cloudwatch:namespace": namespace}}
-    return statement
 
 
 def _tag_volumes(cluster: str, queue_arn: str) -> Statement:

@@ -1,7 +1,7 @@
 """Has the cloud keep a few figures of the cluster, for its alarms and dashboards: beside the loop, once a minute."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 
@@ -9,9 +9,9 @@ from everspot_clouds.base import Cloud
 from everspot_core.clock import Clock
 from everspot_core.gauges import Gauge
 from everspot_core.launching import LaunchIntent
-from everspot_core.manifest import Monitoring
 from everspot_core.records import JobState
 
+from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Figures
 
@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 class CloudKeeper:
     """A watcher that hands figures on to the cloud, where the settings say so."""
 
-    def __init__(self, cloud: Cloud, settings: Callable[[], Monitoring | None], clock: Clock) -> None:
-        self._cloud, self._settings, self._clock = cloud, settings, clock
+    def __init__(self, cloud: Cloud, declaration: Declaration, clock: Clock) -> None:
+        self._cloud, self._declaration, self._clock = cloud, declaration, clock
         every = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
         self._pace, self._ticks = Pace(every), 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-figures")
@@ -34,11 +34,11 @@ class CloudKeeper:
     @property
     def awake(self) -> bool:
         """See `Watcher`."""
-        return self._settings() is not None
+        return self._declaration.manifest.monitoring is not None
 
     def figures(self, figures: Figures) -> None:
         """See `Watcher`. While the last request is under way nothing is put: the next one has newer figures."""
-        settings, now = self._settings(), self._clock.monotonic()
+        settings, now = self._declaration.manifest.monitoring, self._clock.monotonic()
         if settings is None or not self._pace.due(now) or (self._putting is not None and not self._putting.done()):
             return
         self._pace.called(now)

@@ -24,6 +24,7 @@ TABLE = ProviderTable(
     },
     sdk_ahead={
         ("aws_autoscaling_group", ""): {"instanceLifecyclePolicy"},
+        ("aws_cloudwatch_metric_alarm", ""): {"evaluationWindow", "warmUpConfiguration"},
         ("aws_cloudwatch_otel_enrichment", ""): {"excludeFilters", "includeFilters"},
         ("aws_cloudwatch_query_definition", ""): {"arn"},
         ("aws_flow_log", ""): {"tagFieldSpecifications"},

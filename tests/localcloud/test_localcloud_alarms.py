@@ -1,0 +1,86 @@
+"""Alarms of CloudWatch: what moto leaves out, that they are looked at."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.cloudwatch.alarms import evaluate
+from everspot_local.cloud import LocalCloud
+from everspot_local.options import Options
+from moto.cloudwatch.models import cloudwatch_backends
+
+REGION = "us-east-1"
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def scale() -> float:
+    """Market seconds in a real one. Here the market looks at nothing by itself."""
+    return 1
+
+
+@pytest.fixture
+def cloudwatch(tmp_path: Path, scale: float) -> Iterator[Any]:
+    """CloudWatch of the local cloud."""
+    with LocalCloud(Options(state_dir=tmp_path, boot_command=None, region=REGION, scale=scale)) as local:
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "endpoint_url": local.endpoint}
+        client = boto3.client("cloudwatch", region_name=REGION, **keys)
+        yield client
+        client.close()
+
+
+def alarm(cloudwatch: Any, **changes: Any) -> None:
+    settings = {
+        "AlarmName": "a", "Namespace": "N", "MetricName": "M", "Dimensions": [{"Name": "D", "Value": "d"}],
+        "Statistic": "Maximum", "ComparisonOperator": "GreaterThanThreshold", "Threshold": 5, "Period": 60,
+        "EvaluationPeriods": 2,
+    }  # fmt: skip
+    cloudwatch.put_metric_alarm(**{**settings, **changes})
+
+
+def put(cloudwatch: Any, minutes_ago: float, value: float, dimension: str = "d") -> None:
+    at = T0 - timedelta(minutes=minutes_ago)
+    data = {"MetricName": "M", "Value": value, "Timestamp": at, "Dimensions": [{"Name": "D", "Value": dimension}]}
+    cloudwatch.put_metric_data(Namespace="N", MetricData=[data])
+
+
+def state(cloudwatch: Any) -> str:
+    evaluate(cloudwatch_backends[ACCOUNT][REGION], T0)
+    return str(cloudwatch.describe_alarms()["MetricAlarms"][0]["StateValue"])
+
+
+def test_it_goes_off_only_if_every_period_breaches(cloudwatch: Any) -> None:
+    alarm(cloudwatch)
+    put(cloudwatch, 0.5, 9)
+    assert state(cloudwatch) == "OK"
+    put(cloudwatch, 1.5, 6)
+    put(cloudwatch, 1.6, 1)  # of one period the greatest counts
+    assert state(cloudwatch) == "ALARM"
+    put(cloudwatch, 1.5, 9, dimension="other")
+    assert state(cloudwatch) == "ALARM"
+
+
+@pytest.mark.parametrize(
+    ("missing", "found"),
+    [("breaching", "ALARM"), ("notBreaching", "OK"), ("missing", "INSUFFICIENT_DATA"), ("ignore", "INSUFFICIENT_DATA")],
+)
+def test_what_is_missing_is_treated_as_it_is_to_be(cloudwatch: Any, missing: str, found: str) -> None:
+    alarm(cloudwatch, TreatMissingData=missing)
+    assert state(cloudwatch) == found
+
+
+def test_datapoints_to_alarm_are_enough(cloudwatch: Any) -> None:
+    alarm(cloudwatch, EvaluationPeriods=3, DatapointsToAlarm=1)
+    put(cloudwatch, 2.5, 6)
+    assert state(cloudwatch) == "ALARM"
+
+
+@pytest.mark.parametrize("scale", [600.0])  # a minute in a tenth of a second
+def test_nobody_has_to_ask(cloudwatch: Any) -> None:
+    alarm(cloudwatch, TreatMissingData="breaching", Period=60, EvaluationPeriods=1)
+    waiter = cloudwatch.get_waiter("alarm_exists")
+    waiter.wait(AlarmNames=["a"], StateValue="ALARM", WaiterConfig={"Delay": 1, "MaxAttempts": 60})

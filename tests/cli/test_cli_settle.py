@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import boto3
 import pytest
 from everspot_core.manifest import Manifest
 from everspot_local.cloud import LocalCloud
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +22,9 @@ SCALE = 1800.0  # half an hour in a second
 
 @pytest.fixture
 def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCloud]:
-    with LocalCloud(Options(state_dir=tmp_path / "local", scale=SCALE, boot_command=None)) as market:
+    # The hour for which EC2 tells of what has ended would be two seconds.
+    told = Delays(remembered=timedelta(days=30))
+    with LocalCloud(Options(state_dir=tmp_path / "local", scale=SCALE, boot_command=None, delays=told)) as market:
         for name, value in environment(market).items():
             monkeypatch.setenv(name, value)
         yield market

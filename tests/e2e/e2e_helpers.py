@@ -18,6 +18,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits, Manifest, Standing
 from everspot_core.records import Event, EventKind, JobState, Role
 from everspot_local.cloud import LocalCloud
+from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 from everspot_store import Store, SystemClock
 
@@ -42,8 +43,10 @@ class LiveCluster:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
         boot = ("/usr/bin/env", *words, sys.executable, "-m", "everspot_train.agent.main")
         self.folder = folder
+        # What has ended is looked at until the test is over, however long a busy machine takes.
+        told = Delays(remembered=timedelta(days=1))
         self.cloud = LocalCloud(
-            Options(state_dir=folder, region=REGION, scale=SCALE, boot_command=boot, iam_enforce=True)
+            Options(state_dir=folder, region=REGION, scale=SCALE, boot_command=boot, iam_enforce=True, delays=told)
         )
         self.events = events
         self.generation = generation

@@ -37,7 +37,7 @@ def s3_cluster(s3_urls: list[str], clock: ManualClock) -> Cluster:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAccount]:
     """A local cloud of instances without processes, ten minutes in a second."""
-    delays = Delays(visible=timedelta(0))
+    delays = Delays(visible=timedelta(0), remembered=timedelta(days=30))
     options = Options(state_dir=tmp_path_factory.mktemp("local"), scale=600, boot_command=None, delays=delays)
     with LocalCloud(options) as cloud, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", cloud.endpoint)

@@ -239,7 +239,7 @@ class Scheduler:
             usage=self._usage.count(seen, self._ledger, pools),
             pools=pools,
             purses=self._accounts.look(seen, self._ledger),
-            unions=self._pools.unions(choices(waiting, pools)) if self._desk.active else {},
+            unions=self._pools.unions(choices(waiting, pools), pools) if self._desk.active else {},
             desk=self._desk,
             changeovers=self._changeovers,
             after=self._chains.of(seen),

@@ -3,11 +3,16 @@
 Nobody can look into a pool. What is known follows from the instances that came from it, and from launches that it
 refused: a pool has capacity from a launch on, and has none from a refusal, or from the moment at which it took its last
 instance away, until the next launch. Instances that were ended by us say nothing.
+
+Where nothing asks, nothing is learnt. So a pool that may be asked again, and has refused nothing for a while, is
+presumed to be up: a job that would move there launches first and leaves its instance afterwards, so it costs nothing
+to be wrong. What is presumed is told to the plan and kept nowhere: if the next launch is refused it has been down all
+the time.
 """
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import NamedTuple
@@ -20,12 +25,15 @@ from everspot_core.records import Market, Role
 from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
 from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.elastic.refusals import REST_MOST
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.scores import Scores
 
 REMEMBERED = timedelta(days=1)
 """A pool without instances of ours is forgotten so long after the last thing that was seen of it (market time)."""
+PRESUMED = REST_MOST
+"""Market time after the last sign of want from which a pool is presumed to be up."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +71,7 @@ class Pools:
         self._warned: set[str] = set()
         self._unions: dict[frozenset[PoolKey], Behaviour] = {}
         self._priceless: set[PoolKey] = set()
+        self._first: dict[PoolKey, datetime] = {}
 
     def look(self, facts: Facts, ledger: Ledger, desk: Desk, now: datetime) -> tuple[PoolView, ...]:
         """What there is to know of the pools whose price is known: all of those from which may be launched; where
@@ -80,12 +89,24 @@ class Pools:
             return tuple(self._standing(ledger, now))
         return tuple(self._elastic(pools_of(elastic), elastic.max_prices, ledger, desk, now))
 
-    def unions(self, choices: Iterable[frozenset[PoolKey]]) -> Mapping[frozenset[PoolKey], Behaviour]:
-        """How each of these choices of pools has behaved as one: up while any of its pools is."""
+    def unions(
+        self, choices: Iterable[frozenset[PoolKey]], views: Iterable[PoolView]
+    ) -> Mapping[frozenset[PoolKey], Behaviour]:
+        """How each of these choices of pools has behaved as one: up while any of its pools is.
+
+        `views`: all pools as the plan is told of them.
+        """
+        up = {v.key: v.behaviour.since for v in views if v.behaviour.up}
+        found = {}
         for choice in choices:
             if choice not in self._unions:
                 self._unions[choice] = self._together(choice)
-        return dict(self._unions)
+            one = self._unions[choice]
+            since = min((at for key in choice if (at := up.get(key)) is not None), default=None)
+            if not one.up and since is not None:
+                one = one.seen(True, max(since, one.since or since))
+            found[choice] = one
+        return found
 
     def _changed(self, facts: Facts, ledger: Ledger) -> set[PoolKey]:
         """The pools of which something new is known: a launch, a warning or an end."""
@@ -152,7 +173,15 @@ class Pools:
             dear = key.market is Market.SPOT and most is not None and usd is not None and usd > most
             asked = not dear and desk.resting(key, now) is None
             pool = self._pools.get(key) or _Pool()
+            if asked:
+                pool = replace(pool, behaviour=self._presumed(key, pool, now))
             yield from self._view(key, pool, None if asked else 0, desk.refusals.dry.get(key, ()), ledger)
+
+    def _presumed(self, key: PoolKey, pool: _Pool, now: datetime) -> Behaviour:
+        """As it is told to the plan: one of which nothing is known has been up since it was looked at first."""
+        first, known = self._first.setdefault(key, now), pool.behaviour
+        since = first if pool.last is None else pool.last + PRESUMED
+        return known if known.up or since > now else known.seen(True, since)
 
     def _view(
         self, key: PoolKey, pool: _Pool, available: int | None, refused_at: tuple[datetime, ...], ledger: Ledger

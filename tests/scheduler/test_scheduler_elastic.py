@@ -9,9 +9,9 @@ from everspot_clouds.base import CloudInstance, MessageKind, Trouble
 from everspot_core.launching import LaunchTrouble
 from everspot_core.ledger import FaultKind, PricePoint
 from everspot_core.records import EventKind, InstanceState, Market, Order, Reason, Request, Role
-from everspot_core.schedule import PoolKey
-from everspot_scheduler.elastic import refusals
+from everspot_core.schedule import Behaviour, PoolKey
 from everspot_scheduler.elastic.refusals import REST, REST_MOST
+from everspot_scheduler.pools import PRESUMED
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import folder_store
@@ -412,13 +412,47 @@ def test_a_family_of_pools_has_behaved_as_one(tmp_path):
     clock = ManualClock()
     here = ElasticCluster(folder_store(tmp_path, clock), clock, places={"us-east-1a": "a", "us-east-1b": "b"})
     other = PoolKey(TYPE, "us-east-1b", Market.SPOT)
+    here.cloud.refuses |= dict.fromkeys((SPOT, other), LaunchTrouble.CAPACITY)
+    here.submit("j", deadline="20h", expected_duration="1h")
+    here.run(2)
+    both, began = frozenset({SPOT, other}), here.clock.now()
+    assert not seen(here, both).up
+    del here.cloud.refuses[other]
     here.length = 10_000
-    here.submit("j")
+    here.later(minutes=2)
     here.run(12)
-    both = frozenset({SPOT, other})
-    known = here.schedulers[0]._pools.unions([both, frozenset({other})])
-    assert known[both].up and not known[frozenset({other})].up
-    assert refusals.IN_A_ROW > REST_MOST
+    now = seen(here, both)
+    assert now.up and now.downs == (pytest.approx(2 / 60, abs=0.02),)
+    assert not seen(here, frozenset({SPOT})).up
+    assert now.since > began
+
+
+def seen(here: ElasticCluster, choice: frozenset[PoolKey]) -> Behaviour:
+    """How these pools behave together, as the plan is told."""
+    scheduler = here.schedulers[0]
+    views = scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._desk, here.clock.now())
+    return scheduler._pools.unions([choice], views)[choice]
+
+
+def test_a_pool_that_nobody_asks_is_presumed_to_be_up_after_a_while_and_was_down_if_it_refuses_again(spot_only):
+    here, alone = spot_only, frozenset({SPOT})
+    here.run(1)
+    assert seen(here, alone).since == here.clock.now() - SECOND, "nothing is known of it, and it may be tried"
+    here.cloud.refuses[SPOT] = LaunchTrouble.CAPACITY
+    here.submit("j")
+    here.run(1)
+    at = here.intents()[0].outcome.settled_at
+    assert (seen(here, alone).up, seen(here, alone).since) == (False, at)
+    here.store.cancels.create("j", Request(at=at))
+    here.run(2)
+    here.later(minutes=7)
+    assert not seen(here, alone).up
+    here.later(minutes=3)
+    assert (seen(here, alone).up, seen(here, alone).since) == (True, at + PRESUMED)
+    here.submit("k")
+    here.run(1)
+    assert asked(here) == 2
+    assert (seen(here, alone).up, seen(here, alone).since, seen(here, alone).ups) == (False, at, ())
 
 
 def test_a_launched_machine_that_is_broken_goes_and_is_written_down(here):

@@ -99,6 +99,7 @@ def build_manifest(
     elastic: Elastic | None = None,
     notifications: Notifications | None = None,
     shares: Mapping[str, float] | None = None,
+    shared_instances: bool = False,
     monitoring: Monitoring | None = None,
     proxy: Proxy | None = None,
 ) -> str:
@@ -106,7 +107,7 @@ def build_manifest(
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `elastic`,
-    `notifications`, `shares` and `monitoring` are for `cluster.json` only.
+    `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only.
     """
     common = Manifest(
         cluster=cluster,
@@ -126,6 +127,7 @@ def build_manifest(
         "elastic": elastic,
         "notifications": notifications,
         "shares": dict(shares or {}),
+        "shared_instances": shared_instances,
         "monitoring": monitoring,
         "generation": generation(common, machine),
     }

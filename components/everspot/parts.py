@@ -18,3 +18,8 @@ def inputs(kind: type[Args], spec: Mapping[str, Any], **own: Any) -> Args:
 def outputs(component: pulumi.ComponentResource) -> dict[str, Any]:
     """All outputs that a component's class declares, by their camelCase names."""
     return {camel(name): getattr(component, name) for name in inspect.get_annotations(type(component))}
+
+
+def after(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:
+    """Options by which a child waits for what its component has to wait for: the engine does not pass that on."""
+    return pulumi.ResourceOptions(depends_on=opts.depends_on if opts is not None else None)

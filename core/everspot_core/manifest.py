@@ -129,10 +129,18 @@ class Elastic(Frozen):
     template: str = Field(description="What they are launched from, as the cloud names it: a launch template's id.")
     template_version: str = Field(description="Its version.")
     places: dict[str, str] = Field(description="By zone, the cloud's own name of the place there: a subnet's id.")
+    zones: dict[str, list[str]] = Field(
+        default_factory=dict, description="By type, the only zones in which it is launched; all of them where silent."
+    )
     max_prices: dict[str, float] = Field(
         default_factory=dict,
         description="The most that is paid for an hour of Spot, USD, by type; any where silent.",
     )
+
+    def offers(self, instance_type: str, zone: str, market: Market) -> bool:
+        """Whether an instance of a type may be launched in a zone, paid so."""
+        here = zone in self.places and zone in self.zones.get(instance_type, [zone])
+        return here and instance_type in self.types and market in self.markets
 
 
 class Monitoring(Frozen):

@@ -214,9 +214,8 @@ def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[fro
 
 def pools_of(elastic: Elastic) -> list[PoolKey]:
     """Every pool from which may be launched."""
-    return [
-        PoolKey(t, zone, market) for t in elastic.types for zone in sorted(elastic.places) for market in elastic.markets
-    ]
+    every = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
+    return [pool for pool in every if elastic.offers(pool.instance_type, pool.zone, pool.market)]
 
 
 def _says(event: _Event, live: int) -> bool | None:

@@ -129,6 +129,31 @@ def test_the_weights_of_teams_are_published_and_change_nothing_that_an_instance_
         assert not user_data(after.inputs(template)).get("shares")
 
 
+def test_sharing_instances_is_published_and_changes_nothing_that_an_instance_is_launched_with(cluster: Cluster) -> None:
+    before, after = cluster(), cluster(shared_instances=True)
+    published = [json.loads(recorder.inputs("train-manifest")["content"]) for recorder in (before, after)]
+    assert [told["shared_instances"] for told in published] == [False, True]
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert before.inputs(template) == after.inputs(template)
+
+
+def test_nothing_that_launches_instances_is_made_before_they_can_reach_what_they_need(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: dict[str, set[str]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        waits[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    cluster()
+    ways = {*(f"train-network-endpoint-{service}" for service in ENDPOINTS), "train-network-out-s3"}
+    for launches in ("train-fleet-on-demand", "train-fleet-spot", "train-scheduler-group"):
+        assert ways <= waits[launches], launches
+
+
 def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster, spec: AwsTrainingClusterArgs) -> None:
     before = cluster()
     after = cluster(

@@ -66,13 +66,14 @@ def test_cluster_json_alone_says_what_may_be_launched(cluster: Callable[..., Any
             "max_price": 0.2,
             "instance_types": [
                 {"type": "m6i.large", "priority": 2},
-                {"type": "c6i.large", "priority": 1, "max_price": 0.1},
+                {"type": "c6i.large", "priority": 1, "max_price": 0.1, "zones": ["eu-west-1b"]},
             ],
         },
     )
     found = published(recorder).elastic
     assert found.types == ["c6i.large", "m6i.large"]
     assert found.max_prices == {"c6i.large": 0.1, "m6i.large": 0.2}
+    assert found.zones == {"c6i.large": ["eu-west-1b"]}
     assert (found.max_instances, found.max_usd_per_hour, found.markets) == (8, 6.5, ["spot"])
     assert found.places == {"eu-west-1b": "train-network-subnet-eu-west-1b-id"}
     assert (found.template, found.template_version) == ("train-elastic-template-id", "3")
@@ -81,7 +82,7 @@ def test_cluster_json_alone_says_what_may_be_launched(cluster: Callable[..., Any
         assert "elastic" not in json.loads(base64.b64decode(recorder.inputs(f"train-{template}-template")["userData"]))
     everywhere = published(cluster()).elastic
     assert (list(everywhere.places), everywhere.markets) == (["eu-west-1a", "eu-west-1b"], ["spot", "on-demand"])
-    assert everywhere.max_prices == {}
+    assert (everywhere.max_prices, everywhere.zones) == ({}, {})
     assert published(cluster(elastic=None)).elastic is None
 
 

@@ -9,9 +9,10 @@ from everspot_clouds.base import CloudInstance, MessageKind, Trouble
 from everspot_core.launching import LaunchTrouble
 from everspot_core.ledger import FaultKind, PricePoint
 from everspot_core.records import EventKind, InstanceState, Market, Order, Reason, Request, Role
-from everspot_core.schedule import Behaviour, PoolKey
+from everspot_core.schedule import Behaviour, Launch, PoolKey, Why
+from everspot_scheduler.elastic.groups import groups
 from everspot_scheduler.elastic.refusals import REST, REST_MOST
-from everspot_scheduler.pools import PRESUMED
+from everspot_scheduler.pools import PRESUMED, pools_of
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import folder_store
@@ -515,3 +516,17 @@ def test_a_crowd_fills_the_cap_at_once_by_few_requests_and_is_drained_by_what_wa
     here.run(3)
     assert here.cloud.alive == set()
     assert sum(len(batch) for batch in here.cloud.terminated) == 25 and len(here.cloud.terminated) <= 2
+
+
+def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
+    both = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
+    declared = elastic(types=["c6i.large", "m6i.large"], places=both, zones={"m6i.large": ["us-east-1b", "us-east-1c"]})
+    found = {(pool.instance_type, pool.zone) for pool in pools_of(declared)}
+    assert found == {("c6i.large", "us-east-1a"), ("c6i.large", "us-east-1b"), ("m6i.large", "us-east-1b")}
+    # What was planned before the declaration changed is not asked for any more.
+    planned = Launch(
+        job_id="j", instance_type="m6i.large", zone="us-east-1a", market=Market.SPOT, ordered=False, why=Why.CRITICAL,
+        ranked=tuple(PoolKey("m6i.large", zone, Market.SPOT) for zone in ("us-east-1a", "us-east-1b")),
+    )  # fmt: skip
+    (group,) = groups([planned], declared)
+    assert [pool.zone for pool in group.pools] == ["us-east-1b"]

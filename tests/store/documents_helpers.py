@@ -180,6 +180,7 @@ def _manifest() -> Manifest:
             template="lt-1",
             template_version="3",
             places={"eu-west-1a": "subnet-1"},
+            zones={"g5.xlarge": ["eu-west-1a"]},
             max_prices={"g5.xlarge": 1.5},
         ),
         shares={"vision": 2.0},

@@ -30,6 +30,7 @@ FREE = {
     "weights",
     "spot_usd_per_hour",
     "places",
+    "zones",
     "max_prices",
 }
 """Fields whose keys are data: nothing is unknown there."""

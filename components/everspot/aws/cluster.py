@@ -80,6 +80,8 @@ class AwsTrainingClusterArgs(TypedDict):
     shares: NotRequired[dict[str, float]]
     """Weight of each team in the queue, 0.001 to 1000. A team of weight 2 gets twice the share of a team of weight 1.
     The keys are values of the jobs' tag Team. Default: 1 for every team."""
+    shared_instances: NotRequired[bool]
+    """Whether jobs that may share an instance (`resources.shared`) are put beside each other on one. Default: false."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
@@ -259,6 +261,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 elastic=elastic_of(capacity, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
                 shares=self._args.get("shares") if published else None,
+                shared_instances=published and self._args.get("shared_instances", False),
                 monitoring=monitoring_of(self._args.get("monitoring")) if published else None,
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )

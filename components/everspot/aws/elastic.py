@@ -170,6 +170,7 @@ def elastic_of(args: AwsCapacityArgs, known: Mapping[str, Any]) -> Elastic:
         template=known["template"],
         template_version=known["version"],
         places=known["places"],
+        zones={entry["type"]: list(entry["zones"]) for entry in types if entry.get("zones")},
         max_prices={name: price for name, price in prices.items() if price is not None},
     )
 

@@ -32,7 +32,7 @@ from everspot.aws.offers import sold_in
 from everspot.aws.volume_key import warn_of_customer_key
 from everspot.declared import known_types
 from everspot.guard import fleet_guard
-from everspot.parts import outputs
+from everspot.parts import after, outputs
 
 # The provider spells this one value otherwise than the API does.
 _PROVIDER_WORDS = {"lowest-price": "lowestPrice"}
@@ -98,7 +98,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"AwsTrainingFleet {name}")
         warn_of_customer_key(self)
-        self._args, self._capacity = args, capacity_of(args["capacity"])
+        self._args, self._capacity, self._after = args, capacity_of(args["capacity"]), after(opts)
         self.zones = sold_in(self, f"AwsTrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
         template = launch_template(
             self,
@@ -151,7 +151,9 @@ class AwsTrainingFleet(pulumi.ComponentResource):
                     ignore_changes=ignored_changes(market, capacity.spot_strategy),
                     aliases=[pulumi.Alias(name=formerly)] if formerly else None,
                 ),
-                fleet_guard(self, name, market, args["manifest"], on=args.get("guard_jobs", True)),
+                pulumi.ResourceOptions.merge(
+                    fleet_guard(self, name, market, args["manifest"], on=args.get("guard_jobs", True)), self._after
+                ),
             ),
         )
 

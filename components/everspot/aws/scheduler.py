@@ -12,7 +12,7 @@ from pulumi_aws import autoscaling
 from everspot import common
 from everspot.aws import tagging
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
-from everspot.parts import outputs
+from everspot.parts import after, outputs
 
 DEFAULT_TYPE = "t3.small"
 """Type of the scheduler's instance when none is given."""
@@ -94,7 +94,7 @@ class AwsSchedulerService(pulumi.ComponentResource):
                 {"key": key, "value": value, "propagate_at_launch": False}
                 for key, value in sorted(tagging.cluster_tags(args["cluster"], args["tags"]).items())
             ],
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions.merge(pulumi.ResourceOptions(parent=self), after(opts)),
         )
         self.group_name, self.launch_template_id = group.name, template.id
         self.register_outputs(outputs(self))

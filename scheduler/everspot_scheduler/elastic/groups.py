@@ -35,7 +35,7 @@ def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
     together with others."""
     alike: dict[tuple[tuple[PoolKey, ...], bool, str], list[str]] = defaultdict(list)
     for launch in launches:
-        pools = tuple(p for p in launch.ranked if _offered(p, elastic))[:POOLS_AT_MOST]
+        pools = tuple(p for p in launch.ranked if elastic.offers(p.instance_type, p.zone, p.market))[:POOLS_AT_MOST]
         gang = launch.job_id if launch.count > 1 else ""
         if pools:
             alike[pools, launch.ordered, gang] += [launch.job_id] * launch.count
@@ -59,8 +59,3 @@ def launch_pools(pools: Iterable[PoolKey], places: Mapping[str, str], prices: Ma
         )
         for pool in pools
     ]
-
-
-def _offered(pool: PoolKey, elastic: Elastic) -> bool:
-    """Whether it may still be launched there, by what is declared now."""
-    return pool.zone in elastic.places and pool.instance_type in elastic.types and pool.market in elastic.markets

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.records import Assignment, InstanceState, JobState, Reason
-from everspot_core.schedule import Assign, Cap, Launch, Release, Why, say
+from everspot_core.schedule import Assign, Cap, Launch, Leave, Release, Why, say
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provision_helpers import (
@@ -65,11 +65,15 @@ def test_what_nobody_knows_the_age_of_goes_at_once_and_what_boots_counts_from_it
     assert kept(boots[1:]) == {"b-0": Why.IDLE}
 
 
-@pytest.mark.parametrize(
-    "useless", [{"stale": True}, {"state": InstanceState.CORDONED}, {"state": InstanceState.DRAINING}]
-)
+@pytest.mark.parametrize("useless", [{"stale": True}, {"state": InstanceState.DRAINING}])
 def test_what_no_job_could_have_any_more_goes_at_once(useless):
     assert kept([idle(minutes=0, **useless)]) == {"i-0": Why.NEEDED_NO_MORE}
+
+
+def test_what_found_itself_broken_is_written_down_against_it_and_leaves():
+    (leave,) = decide((), [idle(minutes=0, state=InstanceState.CORDONED)], POOLS, idle_limit=LIMIT)
+    assert isinstance(leave, Leave)
+    assert (leave.instance_id, leave.why) == ("i-0", Why.UNFIT)
 
 
 def test_all_goes_at_once_where_the_cluster_is_drained_or_somebody_waits_for_the_room():

@@ -56,7 +56,7 @@ class _Placement:
         self._taken = {job for i in view.instances if i.assignment is not None for job in i.assignment.jobs}
         self._own, common = _launched(instances, view)
         self._idle: list[InstanceView] = []
-        if view.idle_limit and not view.shared:
+        if view.idle_limit:
             self._own, common, self._idle = _kept(instances, view)
         self._reuse = Reuse(view, now)
         self._expecting = {i.launched_for for i in view.instances if i.launched_for is not None and not i.gone}
@@ -199,8 +199,8 @@ def _launched(
 def _kept(
     instances: list[InstanceView], view: ClusterView
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView], list[InstanceView]]:
-    """Where launched instances are kept for a while: free ones by the job that waits for them, the standing ones, and
-    those that were launched and that nobody waits for.
+    """Where launched instances are kept for a while: free ones by the job that waits for them; what all may have, which
+    are the standing ones and, where instances are shared, those that jobs run on; and what was launched and is idle.
     """
     records, by_name = {j.job_id: j.record for j in view.jobs}, {i.instance_id: i for i in view.instances}
     mine: dict[str, list[InstanceView]] = defaultdict(list)
@@ -215,7 +215,7 @@ def _kept(
     own: dict[str, list[InstanceView]] = defaultdict(list)
     common, idle = list[InstanceView](), list[InstanceView]()
     for instance in sorted(instances, key=lambda i: i.instance_id):
-        if instance.launched_for is None:
+        if instance.launched_for is None or (view.shared and not instance.idle):
             common.append(instance)
         elif is_free(instance, records):
             group = own[instance.launched_for] if instance.instance_id in waited else idle

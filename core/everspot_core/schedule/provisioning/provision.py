@@ -67,6 +67,7 @@ def provision(
         ]
         # Who runs on spot may have to leave it now; those who wait come in the order in which they chose.
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
+        desk.open_rooms(jobs[name] for name in waiting)
         for job in turns if view.cap is None else by_press(turns, view, now):
             actions += desk.decide(job, waiting.get(job.job_id))
     return actions + desk.release()
@@ -116,6 +117,12 @@ class _Provisioning:
             self.launches.settle(job.job_id)
         if not self.launches.coming(job, None):
             self._launching.reserve(job, offers)
+
+    def open_rooms(self, waiting: Iterable[JobView]) -> None:
+        """What is on its way to a job has room for others, whoever's turn comes first."""
+        for job in waiting if self.view.shared else ():
+            coming = self.launches.coming(job, None)
+            self._beside.add(job, pool_of(coming[0]) if coming and not coming[0].healthy else None)
 
     def release(self) -> list[Release]:
         """What nobody needs any more."""
@@ -167,7 +174,6 @@ class _Provisioning:
         to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
         if coming and to.market is market_of(coming[0]):
             self.launches.keep(coming)
-            self._beside.add(job, pool_of(coming[0]))
             on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": len(coming)})
             return [self._hold(job, on_its_way, offers, pool_of(coming[0]))]
         if to.market is None:

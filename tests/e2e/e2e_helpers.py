@@ -30,18 +30,32 @@ URLS = tuple(f"s3://{bucket}?region={REGION}" for bucket in BUCKETS)
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
 PROGRAMS = Path(__file__).parents[1] / "agent" / "programs"
 EVENTS = json.dumps({"source": ["aws.ec2"]})
+MORE_PROCESSORS = """
+import os
+os.sched_getaffinity = lambda pid: set(range({cpus}))
+from everspot_train.agent.main import main
+main()
+"""
 T = TypeVar("T")
 
 
 class LiveCluster:
     """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue;
-    `generation`: what its first instances are launched with."""
+    `generation`: what its first instances are launched with; `cpus`: how many processors the machine below all of this
+    is said to have, where it has fewer than a test needs."""
 
     def __init__(
-        self, folder: Path, *, agent_env: dict[str, str] | None = None, events: bool = True, generation: str = ""
+        self,
+        folder: Path,
+        *,
+        agent_env: dict[str, str] | None = None,
+        events: bool = True,
+        generation: str = "",
+        cpus: int | None = None,
     ) -> None:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
-        boot = ("/usr/bin/env", *words, sys.executable, "-m", "everspot_train.agent.main")
+        agent = ("-m", "everspot_train.agent.main") if cpus is None else ("-c", MORE_PROCESSORS.format(cpus=cpus))
+        boot = ("/usr/bin/env", *words, sys.executable, *agent)
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
         told = Delays(remembered=timedelta(days=1))

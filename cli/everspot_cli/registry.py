@@ -9,6 +9,10 @@ from typer.core import TyperCommand, TyperGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job. Once this returns, the job is never lost."),
     "retry": ("submit", "Submit a job that failed or was cancelled once more, to go on from its newest checkpoint."),
+    "sweep": (
+        "sweep",
+        "Run a job many times with other values of some fields, and find the best. Run it again to go on with it.",
+    ),
     "jobs": ("jobs", "List the jobs: state, both durations, interruptions."),
     "job": ("job", "Show one job: why it failed or waits, state, progress, and its history."),
     "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),

@@ -32,6 +32,7 @@ from everspot_store.leases import Claim, Lease, take
 from everspot_store.memo import Memo
 from everspot_store.notes import Notes
 from everspot_store.outputs import Outputs
+from everspot_store.studies import Studies
 from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
 
@@ -66,6 +67,7 @@ class Store(ClusterDocuments):
         self.told = Table(control, "told", Request)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
         self.notes = Notes(control)
+        self.studies = Studies(control)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
         self._prices = Table(control, "ledger/prices", PricePoint, memo)

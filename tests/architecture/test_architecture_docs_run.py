@@ -17,6 +17,7 @@ from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import FleetOffer, Manifest
 from everspot_core.records import EventKind, Market, Progress, Reason
+from everspot_core.sweep import SweepSpec
 from everspot_store import Store
 
 from .test_architecture_docs import blocks
@@ -24,8 +25,8 @@ from .test_architecture_docs import blocks
 JOB = "fashion-3f9a1c07"  # as the quickstart calls it
 TYPES = ["c6i.large", "m6i.xlarge", "m7i.4xlarge", "g4dn.xlarge", "g5.12xlarge"]
 # Not run here: tables that go on until Ctrl-C, what changes the user's shell, the simulator (tests/cli runs it), and
-# what needs a stack to destroy (tests/engine runs it).
-ENDLESS, ELSEWHERE = "--watch", ("simulate", "--install-completion", "everspot down")
+# what needs a stack to destroy (tests/engine runs it) or trials that end (tests/cli runs it).
+ENDLESS, ELSEWHERE = "--watch", ("simulate", "--install-completion", "everspot down", "everspot sweep")
 COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")
 
 
@@ -40,7 +41,11 @@ def commands() -> list[tuple[str, str]]:
 
 
 def jobs() -> list[tuple[str, str]]:
-    return [(name, block) for name, block in blocks("yaml") if re.search(r"^name:", block, re.M)]
+    return [(name, block) for name, block in blocks("yaml") if re.search(r"^name:", block, re.M) and not sweep(block)]
+
+
+def sweep(block: str) -> bool:
+    return re.search(r"^trials:", block, re.M) is not None
 
 
 def write_job(folder: Path, text: str) -> Path:
@@ -132,6 +137,11 @@ def test_every_job_file_of_the_documents_is_taken(name: str, text: str, store: S
     code, said = everspot("submit", str(write_job(tmp_path, text)), "--dry-run")
     assert code == 0, f"{name}:\n{text}\n{said}"
     assert "Nothing was submitted" in said
+
+
+def test_every_sweep_of_the_documents_is_one() -> None:
+    found = [yaml.safe_load(block) for _, block in blocks("yaml") if sweep(block)]
+    assert [SweepSpec.model_validate(data).name for data in found] == ["rates"]
 
 
 def test_the_documents_have_commands_and_job_files() -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from everspot_core.budgets import Allowance, Budgets, Caps
 from everspot_core.catalogue import InstanceType
@@ -63,6 +63,7 @@ from everspot_core.records import (
     RollRequest,
     Seat,
 )
+from everspot_core.sweep import Dimension, Direction, JournalEntry, Pruning, SweepBudget, SweepRecord, SweepSpec
 from everspot_store import Dataset, DatasetFile, ElasticUse, FleetState, PoolState, SchedulerBeat
 from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.sweeps import Sweep
@@ -230,6 +231,17 @@ def _intent(pool: dict[str, Any]) -> LaunchIntent:
     )  # fmt: skip
 
 
+def _sweep() -> SweepSpec:
+    lr = {"low": 0.001, "high": 0.1, "step": None, "log": True, "choices": None}
+    size = {"low": None, "high": None, "step": None, "log": False, "choices": [32, 64]}
+    return every_field(
+        SweepSpec, name="rates", job="train.yaml", metric="accuracy", direction=Direction.MAXIMIZE,
+        fields={"parameters.lr": every_field(Dimension, **lr), "parameters.batch": every_field(Dimension, **size)},
+        trials=20, parallel=2, budget=every_field(SweepBudget, dollars=5, gpu_hours=3), pruner=Pruning.HYPERBAND,
+        min_steps=10, seed=1,
+    )  # fmt: skip
+
+
 def examples() -> dict[str, Document]:
     """By the name of the golden file: the kind's, and behind a hyphen which one it is where one does not do."""
     own = _submission(_spec(entrypoint=["train.py", "--fast"], code="src"))
@@ -296,6 +308,8 @@ def examples() -> dict[str, Document]:
     allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)
     caps = every_field(Caps, day=allowance, month=allowance)
     found["Budgets"] = every_field(Budgets, environment=caps, teams={"vision": caps}, changed_at=AT, changed_by="ann")
+    found["SweepRecord"] = every_field(SweepRecord, spec=_sweep(), made_at=AT, made_by="ann")
+    found["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
     found["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
     found["SchedulerBeat"] = every_field(
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,
@@ -341,6 +355,8 @@ def least(kind: type[BaseModel], full: dict[str, Any]) -> dict[str, Any]:
     known = {name: field for name, field in kind.model_fields.items() if field.is_required()}
     found = {name: full[name] for name in known}
     for name, field in known.items():
+        if get_origin(field.annotation) is dict:  # its values have rules between their fields
+            continue
         for part in _leaves(field.annotation):
             if isinstance(part, type) and issubclass(part, BaseModel) and isinstance(found[name], dict):
                 found[name] = least(part, found[name])

@@ -24,6 +24,7 @@ FREE = {
     "secrets",
     "tags",
     "before",
+    "logs",
     "metrics",
     "data",
     "info",
@@ -34,7 +35,7 @@ FREE = {
     "max_prices",
 }
 """Fields whose keys are data: nothing is unknown there."""
-BY_NAME = {"jobs", "teams"}
+BY_NAME = {"jobs", "teams", "fields"}
 """Fields whose keys are data and whose values are not."""
 
 

@@ -1,0 +1,183 @@
+"""`everspot sweep`: one job many times with other values, and the best of them."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_core.counting import counted
+from everspot_core.faults import faults
+from everspot_core.sweep import Direction, SweepRecord, SweepSpec
+from pydantic import ValidationError
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.control import user
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.submit.command import check
+from everspot_cli.errors import CliError, fields_wrong, listed
+from everspot_cli.session import Session
+from everspot_cli.sweeping.runner import Standing, Sweep, Trial, trial_of
+from everspot_cli.tables import sheet
+from everspot_cli.yamlfile import read_yaml
+
+POLL = timedelta(seconds=5)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("sweep")(sweep)
+
+
+def sweep(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as docs/sweeps.md describes it.")],
+    show: Annotated[bool, typer.Option("--show", help="Begin and end nothing; tell how far it is.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a job many times with other values of some fields, and find the best. Run it again to go on with it.
+
+    The trials are jobs like any others. All that is known of them is in the store: the command may be ended at any
+    moment, what runs goes on, and the next command takes it up.
+    """
+    session = session_of(context, json)
+    spec = _read(file)
+    job = file.parent / spec.job
+    first = {path: dimension.first for path, dimension in spec.fields.items()}
+    trial = trial_of(session, spec, job, 0, first)  # what is wrong with the job is said before anything is written
+    if not show:
+        check(session, job, trial, False)
+    _agreed(session, spec, file, begin=not show)
+    going = Sweep(session, spec, job)
+    standing = going.turn(act=not show)
+    while not (show or standing.over):
+        if not session.json:
+            session.errors.print(_line(spec, standing), markup=False, soft_wrap=True)
+        session.clock.sleep(POLL)
+        standing = going.turn()
+    if session.json:
+        session.answer(_answer(spec, standing))
+    else:
+        _print(session, spec, standing)
+
+
+def _read(file: Path) -> SweepSpec:
+    """The sweep that a file describes.
+
+    Raises:
+        CliError: with every fault.
+    """
+    data = read_yaml(file)
+    if not isinstance(data, dict):
+        raise CliError(f"{file} must be a mapping of fields, such as `name: my-sweep`")
+    try:
+        return SweepSpec.model_validate(data)
+    except ValidationError as error:
+        problems = listed(faults(error, SweepSpec))
+        raise CliError(
+            f"{file}: {fields_wrong(len(problems))}", hint="docs/sweeps.md has every field", problems=problems
+        ) from None
+
+
+def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:
+    """Begin the sweep, or find that it is the one that was begun. Its caps may be others.
+
+    Raises:
+        CliError: if it is another one, or is only to be shown and was never begun.
+    """
+    record = SweepRecord(spec=spec, made_at=session.now, made_by=user())
+    known = session.store.studies.begin(record) if begin else session.store.studies.get(spec.name)
+    if known is None:
+        raise CliError(f"the sweep {spec.name} was never begun", hint=f"everspot sweep {file}")
+    if different := spec.differs(known.spec):
+        problems = [{"field": name, "problem": "is not what the sweep was begun with"} for name in different]
+        raise CliError(
+            f"{file}: another sweep named {spec.name} was begun at {known.made_at:%Y-%m-%d %H:%M} UTC",
+            hint="give it another name, or put the fields back",
+            problems=problems,
+        )
+    if begin and known.spec != spec:
+        session.store.studies.change(known.model_copy(update={"spec": spec}))
+
+
+def _best(spec: SweepSpec, standing: Standing) -> Trial | None:
+    sign = 1 if spec.direction is Direction.MAXIMIZE else -1
+    return max((t for t in standing.useful if t.value is not None), key=lambda t: sign * (t.value or 0.0), default=None)
+
+
+def _costs(standing: Standing) -> dict[str, float | None]:
+    """Dollars of all, of each trial and of each useful one."""
+    usd, count, useful = standing.spent.dollars, len(standing.trials), len(standing.useful)
+    return {
+        "cost_usd": round(usd, 6),
+        "cost_per_trial_usd": round(usd / count, 6) if count else None,
+        "cost_per_useful_trial_usd": round(usd / useful, 6) if useful else None,
+    }
+
+
+def _answer(spec: SweepSpec, standing: Standing) -> dict[str, Any]:
+    best = _best(spec, standing)
+    return {
+        "sweep": spec.name,
+        "metric": spec.metric,
+        "over": standing.over,
+        "budget_used_up": standing.exhausted,
+        "best": best.job_id if best is not None else None,
+        **_costs(standing),
+        "gpu_hours": round(standing.spent.gpu_hours, 6),
+        "trials": [
+            {
+                "number": t.number,
+                "job_id": t.job_id,
+                "state": t.state,
+                "value": t.value,
+                "step": t.step,
+                "fields": t.fields,
+                "cost_usd": round(t.spent.dollars, 6),
+                "gpu_hours": round(t.spent.gpu_hours, 6),
+            }
+            for t in standing.trials
+        ],
+    }
+
+
+def _line(spec: SweepSpec, standing: Standing) -> str:
+    """Where it stands, in one line."""
+    states = [trial.state for trial in standing.trials]
+    best = _best(spec, standing)
+    found = f"; best so far {best.value:.5g} ({best.job_id})" if best is not None and best.value is not None else ""
+    return (
+        f"{len(states)} of {counted(spec.trials, 'trial')}: {states.count('RUNNING')} under way, "
+        f"{states.count('COMPLETE')} done, {states.count('PRUNED')} ended early, {states.count('FAIL')} failed; "
+        f"${standing.spent.dollars:.4f}{found}"
+    )
+
+
+def _print(session: Session, spec: SweepSpec, standing: Standing) -> None:
+    best = _best(spec, standing)
+    session.console.print(_table(spec, standing, best))
+    costs = _costs(standing)
+    notes = [_line(spec, standing)]
+    each = [
+        f"${value:.4f} for each {what}"
+        for what, value in (
+            ("trial", costs["cost_per_trial_usd"]),
+            ("useful one", costs["cost_per_useful_trial_usd"]),
+        )
+        if value is not None
+    ]
+    notes += [", ".join(each)] if each else []
+    notes += ["The budget is used up."] if standing.exhausted else []
+    notes += [session.scale_note()] if session.scale_note() else []
+    session.console.print(Text("\n".join(notes), style="dim"))
+
+
+def _table(spec: SweepSpec, standing: Standing, best: Trial | None) -> Table:
+    names = list(spec.fields)
+    table = sheet(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], left=2)
+    for trial in standing.trials:
+        values = [f"{v:.5g}" if isinstance(v, float) else str(v) for v in (trial.fields.get(n, "—") for n in names)]
+        value = "—" if trial.value is None else f"{trial.value:.5g}"
+        mark = " *" if best is not None and trial.number == best.number else ""
+        table.add_row(trial.job_id, trial.state, *values, value + mark, str(trial.step), f"{trial.spent.dollars:.4f}")
+    return table

@@ -1,0 +1,213 @@
+"""Runs a sweep: begins trials as jobs, tells Optuna how they do, and ends what is not worth its money.
+
+All that is remembered is in the store: the journal and the jobs, whose ids follow from the trials' numbers. So the
+command may be ended at any moment, and goes on where it was when it is run again, on whatever machine.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core.budget import spent
+from everspot_core.budgets import Amount
+from everspot_core.dossier import Dossier
+from everspot_core.job import JobSubmission
+from everspot_core.prices import PriceBook
+from everspot_core.records import JobState, Request
+from everspot_core.sweep import SweepSpec
+from everspot_store import JobExists
+
+from everspot_cli.chaining import timed
+from everspot_cli.commands.control import user
+from everspot_cli.commands.submit.command import note_submitted, send
+from everspot_cli.session import Session
+from everspot_cli.specs import Overrides, read_spec
+from everspot_cli.sweeping import study as optuna
+from everspot_cli.views import last_word
+
+NOTHING = Amount()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One trial as it stands. `value`: the last that its job has reported of the metric."""
+
+    number: int
+    job_id: str
+    state: str
+    value: float | None
+    step: int
+    fields: dict[str, Any]
+    spent: Amount
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A sweep as it stands. `over`: nothing runs, and nothing more will begin. `exhausted`: its budget is used up."""
+
+    trials: tuple[Trial, ...]
+    over: bool
+    exhausted: bool
+
+    @property
+    def spent(self) -> Amount:
+        """By all trials together."""
+        return sum((trial.spent for trial in self.trials), NOTHING)
+
+    @property
+    def useful(self) -> list[Trial]:
+        """The trials that have run to their end."""
+        return [trial for trial in self.trials if trial.state == "COMPLETE"]
+
+
+class Sweep:
+    """One sweep. `file`: of the job."""
+
+    def __init__(self, session: Session, spec: SweepSpec, file: Path) -> None:
+        self._session, self._spec, self._file = session, spec, file
+        self._study = optuna.opened(spec, session.store.studies.journal(spec.name))
+        self._spent: dict[int, Amount] = {}
+        self._settled: set[int] = set()
+        self._said: dict[int, tuple[float | None, int]] = {}
+
+    def turn(self, *, act: bool = True) -> Standing:
+        """Look at the trials once, and do what is to be done. Without `act` only look.
+
+        Raises:
+            CliError: if a trial's job is refused.
+        """
+        trials = self._study.get_trials(deepcopy=False)
+        dossiers = self._dossiers([t for t in trials if t.state.name == "RUNNING" or t.number not in self._settled])
+        self._reckon(trials, dossiers)
+        standing = self._standing(trials, dossiers)
+        if not act:
+            return standing
+        for trial in trials:
+            if trial.state.name == "RUNNING":
+                self._look_after(trial, dossiers.get(trial.number))
+                if standing.exhausted:
+                    self._cancel(job_of(self._spec, trial.number), "the sweep's budget is used up")
+        if not standing.exhausted:
+            self._begin()
+        return standing
+
+    def _begin(self) -> None:
+        """Begin as many trials as there is room for."""
+        trials = self._study.get_trials(deepcopy=False)
+        under_way = sum(t.state.name == "RUNNING" for t in trials)
+        for _ in range(min(self._spec.parallel - under_way, self._spec.trials - len(trials))):
+            trial = optuna.ask(self._study, self._spec)
+            self._submit(trial.number, trial.params)
+
+    def _look_after(self, trial: Any, dossier: Dossier | None) -> None:
+        if dossier is None:  # the command was ended between choosing the values and submitting the job
+            if set(trial.params) == set(self._spec.fields):
+                self._submit(trial.number, trial.params)
+            else:
+                optuna.tell(self._study, trial.number, None, "FAIL")
+            return
+        record = dossier.record
+        if record is None:
+            return
+        said = last_word(record, dossier.events)
+        value = said.metrics.get(self._spec.metric)
+        if not record.state.final:
+            if value is not None and said.step and optuna.report(self._study, trial, value, said.step):
+                self._cancel(dossier.job_id, "other trials of the sweep do better")
+            return
+        if record.state is JobState.SUCCEEDED and value is not None:
+            optuna.tell(self._study, trial.number, value, "COMPLETE")
+        else:
+            optuna.tell(self._study, trial.number, None, "PRUNED" if optuna.PRUNED in trial.user_attrs else "FAIL")
+
+    def _submit(self, number: int, fields: dict[str, Any]) -> None:
+        submission = trial_of(self._session, self._spec, self._file, number, fields)
+        try:
+            note_submitted(self._session, send(self._session, submission))
+        except JobExists:  # by another command that goes on with the same sweep
+            return
+
+    def _cancel(self, job: str, why: str) -> None:
+        self._session.store.cancels.create(job, Request(at=self._session.now, by=user(), note=why))
+
+    def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
+        """What is known of the trials' jobs, those included that have left the tables; by the trials' numbers."""
+        store, numbers = self._session.store, {job_of(self._spec, t.number): t.number for t in trials}
+        jobs = list(numbers)
+        found, records = store.jobs.read(jobs), store.records.read(jobs)
+        events = store.events_of(list(found), brief=True) if found else {}
+        known = {
+            job: Dossier(
+                submission=doc.value, record=records[job].value if job in records else None, events=events[job]
+            )
+            for job, doc in found.items()
+        }
+        if left := [job for job in jobs if job not in known]:
+            keys = store.archive.keys()
+            known |= store.archive.read(keys[job] for job in left if job in keys)
+        return {numbers[job]: dossier for job, dossier in known.items()}
+
+    def _reckon(self, trials: list[Any], dossiers: dict[int, Dossier]) -> None:
+        """What each trial has used, by the rules of the bill; of those that are over, once."""
+        session, store = self._session, self._session.store
+        begun = {n: d for n, d in dossiers.items() if d.record is not None and d.record.epoch}
+        if begun:
+            launches = {name: doc.value for name, doc in store.launches.scan().items()}
+            ends = {name: doc.value for name, doc in store.ends.scan().items()}
+            prices = PriceBook(store.prices(), session.catalogue)
+        for number, dossier in begun.items():
+            used = spent(
+                dossier.events, submitted_at=dossier.submission.submitted_at, now=session.now, launches=launches,
+                ends=ends, prices=prices, catalogue=session.catalogue, rules=session.cloud.billing,
+            )  # fmt: skip
+            self._spent[number] = Amount(used.dollars, used.gpu_hours)
+        self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
+
+    def _standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> Standing:
+        found = []
+        for trial in trials:
+            dossier = dossiers.get(trial.number)
+            if dossier is not None and dossier.record is not None:
+                said = last_word(dossier.record, dossier.events)
+                self._said[trial.number] = said.metrics.get(self._spec.metric), said.step
+            value, step = self._said.get(trial.number, (None, 0))
+            found.append(
+                Trial(
+                    number=trial.number,
+                    job_id=job_of(self._spec, trial.number),
+                    state=trial.state.name,
+                    value=value if trial.state.name == "RUNNING" or trial.value is None else trial.value,
+                    step=step,
+                    fields=dict(trial.params),
+                    spent=self._spent.get(trial.number, NOTHING),
+                )
+            )
+        total, budget = sum((trial.spent for trial in found), NOTHING), self._spec.budget
+        exhausted = (budget.dollars is not None and total.dollars >= budget.dollars) or (
+            budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours
+        )
+        runs = any(trial.state == "RUNNING" for trial in found)
+        over = not runs and (exhausted or len(found) >= self._spec.trials)
+        return Standing(trials=tuple(found), over=over, exhausted=exhausted)
+
+
+def job_of(spec: SweepSpec, number: int) -> str:
+    """The id of a trial's job."""
+    return f"{spec.name}-t{number:04d}"
+
+
+def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]) -> JobSubmission:
+    """The job of a trial: that of the file with these values, named and tagged for the sweep.
+
+    Raises:
+        CliError: if the result is no valid job.
+    """
+    values = {path: str(value) if path.startswith("env.") else value for path, value in fields.items()}
+    job = read_spec(file, Overrides({**values, "name": spec.name, "tags.Sweep": spec.name}))
+    now = session.now
+    deadline = now + job.deadline if isinstance(job.deadline, timedelta) else job.deadline
+    made = JobSubmission(
+        job_id=job_of(spec, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
+    )
+    return timed(made)

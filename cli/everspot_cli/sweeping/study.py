@@ -1,0 +1,84 @@
+"""Optuna's part: which values are tried next, and which trials are ended early."""
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+from everspot_core.sweep import Dimension, Direction, Pruning, SweepSpec
+from everspot_store.studies import Journal
+
+from everspot_cli.errors import CliError
+
+PRUNED = "everspot:pruned"
+"""The mark of a trial that is to be ended early: its job is being cancelled."""
+
+
+def opened(spec: SweepSpec, journal: Journal) -> Any:
+    """The study of a sweep, an `optuna.Study`; made where it is not there yet.
+
+    Raises:
+        CliError: if Optuna is not installed.
+    """
+    optuna = _optuna()
+    storage = optuna.storages.JournalStorage(journal)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Optuna calls experimental: trials that run count while others are chosen
+        sampler = optuna.samplers.TPESampler(seed=spec.seed, constant_liar=True)
+    return optuna.create_study(
+        storage=storage,
+        study_name=spec.name,
+        load_if_exists=True,
+        direction="maximize" if spec.direction is Direction.MAXIMIZE else "minimize",
+        sampler=sampler,
+        pruner=_pruner(optuna, spec),
+    )
+
+
+def ask(study: Any, spec: SweepSpec) -> Any:
+    """A new trial with a value for every field: an `optuna.trial.Trial`."""
+    return study.ask({path: _distribution(dimension) for path, dimension in spec.fields.items()})
+
+
+def report(study: Any, trial: Any, value: float, step: int) -> bool:
+    """Tell how a trial that runs does at a step; whether it is to be ended early. What was told is not told again."""
+    handle = _optuna().trial.Trial(study, trial._trial_id)
+    if step <= max(trial.intermediate_values, default=-1):
+        return PRUNED in trial.user_attrs
+    handle.report(value, step)
+    if PRUNED in trial.user_attrs or not handle.should_prune():
+        return PRUNED in trial.user_attrs
+    handle.set_user_attr(PRUNED, step)
+    return True
+
+
+def tell(study: Any, number: int, value: float | None, state: str) -> None:
+    """A trial has ended: `COMPLETE` with its value, `PRUNED` or `FAIL`."""
+    states = _optuna().trial.TrialState
+    study.tell(number, value if state == "COMPLETE" else None, state=states[state], skip_if_finished=True)
+
+
+def _pruner(optuna: Any, spec: SweepSpec) -> Any:
+    if spec.pruner is Pruning.NONE:
+        return optuna.pruners.NopPruner()
+    if spec.pruner is Pruning.HYPERBAND:
+        return optuna.pruners.HyperbandPruner(min_resource=spec.min_steps)
+    return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps)
+
+
+def _distribution(dimension: Dimension) -> Any:
+    kinds = _optuna().distributions
+    if dimension.choices is not None:
+        return kinds.CategoricalDistribution(dimension.choices)
+    if dimension.whole:
+        return kinds.IntDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1)
+    return kinds.FloatDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step)
+
+
+def _optuna() -> Any:
+    """Imported only where a sweep is run, and asked for by name: few need it."""
+    try:
+        optuna = import_module("optuna")
+    except ImportError:
+        raise CliError("a sweep needs Optuna, which is not installed", hint="pip install 'everspot[sweep]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

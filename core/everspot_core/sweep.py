@@ -1,0 +1,124 @@
+"""A sweep: one job run many times with other values of some fields, to find those with the best metric."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.field_types import Flag, Line, Name, Number, Whole
+from everspot_core.problems import shown
+
+Value = str | int | float | bool
+
+
+def _figure(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"has to be a number, not {shown(value)}")
+    return value
+
+
+Figure = Annotated[int | float, BeforeValidator(_figure)]
+"""A number, whole if it is written so."""
+
+
+class Direction(StrEnum):
+    """Which values of the metric are better."""
+
+    MAXIMIZE = "maximize"
+    MINIMIZE = "minimize"
+
+
+class Pruning(StrEnum):
+    """How trials that do worse than others are ended early: by successive halving (`asha`), by several of it with
+    different patience (`hyperband`), or not at all."""
+
+    ASHA = "asha"
+    HYPERBAND = "hyperband"
+    NONE = "none"
+
+
+class Dimension(Frozen):
+    """The values that one field may have: `choices`, or a range."""
+
+    low: Figure | None = None
+    high: Figure | None = Field(default=None, description="Included. The values are whole where both ends are.")
+    step: Figure | None = Field(default=None, gt=0, description="Between two values of a range.")
+    log: Flag = Field(default=False, description="Orders of magnitude are equally likely.")
+    choices: list[Value] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Dimension":
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if self.choices is not None:
+            if ends or self.step is not None or self.log:
+                raise ValueError("has either choices or a range, and not both")
+            if not self.choices or len({repr(c) for c in self.choices}) < len(self.choices):
+                raise ValueError("choices: at least one, each once")
+            return self
+        if len(ends) < 2:
+            raise ValueError("needs low and high, or choices")
+        if ends[0] >= ends[1]:
+            raise ValueError("low has to be less than high")
+        if self.log and (ends[0] <= 0 or self.step is not None):
+            raise ValueError("log needs a low greater than 0, and has no step")
+        if self.step is not None and self.whole and not isinstance(self.step, int):
+            raise ValueError("step has to be whole, as low and high are")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def first(self) -> Value:
+        """One of its values."""
+        value = self.choices[0] if self.choices is not None else self.low
+        assert value is not None  # noqa: S101 - it has one of the two
+        return value
+
+
+class SweepBudget(Frozen):
+    """What all trials together may use. Once it is used up, no trial begins, and those that run are cancelled."""
+
+    dollars: Number | None = Field(default=None, gt=0, le=1e9)
+    gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
+
+
+class SweepSpec(Frozen):
+    """A sweep as its author writes it."""
+
+    name: Name
+    job: Line = Field(description="File of the job, relative to this one.")
+    metric: Line = Field(description="One of the metrics that the job reports.")
+    direction: Direction = Direction.MAXIMIZE
+    fields: dict[str, Dimension] = Field(
+        min_length=1, description="By field of the job, such as `parameters.lr` or `env.SEED`: the values to try."
+    )
+    trials: Whole = Field(ge=1, le=10_000, description="How many there are at most.")
+    parallel: Whole = Field(default=4, ge=1, le=1000, description="How many are under way at the same time.")
+    budget: SweepBudget = SweepBudget()
+    pruner: Pruning = Pruning.ASHA
+    min_steps: Whole = Field(default=1, ge=1, le=10**12, description="Steps before which no trial is ended early.")
+    seed: Whole | None = Field(default=None, ge=0, le=2**32 - 1, description="Of the sampler.")
+
+    def differs(self, other: "SweepSpec") -> list[str]:
+        """The fields in which two sweeps differ that cannot be one. Caps may change while it goes on."""
+        free = {"trials", "parallel", "budget"}
+        fixed = [name for name in type(self).model_fields if name not in free]
+        return [name for name in fixed if getattr(self, name) != getattr(other, name)]
+
+
+class SweepRecord(Document):
+    """A sweep that was begun."""
+
+    spec: SweepSpec
+    made_at: Utc
+    made_by: str = ""
+
+
+class JournalEntry(Document):
+    """A piece of the journal of a sweep's study, as Optuna writes it: operations, in order. Written once."""
+
+    logs: list[dict[str, JsonValue]]

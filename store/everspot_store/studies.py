@@ -1,0 +1,93 @@
+"""The sweeps of a cluster, and the journal of each: what has been asked and told, in order.
+
+`studies/{sweep}/sweep.json`, `studies/{sweep}/journal/{n:08d}.json`. The journal grows by conditional writes: whoever
+adds to it has read all that is there, so any number of processes may go on with a sweep at the same time.
+"""
+
+from typing import Any
+
+from everspot_core.sweep import JournalEntry, SweepRecord
+
+from everspot_store.bucket import Bucket
+from everspot_store.errors import StoreUnavailable
+from everspot_store.table import Table
+
+PREFIX = "studies"
+TRIES = 50
+"""Others that may write before us while we add one piece."""
+
+
+class Studies:
+    """The sweeps of one cluster. Thread-safe. Every method raises the store's errors."""
+
+    def __init__(self, control: Bucket) -> None:
+        self._sweeps = Table(control, PREFIX, SweepRecord)
+        self._control = control
+
+    def get(self, name: str) -> SweepRecord | None:
+        """A sweep that was begun; None: it was not.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._sweeps.get(f"{name}/sweep")
+        return found.value if found is not None else None
+
+    def begin(self, record: SweepRecord) -> SweepRecord:
+        """Begin a sweep; where one of its name was begun already, that one."""
+        key = f"{record.spec.name}/sweep"
+        done = self._sweeps.create(key, record)
+        if done is not None:
+            return done.value
+        return self.get(record.spec.name) or record
+
+    def change(self, record: SweepRecord) -> None:
+        """Put other caps in the place of a sweep's."""
+        self._sweeps.put(f"{record.spec.name}/sweep", record)
+
+    def journal(self, name: str) -> "Journal":
+        """The journal of a sweep."""
+        return Journal(Table(self._control, f"{PREFIX}/{name}/journal", JournalEntry))
+
+
+class Journal:
+    """One sweep's journal: a backend of Optuna's `JournalStorage`, which asks for these two methods."""
+
+    def __init__(self, table: Table[JournalEntry]) -> None:
+        self._table = table
+        self._logs: list[dict[str, Any]] = []
+        self._pieces = 0
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        """All operations from this one on."""
+        self._catch_up()
+        return self._logs[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add operations behind all that are there.
+
+        Raises:
+            StoreUnavailable: if others wrote before us again and again.
+        """
+        for _ in range(TRIES):
+            self._catch_up()
+            if self._table.create(_piece(self._pieces), JournalEntry(logs=logs)) is not None:
+                self._logs += logs
+                self._pieces += 1
+                return
+        raise StoreUnavailable(f"the journal {self._table.prefix} was written by others {TRIES} times in a row")
+
+    def _catch_up(self) -> None:
+        """Read what others have written: by a listing at first, then piece by piece."""
+        if not self._pieces:
+            found = self._table.scan()
+            while _piece(self._pieces) in found:
+                self._logs += found[_piece(self._pieces)].value.logs
+                self._pieces += 1
+        while (piece := self._table.get(_piece(self._pieces))) is not None:
+            self._logs += piece.value.logs
+            self._pieces += 1
+
+
+def _piece(number: int) -> str:
+    return f"{number:08d}"

@@ -1,0 +1,245 @@
+"""`everspot sweep`: a study in the store, trials that are jobs, and a command that may end at any moment."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_cli.session import Session
+from everspot_cli.sweeping import study as optuna
+from everspot_cli.sweeping.runner import Standing, Sweep, job_of
+from everspot_core.records import EventKind, JobState, Progress, Reason
+from everspot_core.sweep import SweepRecord, SweepSpec
+from everspot_store.studies import Journal, Studies
+
+SWEEP: dict[str, Any] = {
+    "name": "rates",
+    "job": "train.yaml",
+    "metric": "accuracy",
+    "fields": {"parameters.learning_rate": {"low": 0.001, "high": 0.1, "log": True}, "env.SEED": {"choices": [1, 2]}},
+    "trials": 6,
+    "parallel": 2,
+    "seed": 1,
+}
+ENDS = {
+    Reason.FINISHED: EventKind.FINISHED,
+    Reason.NOTICE: EventKind.INTERRUPTED,
+    Reason.BUDGET: EventKind.FAILED,
+    Reason.CANCEL: EventKind.CANCELLED,
+}
+
+
+class Playground:
+    """The cluster, a sweep on it, and what its jobs do."""
+
+    def __init__(self, world: Any, folder: Path) -> None:
+        self.world, self.folder = world, folder
+        (folder / "train.yaml").write_text("name: train\nrecipe: image-classification\n")
+        world.launch("i-base", 0)
+        self.seconds = 10
+
+    def write(self, **more: Any) -> Path:
+        path = self.folder / "sweep.yaml"
+        path.write_text(json.dumps(SWEEP | more))
+        return path
+
+    def sweep(self, **more: Any) -> Sweep:
+        """As a command finds it that has just been started."""
+        session = Session()
+        session.store_option = self.world.url
+        return Sweep(session, SweepSpec.model_validate(SWEEP | more), self.folder / "train.yaml")
+
+    def start(self, job: str) -> None:
+        self.seconds += 10
+        self.world.assign(job, "i-base", self.seconds)
+        self.world.start(job, self.seconds + 1)
+
+    def reports(self, job: str, step: int, value: float) -> None:
+        record = self.world.record(job)
+        progress = Progress(step=step, total_steps=100, metrics={"accuracy": value})
+        self.world.save(record.model_copy(update={"progress": progress}))
+
+    def ends(self, job: str, reason: Reason) -> None:
+        self.seconds += 3600
+        record, kind = self.world.record(job), ENDS[reason]
+        self.world.to(self.seconds)
+        data = {"step": record.progress.step, "metrics": record.progress.metrics}
+        self.world.tell(job, kind, reason=reason.value, **data)
+        self.world.leave(job, self.seconds, reason)
+
+    def waiting(self) -> list[str]:
+        return sorted(job for job in self.world.store.jobs.names() if self.world.record(job) is None)
+
+
+@pytest.fixture
+def play(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Playground:
+    monkeypatch.setenv("EVERSPOT_CLOCK", "1e-12@1772539200")  # two days after the world's, and so it stays
+    return Playground(world, tmp_path)
+
+
+def under_way(standing: Standing) -> list[str]:
+    return [t.job_id for t in standing.trials if t.state == "RUNNING"]
+
+
+def test_every_trial_is_a_job_and_each_turn_may_be_another_process(play: Playground) -> None:
+    seen: set[str] = set()
+    for _ in range(20):
+        standing = play.sweep().turn()
+        assert len(under_way(play.sweep().turn(act=False))) <= 2
+        if standing.over:
+            break
+        for job in play.waiting():
+            play.start(job)
+            lr = play.world.store.jobs.get(job).value.spec.parameters["learning_rate"]
+            play.reports(job, 100, 1 - abs(lr - 0.01))
+            play.ends(job, Reason.FINISHED)
+            seen.add(job)
+    assert standing.over
+    assert seen == {f"rates-t{n:04d}" for n in range(6)}
+    assert {t.state for t in standing.trials} == {"COMPLETE"}
+    for trial in standing.trials:
+        spec = play.world.store.jobs.get(trial.job_id).value.spec
+        assert spec.parameters == {"learning_rate": trial.fields["parameters.learning_rate"]}
+        assert (spec.env["SEED"], spec.tags) == (str(trial.fields["env.SEED"]), {"Sweep": "rates"})
+        assert trial.value == pytest.approx(1 - abs(spec.parameters["learning_rate"] - 0.01))
+    play.world.store.studies.begin(record(play))
+    answer = play.world.run("sweep", str(play.write()), "--json").json
+    best = max(standing.trials, key=lambda t: t.value or 0)
+    assert (answer["best"], answer["over"]) == (best.job_id, True)
+    assert answer["cost_usd"] == pytest.approx(6 * 0.096 * 3600 / 3600, rel=0.01), "an hour of m6i.large each"
+    assert answer["cost_per_trial_usd"] == pytest.approx(answer["cost_usd"] / 6, rel=1e-4)
+    assert answer["cost_per_useful_trial_usd"] == answer["cost_per_trial_usd"]
+    said = play.world.run("sweep", str(play.write()), "--show").out
+    assert "for each useful one" in said
+    assert f"{best.job_id}" in said
+
+
+def record(play: Playground, **more: Any) -> SweepRecord:
+    return SweepRecord(spec=SweepSpec.model_validate(SWEEP | more), made_at=play.world.clock.now())
+
+
+def test_a_command_that_dies_between_choosing_and_submitting_leaves_no_trial_behind(play: Playground) -> None:
+    sweep = play.sweep()
+    optuna.ask(sweep._study, sweep._spec)
+    assert play.waiting() == []
+    play.sweep().turn()
+    assert play.waiting() == ["rates-t0000", "rates-t0001"]
+
+
+def test_a_trial_that_is_interrupted_goes_on_and_one_that_fails_is_one(play: Playground) -> None:
+    play.sweep().turn()
+    first, second = play.waiting()
+    for job in (first, second):
+        play.start(job)
+    play.reports(first, 10, 0.5)
+    play.ends(first, Reason.NOTICE)
+    play.ends(second, Reason.BUDGET)
+    standing = play.sweep().turn()
+    play.start(first)
+    play.reports(first, 100, 0.9)
+    play.ends(first, Reason.FINISHED)
+    play.sweep().turn()
+    standing = play.sweep().turn()
+    assert [(t.state, t.value) for t in standing.trials[:2]] == [("COMPLETE", 0.9), ("FAIL", None)]
+
+
+def test_trials_that_do_worse_at_the_same_step_are_cancelled(play: Playground) -> None:
+    many = {"parallel": 8, "trials": 8, "pruner": "asha", "min_steps": 10}
+    play.sweep(**many).turn()
+    jobs = play.waiting()
+    for rank, job in enumerate(jobs):
+        play.start(job)
+        play.reports(job, 10, 1.0 - 0.1 * rank)
+    play.sweep(**many).turn()
+    ended = set(play.world.store.cancels.names())
+    assert jobs[0] not in ended, "the best goes on"
+    assert jobs[-1] in ended
+    for job in sorted(ended):
+        play.ends(job, Reason.CANCEL)
+    play.sweep(**many).turn()
+    states = {t.job_id: t.state for t in play.sweep(**many).turn().trials}
+    assert {states[job] for job in ended} == {"PRUNED"}
+    assert {states[job] for job in set(jobs) - ended} == {"RUNNING"}
+
+
+def test_without_a_pruner_nothing_is_ended_early(play: Playground) -> None:
+    many = {"parallel": 4, "trials": 4, "pruner": "none"}
+    play.sweep(**many).turn()
+    for rank, job in enumerate(play.waiting()):
+        play.start(job)
+        play.reports(job, 50, -float(rank))
+    play.sweep(**many).turn()
+    assert play.world.store.cancels.names() == []
+
+
+def test_nothing_begins_and_nothing_goes_on_once_the_budget_is_used_up(play: Playground) -> None:
+    poor = {"budget": {"dollars": 0.1}}
+    play.sweep(**poor).turn()
+    first, second = play.waiting()
+    play.start(first)
+    play.reports(first, 100, 0.5)
+    play.ends(first, Reason.FINISHED)
+    play.sweep(**poor).turn()
+    third = next(job for job in play.waiting() if job != second)
+    for job in (second, third):
+        play.start(job)
+    play.reports(second, 100, 0.6)
+    play.ends(second, Reason.FINISHED)  # some $0.19 by now
+    standing = play.sweep(**poor).turn()
+    assert standing.exhausted
+    assert third in play.world.store.cancels.names()
+    play.ends(third, Reason.CANCEL)
+    play.sweep(**poor).turn()
+    standing = play.sweep(**poor).turn()
+    assert standing.over
+    assert len(standing.trials) == 3
+    assert play.world.record(third).state is JobState.CANCELLED
+
+
+def test_two_writers_of_a_journal_lose_nothing_of_each_other(play: Playground) -> None:
+    studies = Studies(play.world.store.control)
+    one, other = studies.journal("x"), studies.journal("x")
+    one.append_logs([{"op": 1}])
+    other.append_logs([{"op": 2}, {"op": 3}])
+    one.append_logs([{"op": 4}])
+    expected = [{"op": n} for n in (1, 2, 3, 4)]
+    for journal in (one, other, studies.journal("x")):
+        assert journal.read_logs(0) == expected
+    assert one.read_logs(2) == expected[2:]
+    assert isinstance(one, Journal)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"trials": 0, "direction": "up", "fields": {}}, ["trials: ", "direction: ", "fields: "]),
+        (
+            {"fields": {"env.SEED": {"low": 1, "high": 1}}},
+            ["fields.env.SEED: low has to be less than high"],
+        ),
+        ({"fields": {"env.SEED": {"low": 1, "choices": [1]}}}, ["has either choices or a range"]),
+        ({"fields": {"parameters.speed": {"choices": [1]}}}, ["parameters.speed: unknown"]),
+        ({"job": "none.yaml"}, ["none.yaml"]),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more, said) -> None:
+    answer = play.world.run("sweep", str(play.write(**more)))
+    assert answer.code != 0
+    for words in said:
+        assert words in answer.err
+    assert play.world.store.jobs.names() == []
+    assert play.world.store.studies.get("rates") is None
+
+
+def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play: Playground) -> None:
+    play.world.store.studies.begin(record(play))
+    answer = play.world.run("sweep", str(play.write(metric="loss")))
+    assert answer.code == 1
+    assert "another sweep named rates was begun" in answer.err
+    assert "metric: is not what the sweep was begun with" in answer.err
+    assert SweepSpec.model_validate(SWEEP | {"trials": 9}).differs(record(play).spec) == []
+    assert play.world.run("sweep", str(play.write(name="other")), "--show").code == 1
+
+
+def test_ids_of_trials_follow_from_their_numbers() -> None:
+    assert job_of(SweepSpec.model_validate(SWEEP), 12) == "rates-t0012"

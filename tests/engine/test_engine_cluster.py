@@ -143,6 +143,27 @@ def test_elastic_capacity_comes_goes_and_changes_without_touching_what_runs(
     assert set(rig.agents()) == agents and set(rig.agents().values()) <= {"pending", "running"}
 
 
+def test_monitoring_comes_and_goes_without_touching_what_runs(rig: Any, restored: Callable[[], None]) -> None:
+    agents = set(rig.agents())
+    topic = rig.client("sns").create_topic(Name="alarms")["TopicArn"]
+    rig.settings("monitoring.topicArn", topic)
+    assert "monitoring $0.009" in rig.stack().preview(color="never").stdout
+    rig.up()
+    assert cluster_json(rig)["monitoring"] == {"namespace": "Everspot"}
+    cloudwatch = rig.client("cloudwatch")
+    alarms = cloudwatch.describe_alarms()["MetricAlarms"]
+    assert {alarm["Namespace"] for alarm in alarms} == {"Everspot"}
+    assert [alarm["AlarmActions"] for alarm in alarms] == [[topic]] * 4
+    board = json.loads(cloudwatch.get_dashboard(DashboardName="everspot-local")["DashboardBody"])
+    assert sorted(board["widgets"][0]["properties"]["alarms"]) == sorted(alarm["AlarmArn"] for alarm in alarms)
+    rig.up(expect_no_changes=True)
+    restored()
+    rig.up()
+    assert cluster_json(rig).get("monitoring") is None
+    assert cloudwatch.describe_alarms()["MetricAlarms"] == []
+    assert set(rig.agents()) == agents
+
+
 def test_types_and_tags_change_in_place(rig: Any, restored: Callable[[], None]) -> None:
     before = rig.outputs["spotFleetId"]
     rig.settings("capacity.instanceTypes[5]", "c7i.xlarge")

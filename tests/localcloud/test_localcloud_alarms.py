@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.cloudwatch.alarms import evaluate
 from everspot_local.cloud import LocalCloud
@@ -84,3 +85,39 @@ def test_nobody_has_to_ask(cloudwatch: Any) -> None:
     alarm(cloudwatch, TreatMissingData="breaching", Period=60, EvaluationPeriods=1)
     waiter = cloudwatch.get_waiter("alarm_exists")
     waiter.wait(AlarmNames=["a"], StateValue="ALARM", WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+
+
+@pytest.fixture
+def newer(cloudwatch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client that speaks CloudWatch's newer protocol, as that of the provider does."""
+    monkeypatch.setattr("botocore.model.PRIORITY_ORDERED_SUPPORTED_PROTOCOLS", ("smithy-rpc-v2-cbor",))
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "endpoint_url": cloudwatch.meta.endpoint_url}
+    session = boto3.Session(region_name=REGION)
+    client = session.client("cloudwatch", **keys)
+    assert client.meta.service_model.resolved_protocol == "smithy-rpc-v2-cbor"
+    yield client
+    client.close()
+
+
+def test_both_protocols_tell_of_the_same_alarms(cloudwatch: Any, newer: Any) -> None:
+    alarm(newer, AlarmDescription="ümläut " * 40, TreatMissingData="breaching", Threshold=0.8)
+    (old,), (new,) = (client.describe_alarms()["MetricAlarms"] for client in (cloudwatch, newer))
+    assert {**new, "AlarmConfigurationUpdatedTimestamp": 0, "StateUpdatedTimestamp": 0} == {
+        **old, "AlarmConfigurationUpdatedTimestamp": 0, "StateUpdatedTimestamp": 0,
+    }  # fmt: skip
+    gap = new["StateUpdatedTimestamp"] - old["StateUpdatedTimestamp"]
+    assert abs(gap) < timedelta(seconds=1)
+    assert (new["Threshold"], new["EvaluationPeriods"], new["AlarmDescription"]) == (0.8, 2, "ümläut " * 40)
+    put(newer, 0.5, 9)
+    put(newer, 1.5, 9)
+    assert state(newer) == "ALARM"
+    newer.delete_alarms(AlarmNames=["a"])
+    assert cloudwatch.describe_alarms()["MetricAlarms"] == []
+
+
+def test_the_newer_protocol_has_the_older_one_s_errors(newer: Any) -> None:
+    newer.put_dashboard(DashboardName="d", DashboardBody='{"widgets": []}')
+    assert newer.get_dashboard(DashboardName="d")["DashboardBody"] == '{"widgets": []}'
+    with pytest.raises(ClientError) as refused:
+        newer.get_dashboard(DashboardName="none")
+    assert refused.value.response["Error"]["Code"] == "ResourceNotFound"

@@ -8,6 +8,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.autoscaling.groups import member_ended
+from everspot_local.aws.cloudwatch import cbor
 from everspot_local.aws.imds.documents import Documents
 from everspot_local.aws.imds.service import MetadataServices
 from everspot_local.aws.price_list import PriceList
@@ -34,8 +35,11 @@ def services(account: Account) -> Callable[..., Any]:
     """Return all of the account's services as one WSGI application."""
     moto = DomainDispatcherApplication(create_backend_app)
     price_list = PriceList(lambda: account.market.pools.catalogue)
+    translated = cbor.Translated(moto)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
+        if cbor.wants(environ):
+            return translated(environ, start_response)
         return (price_list if price_list.wants(environ) else moto)(environ, start_response)
 
     return application

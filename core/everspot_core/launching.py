@@ -82,7 +82,8 @@ class LaunchIntent(Document):
     seq: int = Field(ge=1)
     token: str = Field(
         pattern=r"^[0-9a-f]{32}$",
-        description="Random. The request's idempotency token, and the value of the tag of what it brings.",
+        description="Random, but for the mark of the cluster's store with which it begins. The request's idempotency "
+        "token, and the value of the tag of what it brings.",
     )
     jobs: tuple[str, ...] = Field(description="One for each instance wanted; a gang's job once for each node.")
     pools: tuple[LaunchPool, ...] = Field(description="Best first; all of one market.")

@@ -7,7 +7,6 @@ from typing import Any
 
 import boto3
 from everspot_clouds.aws.cloud import AwsCloud
-from everspot_clouds.aws.placement import Placement
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.launching import LaunchError, LaunchIntent, LaunchTrouble
@@ -211,7 +210,7 @@ class ElasticCluster(Cluster):
 
 
 class LocalAccount:
-    """A local cloud with a launch template: `where` names it, a subnet, and the client that asks."""
+    """A local cloud with a launch template: `where` names it, and a subnet."""
 
     def __init__(self, cloud: LocalCloud) -> None:
         self.cloud, self.ec2 = cloud, boto3.client("ec2", region_name="us-east-1")
@@ -223,17 +222,17 @@ class LocalAccount:
 
     @property
     def where(self) -> dict[str, Any]:
-        return {"ec2": self.ec2, "template": self.template, "subnet": self.subnet}
+        return {"template": self.template, "subnet": self.subnet}
 
 
 class LocalElastic(ElasticCluster):
     """A cluster whose cloud is boto3 against the local cloud. Market time is the test's own."""
 
-    def __init__(self, store: Any, clock: ManualClock, name: str, ec2: Any, template: str, subnet: str) -> None:
+    def __init__(self, store: Any, clock: ManualClock, name: str, template: str, subnet: str) -> None:
         super().__init__(store, clock)
         where = {"template": template, "places": {"us-east-1a": subnet}}
         self.declare(cluster=name, elastic=elastic(**where))
-        self.cloud = AwsCloud(ec2, name, None, None, Placement(ec2, clock))  # type: ignore[assignment]
+        self.cloud = AwsCloud.open(self.manifest, clock)  # type: ignore[assignment]
         self.schedulers = [self.scheduler()]
 
     def living(self) -> dict[str, Market]:

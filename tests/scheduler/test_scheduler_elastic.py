@@ -1,6 +1,7 @@
 """A scheduler that launches what jobs need, remembers what it was refused, and lets go what nobody needs."""
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -354,6 +355,18 @@ def test_an_instance_that_no_intent_tells_of_is_ended_after_a_while_and_gets_no_
     here.later(seconds=90)
     here.run(2)
     assert here.cloud.terminated[0] == ["e-001"]
+
+
+def test_what_another_cluster_of_the_same_name_has_launched_is_left_alone(here):
+    here.submit("j")
+    here.run(1)
+    mine = here.cloud.described["e-001"]
+    here.cloud.described["x-1"] = replace(mine, instance_id="x-1", launch="0" * 32)
+    assert mine.launch != "0" * 32
+    for _ in range(5):
+        here.later(minutes=1)
+        here.run(3)
+    assert "x-1" in here.cloud.alive
 
 
 def test_where_an_intent_cannot_be_read_no_instance_is_taken_for_a_stranger(here):

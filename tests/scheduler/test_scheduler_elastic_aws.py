@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from elastic_helpers import TYPE, ZONE, LocalAccount, LocalElastic, elastic
 from everspot_clouds.aws.cloud import AwsCloud
-from everspot_clouds.aws.placement import Placement
 from everspot_clouds.base import Phase
 from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.manifest import Manifest
 from everspot_core.records import Market
 from everspot_store import ManualClock
 from scheduler_helpers import folder_store
@@ -31,10 +31,12 @@ def account(local: LocalAccount) -> Iterator[LocalAccount]:
 
 @pytest.fixture
 def cloud(account: LocalAccount) -> Iterator[AwsCloud]:
-    ec2, name = account.ec2, f"c-{uuid4().hex[:6]}"
-    cloud = AwsCloud(ec2, name, None, None, Placement(ec2, ManualClock()))
+    urls = {"control_url": "s3://control", "data_url": "s3://data"}
+    manifest = Manifest(cluster=f"c-{uuid4().hex[:6]}", cloud="aws", region="us-east-1", **urls)
+    cloud = AwsCloud.open(manifest, ManualClock())
     yield cloud
     cloud.terminate(i.instance_id for i in cloud.instances() if i.phase is Phase.ALIVE)
+    cloud.close()
 
 
 def intent(account: LocalAccount, market: Market = Market.SPOT, count: int = 1, **update: object) -> LaunchIntent:

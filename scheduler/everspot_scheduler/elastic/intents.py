@@ -5,6 +5,8 @@ what came of it. Two schedulers that launch for the same need write the same num
 learns that it has not seen everything yet.
 """
 
+import hashlib
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +23,8 @@ FORGET_AFTER = timedelta(hours=1)
 about to write it."""
 REMEMBERED = timedelta(days=1)
 """Market time for which an intent that was refused something stays: its refusals are what is known of the pools."""
+MARK, TOKEN = 8, 32
+"""Hexadecimal digits of the mark of a cluster's store, and of a token, which begins with it."""
 MOST = 400
 """Intents without living instances that are kept, whatever they could still tell."""
 
@@ -39,11 +43,13 @@ class Intents:
     """What is written of the launches. All methods raise the store's errors.
 
     `launched`: every instance of a settled intent. `unreadable`: whether there are intents that nobody here can read.
-    `edition`: rises whenever anything of all this has changed.
+    `edition`: rises whenever anything of all this has changed. `mark`: how every token of this cluster begins, so that
+    what another cluster of the same name has launched is told apart.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.mark = hashlib.sha256(store.control.url.partition("?")[0].encode()).hexdigest()[:MARK]
         self._found: dict[str, Versioned[LaunchIntent]] = {}
         self._newest = 0
         self.launched: dict[str, Place] = {}
@@ -75,6 +81,10 @@ class Intents:
     def knows(self, token: str) -> bool:
         """Whether an intent without outcome has this token: its instances are not strangers."""
         return any(intent.token == token for intent in self.unsettled())
+
+    def token(self) -> str:
+        """A new one."""
+        return self.mark + secrets.token_hex((TOKEN - MARK) // 2)
 
     def next(self) -> int:
         """The number that a new intent takes."""

@@ -6,7 +6,6 @@ describes under its token for what came of it. While there is one, nothing new i
 """
 
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
@@ -76,7 +75,7 @@ class Launcher:
     def _draft(self, group: Group, usd_per_hour: float, elastic: Elastic) -> LaunchIntent:
         return LaunchIntent(
             seq=self._intents.next(),
-            token=secrets.token_hex(16),
+            token=self._intents.token(),
             jobs=group.jobs,
             pools=tuple(launch_pools(group.pools, elastic.places, elastic.max_prices)),
             ordered=group.ordered,

@@ -68,8 +68,9 @@ class Releaser:
 
 
 def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
-    """Whether a living instance was launched by a scheduler, and no intent that can be read tells of it."""
-    launched = bool(instance.launch) and instance.role is Role.AGENT and instance.phase is Phase.ALIVE
+    """Whether a living instance was launched for this cluster, and no intent that can be read tells of it."""
+    mine = instance.launch.startswith(intents.mark)
+    launched = mine and instance.role is Role.AGENT and instance.phase is Phase.ALIVE
     known = instance.instance_id in intents.launched or intents.knows(instance.launch)
     return launched and not known and not intents.unreadable
 

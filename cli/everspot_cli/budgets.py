@@ -148,15 +148,17 @@ def _spending(
 
 def _commitments(session: Session, dossiers: list[Dossier], book: PriceBook) -> list[Commitment]:
     """What the jobs that run will go on to spend, by the plan's own measure."""
-    now, instances = session.now, session.store.instances.scan()
+    now, instances, told = session.now, session.store.instances.scan(), session.store.assignments.scan()
     found = []
     for dossier in dossiers:
         record = dossier.record
         there = instances.get(record.owner or "") if record is not None and record.state.owned else None
         if there is not None:
             machine = there.value
-            usd = _usd_per_hour(machine, book, now)
-            found.append(commitment(_view(dossier), usd, machine.gpus, machine.instance_type, now))
+            given = told.get(machine.instance_id)
+            part = given.value.share(dossier.job_id) if given is not None else 1.0
+            usd = _usd_per_hour(machine, book, now) * part
+            found.append(commitment(_view(dossier), usd, machine.gpus * part, machine.instance_type, now))
     return found
 
 

@@ -232,6 +232,10 @@ class Assignment(Document):
         """What it says of each job that it names, as if that had the instance alone."""
         return (self,) if self.job_id is not None else tuple(map(self._alone, self.seats))
 
+    def share(self, job_id: str) -> float:
+        """The part of the instance's cost that is the job's, if it is there: all, unless it has but a seat."""
+        return next((s.share for s in self.seats if s.job_id == job_id), 1.0)
+
     def of(self, job_id: str) -> "Assignment | None":
         """What it says of one job, as if that had the instance alone; None if it does not name it."""
         return next((h for h in self.held if h.job_id == job_id), None) if job_id in self.jobs else None

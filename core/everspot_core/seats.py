@@ -10,6 +10,7 @@ goes, and what nobody's share covers is the fleet's, like boot and idling.
 
 from datetime import datetime
 
+from everspot_core.catalogue import InstanceType
 from everspot_core.fit import Shape, fits
 from everspot_core.instances import InstanceRecord
 from everspot_core.job import Resources
@@ -53,7 +54,7 @@ def seat(
     return old.model_copy(update={"seats": (*old.seats, seat), "changed_at": now})
 
 
-def share_of(need: Resources, there: InstanceRecord) -> float:
+def share_of(need: Resources, there: InstanceRecord | InstanceType) -> float:
     """The part of an instance that a job takes: of what it needs most of."""
     parts = [need.vcpus / there.vcpus, need.memory_gib / there.memory_gib]
     if there.gpus:

@@ -81,5 +81,4 @@ class UsageMeter:
 def _share(record: JobRecord, seen: Observation) -> float:
     """Of its instance: all, unless it has but a seat there."""
     given = seen.assignments.get(record.owner or "")
-    seats = given.value.seats if given is not None else ()
-    return next((s.share for s in seats if (s.job_id, s.epoch) == (record.job_id, record.epoch)), 1.0)
+    return given.value.share(record.job_id) if given is not None else 1.0

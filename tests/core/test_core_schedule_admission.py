@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from everspot_core import seats
 from everspot_core.budgets import ENVIRONMENT, Period, Purse, Unit
+from everspot_core.job import Resources
 from everspot_core.records import Assignment, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, plan_standing, say
 from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
@@ -125,3 +127,20 @@ def test_a_jobs_own_budget_bounds_what_it_is_taken_to_spend() -> None:
     poor = replace(view, submission=view.submission.model_copy(update={"spec": spec}))
     actions = standing([poor], [instance("i-0", launched_for=None)], pools=(pool(),), purses=(purse(2.5),))
     assert [a.job_id for a in actions if isinstance(a, Assign)] == ["a"]
+
+
+def test_jobs_that_share_an_instance_ask_for_their_share_and_are_committed_to_it() -> None:
+    """Quarters of an instance for $1 an hour, four hours each: a dollar each."""
+    small = Resources(vcpus=2, memory_gib=8, shared=True)
+    runs = job("a", work=outlook(4), resources=small, **TEAM)
+    there = instance("i-0", launched_for=None)
+    given = seats.seat(None, there.record, "a", 1, small, NOW)
+    record = JobRecord(job_id="a", state=JobState.RUNNING, epoch=1, owner="i-0", changed_at=NOW)
+    there = replace(there, assignment=given, residents=("a",))
+    jobs = [job(f"b{n}", work=outlook(4), resources=small, **TEAM) for n in range(6)]
+    free = [instance(f"i-{n}", launched_for=None) for n in (1, 2)]
+    known = {"shared": True, "pools": (pool(),), "purses": (purse(5.0),)}
+    actions = standing([replace(runs, record=record), *jobs], [there, *free], **known)
+    assert [a.beside for a in actions if isinstance(a, Assign)] == [True] * 4
+    (hold, _) = (a for a in actions if isinstance(a, Hold))
+    assert (hold.figures["committed"], hold.figures["asked"]) == (5.0, 1.0)

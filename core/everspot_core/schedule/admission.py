@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from everspot_core.budgets import ENVIRONMENT, Commitment, Purse, committed
+from everspot_core.catalogue import InstanceType
 from everspot_core.fit import Shape, fits
 from everspot_core.job import Resources
 from everspot_core.records import InstanceRecord, Role
@@ -23,6 +24,7 @@ from everspot_core.schedule.actions import Figures, Hold, Why
 from everspot_core.schedule.jobs import outlook_of
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT, Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.seats import share_of
 
 FORESIGHT = timedelta(hours=1)
 """What a job of unknown length is taken to run for from now on."""
@@ -82,11 +84,11 @@ class Admission:
             if purse.concerns(job.team):
                 self._totals[purse] += self._of(self._running[job.job_id], purse) - self._of(before, purse)
 
-    def seat(self, job: JobView, chosen: Iterable[InstanceRecord]) -> None:
-        """The job has been given these instances."""
+    def seat(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
+        """The job has been given these instances, or that part of one."""
         if self._view.purses:
             records = list(chosen)
-            self.charge(job, sum(self._rates.of(r) for r in records), sum(r.gpus for r in records))
+            self.charge(job, part * sum(self._rates.of(r) for r in records), part * sum(r.gpus for r in records))
 
     @cached_property
     def _totals(self) -> dict[Purse, float]:
@@ -111,7 +113,9 @@ class Admission:
             price = self._price_of(instance)
             for job in holders if price is not None else ():
                 assert price is not None  # noqa: S101 - as just seen
-                share, kind = 1 / len(holders), instance.record.instance_type if instance.record is not None else ""
+                kind = instance.record.instance_type if instance.record is not None else ""
+                given = instance.assignment
+                share = given.share(job.job_id) if given is not None and instance.seated else 1 / len(holders)
                 held = commitment(job, price.usd * share, price.gpus * share, kind, self._now)
                 found[job.job_id].append(held)
         return found
@@ -133,18 +137,23 @@ class Admission:
         """What the job will spend from now on, on the cheapest that could hold it."""
         need = job.submission.spec.resources
         if need not in self._cheapest:
-            self._cheapest[need] = self._least(need)
+            self._cheapest[need] = self._least(need, shared=self._view.shared and need.shared)
         price = self._cheapest[need]
         return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self._now)
 
-    def _least(self, need: Resources) -> _Price:
-        """Of dollars and GPUs the least among the pools, the instances and, failing both, the types that hold it."""
-        found = [
-            _Price(p.usd_per_hour, p.instance_type.gpus)
-            for p in self._view.pools
-            if fits(need, Shape.of(p.instance_type))
+    def _least(self, need: Resources, *, shared: bool) -> _Price:
+        """Of dollars and GPUs the least among the pools, the instances and, failing both, the types that hold it; of
+        one that is shared the part that the job takes."""
+        priced: list[tuple[float, InstanceRecord | InstanceType]] = [
+            *((p.usd_per_hour, p.instance_type) for p in self._view.pools),
+            *((self._rates.of(record), record) for record in self._kinds),
         ]
-        found += [_Price(self._rates.of(record), record.gpus) for record in self._kinds if fits(need, Shape.of(record))]
+        found = [
+            _Price(usd * part, there.gpus * part)
+            for usd, there in priced
+            if fits(need, Shape.of(there))
+            for part in [share_of(need, there) if shared else 1.0]
+        ]
         if not found:
             able = [t for t in self._view.types if fits(need, Shape.of(t))]
             found = [_Price((t.on_demand_usd_per_hour or 0.0) * SPOT_DISCOUNT, t.gpus) for t in able]

@@ -27,6 +27,7 @@ from everspot_core.schedule.placement.gangs import pick, record_of
 from everspot_core.schedule.placement.packing import Shared
 from everspot_core.schedule.placement.queue import Queue, Rates, queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.seats import share_of
 
 __all__ = ["place", "queue_order"]
 
@@ -87,9 +88,11 @@ class _Placement:
                 self._capacity.set_aside(self._held_back.pop(0))
         chosen = self._its_own(job) or self._capacity.seat(ask) or self._of_another(job, preference.market)
         if chosen:
-            self.queue.charge(job, sum(self.rates.of(record_of(i)) for i in chosen))
-            self._admission.seat(job, map(record_of, chosen))
-            self.actions.append(_assign(job, chosen, rank, preference, beside=self.view.shared and job.shares))
+            beside = self.view.shared and job.shares
+            part = share_of(job.submission.spec.resources, record_of(chosen[0])) if beside else 1.0
+            self.queue.charge(job, part * sum(self.rates.of(record_of(i)) for i in chosen))
+            self._admission.seat(job, map(record_of, chosen), part)
+            self.actions.append(_assign(job, chosen, rank, preference, beside=beside))
             return
         self.actions.append(self._no_room(ask))
         if job.job_id not in self._expecting:

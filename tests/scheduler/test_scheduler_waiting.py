@@ -2,13 +2,16 @@
 
 import logging
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from elastic_helpers import TYPE, ZONE, ElasticCluster
+from everspot_core.launching import LaunchTrouble
 from everspot_core.records import Market
 from everspot_core.schedule import Hold, PoolKey, Why
 from everspot_scheduler.waiting import WRITE_EVERY, Waits
-from everspot_store import Wait, WaitPool
-from scheduler_helpers import Cluster
+from everspot_store import ManualClock, Wait, WaitPool
+from scheduler_helpers import Cluster, folder_store
 
 POOL = PoolKey("g5.xlarge", "us-east-1a", Market.SPOT)
 HOUR = timedelta(hours=1)
@@ -52,3 +55,45 @@ def test_figures_that_move_are_no_other_reason(
         began, "there is no spot, and 1.00 h may still be waited for it",
     )  # fmt: skip
     assert caplog.text.count("hold a") == 1
+
+
+def test_a_cluster_that_launches_tells_what_a_job_waits_for(tmp_path: Path, clock: ManualClock) -> None:
+    """From the plan of a real scheduler: spot is refused, and on-demand is not begun before it must be."""
+    here = ElasticCluster(folder_store(tmp_path, clock), clock)
+    spot = PoolKey(TYPE, ZONE, Market.SPOT)
+    here.cloud.left[spot] = 0
+    here.cloud.refuses[spot] = LaunchTrouble.CAPACITY
+    job = here.submit("a", expected_duration="1h")
+    due = clock.now() + 40 * HOUR
+    here.store.jobs.put("a", job.model_copy(update={"deadline_at": due}))
+    here.run(3)
+    clock.advance(WRITE_EVERY)
+    here.run(1)
+    wait = written(here)
+    assert wait.why == Why.WAIT_FOR_SPOT.value
+    assert "InsufficientInstanceCapacity" in wait.words
+    assert wait.waits_for == WaitPool(instance_type=TYPE, zone=ZONE, market=Market.SPOT)
+    assert wait.on_demand_at is not None
+    assert due - 2 * HOUR < wait.on_demand_at < due - HOUR
+    assert here.cloud.alive == set()
+
+
+def test_the_note_of_the_fleet_has_refusals_and_what_is_launched(tmp_path: Path, clock: ManualClock) -> None:
+    here = ElasticCluster(folder_store(tmp_path, clock), clock, max_usd_per_hour=3.5)
+    here.length = 10_000
+    here.submit("a")
+    here.run(6)
+    here.cloud.left[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
+    here.submit("b")
+    clock.advance(WRITE_EVERY)
+    here.run(3)
+    clock.advance(WRITE_EVERY)
+    here.run(1)
+    state = here.store.notes.fleet()
+    assert state is not None
+    assert state.elastic is not None
+    assert (state.elastic.instances, state.elastic.max_instances, state.elastic.max_usd_per_hour) == (1, 8, 3.5)
+    by_market = {pool.market: pool for pool in state.pools}
+    assert state.elastic.usd_per_hour == pytest.approx(by_market[Market.SPOT].usd_per_hour, abs=1e-6)
+    assert len(by_market[Market.SPOT].refused_at) == 1
+    assert by_market[Market.ON_DEMAND].refused_at == []

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises
-from everspot_local.demo.leftovers import leftovers
+from everspot_local.demo.leftovers import launched, leftovers
 from everspot_local.demo.story import Story
 from everspot_local.demo.world import ROOT, STACKS, DemoError, DemoWorld
 
@@ -85,6 +85,8 @@ def _play(world: DemoWorld, limit: timedelta) -> list[Check]:
     checks: list[Check] = []
     with _step("train, interrupt, resume"), console.status("") as status:
         story.run(limit, lambda jobs: status.update("  ".join(_word(job) for job in jobs)))
+    with _step("what was launched for the jobs goes by itself"):
+        checks.append(Check("no launched instance is left", *_emptied(world, limit)))
     with _step("the report, and the same bill summed from the market's own log"):
         report, audit = _report(world)
         checks += promises(report, CHECKPOINT_STEPS)
@@ -102,6 +104,16 @@ def _play(world: DemoWorld, limit: timedelta) -> list[Check]:
         left = leftovers(world, world.cluster)
         checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or "asked through boto3"))
     return checks
+
+
+def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
+    """Whether nobody has to end what was launched for jobs that are over, and how long that took, in market time."""
+    began = time.monotonic()
+    while left := launched(world):
+        if time.monotonic() - began > limit.total_seconds():
+            return False, ", ".join(left)
+        time.sleep(1)
+    return True, f"after {(time.monotonic() - began) * world.time_scale / 60:.0f} min"
 
 
 def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from everspot_clouds.aws.rules import LAUNCH_TAG
+
 from everspot_local.demo.world import DemoWorld
 
 
@@ -29,6 +31,15 @@ def leftovers(world: DemoWorld, cluster: str) -> list[str]:
     found += [f"role {r['RoleName']}" for r in iam.list_roles()["Roles"] if cluster in r["RoleName"]]
     found += [f"profile {p['InstanceProfileName']}" for p in iam.list_instance_profiles()["InstanceProfiles"]]
     return found
+
+
+def launched(world: DemoWorld) -> list[str]:
+    """The instances that the scheduler has launched for jobs and that have not ended."""
+    return [i["InstanceId"] for i in _instances(world.client("ec2")) if _tags(i).get(LAUNCH_TAG)]
+
+
+def _tags(instance: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
 
 
 def _instances(ec2: Any) -> list[dict[str, Any]]:

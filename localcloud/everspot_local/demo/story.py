@@ -1,15 +1,17 @@
-"""What happens: three jobs, two interruptions with notice, a kill without, a pool that dries up."""
+"""What happens: four jobs, of which one waits out a drought, two interruptions with notice, a kill without."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from everspot_local.demo.world import DemoError, DemoWorld
 
 SPECS = Path(__file__).parent / "jobs"
+DRY = ("c6i.xlarge/*", "m6i.xlarge/*")
+"""The pools that fit the patient job: they have no Spot capacity for as long as it waits."""
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
 
@@ -31,9 +33,12 @@ class Story:
     world: DemoWorld
     ids: dict[str, str] = field(default_factory=dict)
     strokes: list[Stroke] = field(default_factory=list)
+    on_demand_at: datetime | None = None
 
     def submit(self) -> None:
-        """Submit the three jobs."""
+        """Let the large types run dry, and submit the four jobs."""
+        for pool in DRY:
+            self.world.local("drought", pool, "--for", "1d")
         for spec in sorted(SPECS.glob("*.yaml")):
             answer = self.world.everspot_json("submit", str(spec))
             self.ids[spec.stem] = answer["job_id"]
@@ -58,11 +63,19 @@ class Story:
             jobs = self.world.everspot_json("jobs")
             mine = [job for job in jobs if job["job_id"] in self.ids.values()]
             tick(mine)
+            self._listen(mine)
             if len(mine) == len(self.ids) and all(job["state"] in FINAL for job in mine):
                 return mine
             self._deal({job["job_id"]: job for job in mine})
             time.sleep(1)
         raise DemoError(f"the jobs had not ended after {limit}: {[(j['job_id'], j['state']) for j in mine]}")
+
+    def _listen(self, jobs: list[dict[str, Any]]) -> None:
+        """Say once until when the patient job is going to wait."""
+        told = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids["patient"]), None)
+        if told is not None and self.on_demand_at is None:
+            self.on_demand_at = datetime.fromisoformat(told)
+            self.world.say(f"{self.ids['patient']} waits for Spot until {self.on_demand_at:%H:%M:%S} at the latest")
 
     def _deal(self, jobs: dict[str, dict[str, Any]]) -> None:
         for stroke in self.strokes:

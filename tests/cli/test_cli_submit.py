@@ -15,6 +15,7 @@ from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.schedule.provisioning.feasibility import feasibility
+from everspot_core.sweep import SweepSpec
 
 ROOT = Path(__file__).parents[2]
 DEMO = sorted((ROOT / "localcloud/everspot_local/demo/jobs").glob("*.yaml"))
@@ -219,13 +220,16 @@ def test_the_demonstrations_jobs_are_taken_without_a_warning(world, path):
 
 
 def test_the_demonstration_has_jobs():
-    assert len(DEMO) == 3
+    assert len(DEMO) == 4
 
 
 def test_no_job_of_the_documents_would_be_refused():
     texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))]
     blocks = [b for text in texts for b in re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
-    jobs = [JobSpec.model_validate(yaml.safe_load(b)) for b in blocks if re.search(r"^name:", b, re.MULTILINE)]
+    found = [yaml.safe_load(b) for b in blocks if re.search(r"^name:", b, re.MULTILINE)]
+    sweeps = [SweepSpec.model_validate(values) for values in found if "job" in values]
+    assert sweeps
+    jobs = [JobSpec.model_validate(values) for values in found if "job" not in values]
     dated = [job for job in jobs if isinstance(job.deadline, timedelta)]
     assert any(job.expected_duration for job in dated)
     now = datetime.now(UTC)

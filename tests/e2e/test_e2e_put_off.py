@@ -1,12 +1,14 @@
 """Jobs that wait for something other than an instance, on a whole cluster: real agents, trainers and schedulers."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import LiveCluster, everspot
+from e2e_helpers import BUCKETS, LiveCluster, everspot
 from everspot_core.attempts import attempts
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import EventKind, JobState, Reason
@@ -86,6 +88,7 @@ def test_a_job_begins_when_the_one_before_it_is_done_and_finds_its_outputs(live:
         folder.mkdir()
         (folder / "main.py").write_text(text)
         job = {"name": name, "code": str(folder), "entrypoint": ["main.py"], "after": after}
+        job |= {"every": "24h"} if name == "writes" else {}
         (tmp_path / f"{name}.yaml").write_text(json.dumps(job))
         ids[name] = json.loads(everspot("submit", str(tmp_path / f"{name}.yaml"), "--json"))["job_id"]
     assert live.until(lambda: live.ended(ids["reads"])) is JobState.SUCCEEDED
@@ -94,3 +97,27 @@ def test_a_job_begins_when_the_one_before_it_is_done_and_finds_its_outputs(live:
     (ended,) = live.events_of(ids["writes"], EventKind.FINISHED)
     (began,) = live.events_of(ids["reads"], EventKind.ASSIGNED)
     assert ended.at <= began.at
+
+    following = f"{ids['writes']}-2"
+    assert live.until(lambda: live.store.jobs.get(following)).value.start_at > live.clock.now()
+    everspot("cancel", ids["writes"])
+    assert live.until(lambda: live.ended(following)) is JobState.CANCELLED
+
+
+def test_a_sweep_goes_on_where_a_command_that_was_killed_has_left_it(live: LiveCluster, tmp_path: Path) -> None:
+    job = {"name": "train", "recipe": "image-classification", "parameters": {"data": "synthetic", "epochs": 1}}
+    (tmp_path / "train.yaml").write_text(json.dumps(job | {"env": {"OMP_NUM_THREADS": "1"}}))
+    sweep = {"name": "rates", "job": "train.yaml", "metric": "test_accuracy", "trials": 3, "parallel": 2}
+    fields = {"parameters.learning_rate": {"low": 0.001, "high": 0.1, "log": True}}
+    (tmp_path / "sweep.yaml").write_text(json.dumps(sweep | {"fields": fields, "pruner": "none"}))
+    line = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", "sweep"]
+    with subprocess.Popen([*line, str(tmp_path / "sweep.yaml")], stderr=subprocess.DEVNULL) as first:
+        live.until(lambda: live.trains("rates-t0000"))
+        first.kill()
+    answer = json.loads(everspot("sweep", str(tmp_path / "sweep.yaml"), "--json"))
+    assert [trial["state"] for trial in answer["trials"]] == ["COMPLETE"] * 3
+    assert sorted(j for j in live.store.jobs.names() if j.startswith("rates")) == [f"rates-t000{n}" for n in range(3)]
+    assert len({trial["fields"]["parameters.learning_rate"] for trial in answer["trials"]}) == 3
+    assert answer["over"] and answer["best"] in {trial["job_id"] for trial in answer["trials"]}
+    assert answer["cost_usd"] > 0
+    assert answer["cost_per_useful_trial_usd"] == pytest.approx(answer["cost_usd"] / 3, rel=1e-2)

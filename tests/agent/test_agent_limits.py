@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from everspot_core.records import Reason
 from everspot_train.agent.containment import DELEGATED, ControlGroups
+from everspot_train.agent.endings import ending_of
+from everspot_train.agent.failures import Failure
 
 BAKE = Path(__file__).parents[2] / "training_image" / "bake"
 
@@ -85,3 +88,19 @@ def test_the_image_puts_the_agent_where_it_may_set_limits() -> None:
     assert f"DelegateSubgroup={DELEGATED}" in (BAKE / "everspot-agent-limits.conf").read_text().splitlines()
     assert "everspot-agent-limits.conf" in (BAKE / "provision.sh").read_text()
     assert "Delegate=yes" in (BAKE / "everspot-agent.service").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("events", "hit"), [("low 0\nmax 7\noom 1\noom_kill 3\n", 1.5), ("oom_kill 0\n", None), ("", None)]
+)
+def test_who_took_more_memory_than_its_part_is_told_how_much_that_was(
+    unit: Path, tmp_path: Path, events: str, hit: float | None
+) -> None:
+    groups = ControlGroups(unit / "agent", tmp_path)
+    group = groups.make("job-1")
+    assert group is not None and groups.limit(group, 1, 1.5)
+    (group.path / "memory.events").write_text(events)
+    assert group.limit_hit() == hit
+    ending = ending_of(None, -9, None, Failure(limit_hit=group.limit_hit()))
+    assert ending.reason is Reason.ERROR
+    assert ("1.5 GiB: raise resources.memory_gib" in ending.message) is (hit is not None)

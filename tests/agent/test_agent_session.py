@@ -98,6 +98,9 @@ class Holding:
 
     gib: float | None = 2.0
 
+    def limit_hit(self) -> float | None:
+        return None
+
     def memory_gib(self) -> float | None:
         return self.gib
 

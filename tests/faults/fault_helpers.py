@@ -161,6 +161,9 @@ class TurnTrainer:
     def exit_code(self) -> int | None:
         return self._code
 
+    def limit_hit(self) -> float | None:
+        return None
+
     def memory_gib(self) -> float | None:
         return None
 

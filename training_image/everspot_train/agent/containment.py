@@ -13,7 +13,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from everspot_train.rundir import RUN_DIR_VARIABLE
@@ -44,6 +45,12 @@ class ControlGroup:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def limit_hit(self) -> float | None:
+        """The memory limit, GiB, if the kernel has ended processes that wanted more; None if it has not."""
+        events = dict(line.split() for line in _read(self.path / "memory.events").splitlines() if line.count(" ") == 1)
+        most = _read(self.path / "memory.max").strip()
+        return int(most) / _GIB if events.get("oom_kill", "0") != "0" and most.isdigit() else None
 
     def end(self) -> None:
         """SIGKILL to every process in it, wait until they are gone, and remove it."""
@@ -129,10 +136,13 @@ def kill_all_of(path: Path) -> int:
     return _kill_until_gone(lambda: processes_of(path))
 
 
-def kill_these(pids: Iterable[int]) -> None:
-    """SIGKILL those of them that still descend from this process: the number of one that is gone may be another's."""
-    for pid in set(pids) & set(descendants(os.getpid())):
-        _kill(pid)
+def kill_these(pids: Collection[int]) -> None:
+    """SIGKILL those of them that still descend from this process, until none is left, and reap them: the number of one
+    that is gone may be another's."""
+    _kill_until_gone(lambda: iter(set(pids) & set(descendants(os.getpid()))))
+    for pid in pids:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def kill_descendants(spared: int) -> int:

@@ -66,6 +66,9 @@ def _judged(asked: Reason | None, code: int | None, status: Status | None, failu
         return Reason.SHUTDOWN, word  # somebody else than this agent stopped it, and it saved its work
     if phase is not TrainingPhase.FAILED and not code:
         return Reason.FINISHED, word
+    if failure.limit_hit is not None:
+        gib = f"{failure.limit_hit:g} GiB"
+        return Reason.ERROR, f"it took more memory than its part of the instance, {gib}: raise resources.memory_gib"
     trouble = failure.trouble(word)
     if trouble is not None:
         return trouble

@@ -41,13 +41,15 @@ _SENTENCES = {
 @dataclass(frozen=True)
 class Failure:
     """How a program failed. `exit_code`: the program's own, negative for a signal; None where only the first process
-    knows. `message`: the exception in one line. `tail`: the end of what was printed."""
+    knows. `message`: the exception in one line. `tail`: the end of what was printed. `limit_hit`: the memory
+    limit, GiB, that it was ended for."""
 
     exit_code: int | None = None
     message: str = ""
     traceback: str = ""
     tail: str = ""
     disk_full: bool = False
+    limit_hit: float | None = None
 
     def fault(self) -> FaultKind | None:
         """What of the machine's failed the program, if anything did."""

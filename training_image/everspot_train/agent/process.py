@@ -44,6 +44,10 @@ class TrainingProcess(Protocol):
         """What all its processes hold now; None if that cannot be had."""
         ...
 
+    def limit_hit(self) -> float | None:
+        """The memory limit, GiB, that it was ended for; None if it was not."""
+        ...
+
     def terminate(self) -> None:
         """SIGTERM: end, by your own ways."""
         ...
@@ -92,6 +96,10 @@ class LocalProcess:
         if counted is not None:
             return counted
         return memory.of_processes(processes_of(self._run_dir))
+
+    def limit_hit(self) -> float | None:
+        """As its control group tells it."""
+        return self._group.limit_hit() if self._group is not None else None
 
     def terminate(self) -> None:
         """SIGTERM to the first process, which hands it on."""

@@ -4,6 +4,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -154,7 +155,8 @@ class JobSession:
         """What the program, which is over, told of its end. Read once: what is asked later has been cleaned away."""
         if self._failure is None:
             folder = self.run_dir.path
-            self._failure = read_failure(folder, self._tail(), disk_full=is_full(folder))
+            told = read_failure(folder, self._tail(), disk_full=is_full(folder))
+            self._failure = replace(told, limit_hit=self.process.limit_hit() if self.process is not None else None)
         return self._failure
 
     def stalled(self, step: int, seconds: float, *, restart: bool) -> None:

@@ -24,8 +24,9 @@ DESTROYED_IN = timedelta(hours=1)
 GIVEN_UP_IN = timedelta(minutes=5)
 """Time for the engine to finish the step that it is at, once it was asked to stop."""
 
-FORCE = "EVERSPOT_FORCE_DESTROY"
-"""Variable by which the components' guard lets a destroy end jobs that run."""
+CHECKED = {"EVERSPOT_FORCE_DESTROY": "1"}
+"""The variable by which the components' guard lets a destroy through, since whoever asks has looked already: by the
+cloud's answers, which are newer than what the store says of instances that have just ended."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ class Stack:
         """What it is called, for people."""
         return f"stack {self.name}" if self.name else "this folder's Pulumi stack"
 
-    def destroy(self, tell: Callable[[str], None], *, force: bool) -> None:
-        """Run `pulumi destroy` to its end. `tell`: gets each line that it prints; `force`: though jobs run.
+    def destroy(self, tell: Callable[[str], None]) -> None:
+        """Run `pulumi destroy` to its end. `tell`: gets each line that it prints.
 
-        The program runs with it, because its guard asks the store whether jobs run.
+        The program runs with it, because the engine has to know the hooks of its guard.
 
         Raises:
             CliError: if it fails, or takes longer than `DESTROYED_IN`.
@@ -81,9 +82,8 @@ class Stack:
             *(self.pulumi, "destroy", "--yes", "--skip-preview", "--run-program", "--non-interactive"),
             *("--color", "never", *_chosen(self.name)),
         ]
-        environment = {**os.environ, **({FORCE: "1"} if force else {})}
         with subprocess.Popen(  # noqa: S603 - our own words, no shell
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **CHECKED}
         ) as running:
             watch = _Watch(running)
             try:

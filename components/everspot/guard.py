@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import pulumi
 from everspot_core.counting import counted, first_few
+from everspot_core.launching import launched_ids
 from everspot_core.problems import cut
-from everspot_core.records import JobState, Market
+from everspot_core.records import InstanceState, JobState, Market
 from everspot_store import Store, StoreError
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
@@ -115,11 +116,32 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     owners = {key: found.value.owner for key, found in records.items() if found.value.state in _BUSY}
     if market is None or not owners:
         return sorted(owners)
-    instances = store.instances.scan()
+    instances, launched = store.instances.scan(), _launched(store)
+    # What the scheduler has launched is no fleet's, and outlives it.
+    owners = {job: owner for job, owner in owners.items() if owner not in launched}
     # Of an instance that has not reported yet, or whose record cannot be read, nobody knows the market: it may be this.
     return sorted(
         job for job, owner in owners.items() if owner not in instances or instances[owner].value.market is market
     )
+
+
+def launched_instances(url: str) -> list[str]:
+    """Instances that the scheduler has launched and that still run: no stack's resource, so that no destroy ends them.
+
+    Raises:
+        StoreError: if the store does not say.
+    """
+    store = Store.open(url, url)
+    launched = _launched(store)
+    if not launched:
+        return []
+    ended = set(store.ends.scan())
+    running = {name for name, found in store.instances.scan().items() if found.value.state is not InstanceState.GONE}
+    return sorted((launched & running) - ended)
+
+
+def _launched(store: Store) -> set[str]:
+    return launched_ids(found.value for found in store.launching.scan().values())
 
 
 def _refuse(url: str, market: Market | None = None) -> None:
@@ -127,6 +149,7 @@ def _refuse(url: str, market: Market | None = None) -> None:
         return
     try:
         busy = busy_jobs(url, market)
+        left = launched_instances(url) if market is None and not busy else []
     except StoreError as error:
         raise pulumi.RunError(
             f"whether jobs run could not be asked of {url}: {cut(str(error), 200)}. {FORCE}=1 goes on nevertheless"
@@ -135,6 +158,11 @@ def _refuse(url: str, market: Market | None = None) -> None:
         raise pulumi.RunError(
             f"{counted(len(busy), 'job')} would be ended: {_names(busy)}. "
             f"`everspot drain --wait` first, which has them checkpoint; {FORCE}=1 ends them"
+        )
+    if left:
+        raise pulumi.RunError(
+            f"{counted(len(left), 'instance')} that the scheduler launched would be left running: {_names(left)}. "
+            f"`everspot drain --wait` first, which has them released, or `everspot down`; {FORCE}=1 leaves them"
         )
 
 

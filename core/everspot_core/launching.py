@@ -4,6 +4,7 @@ An intent holds the whole request, so that asking again, after an answer was los
 same token, whatever is declared by then. How schedulers use it is told in docs/scheduler.md.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -120,3 +121,9 @@ def place_jobs(intent: LaunchIntent, found: tuple[str, ...]) -> dict[str, str]:
     """Which job each of these instances of the launch is for: in the order of their names, so that whoever finds the
     same instances says the same. Should there be more than were asked for, the last job has the rest."""
     return {name: intent.jobs[min(n, intent.count - 1)] for n, name in enumerate(sorted(found))}
+
+
+def launched_ids(intents: Iterable[LaunchIntent]) -> set[str]:
+    """The instances that launches have brought, as far as their outcome is known."""
+    outcomes = (intent.outcome for intent in intents if intent.outcome is not None)
+    return {instance.instance_id for outcome in outcomes for instance in outcome.instances}

@@ -33,7 +33,7 @@ class Limits(Frozen):
     tick_every: Duration = Field(default="5s", validate_default=True, description="Scheduler's loop.")
     notice_poll: Duration = Field(default="2s", validate_default=True, description="Metadata service, for notices.")
     idle_limit: Duration | None = Field(
-        default=None, description="Shut down after this long without a job. Burst only."
+        default=None, description="Shut down after this long without a job. Elastic instances only."
     )
     orphan_limit: Duration = Field(
         default="15m", validate_default=True, description="Shut down when the store could not be reached for this long."

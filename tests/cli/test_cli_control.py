@@ -3,7 +3,8 @@ import os
 from datetime import UTC, datetime
 
 import pytest
-from everspot_core.records import EventKind, Reason
+from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
+from everspot_core.records import EventKind, Market, Reason
 
 from tests.cli.conftest import everspot
 
@@ -54,6 +55,25 @@ def test_drain_waits_until_no_job_has_an_instance_and_can_be_undone(world):
     assert world.run("--json", "drain", "--wait").json == {"cluster": "test", "draining": True, "running": []}
     assert world.run("drain", "--undo").code == 0
     assert world.store.drain_request() is None
+
+
+def test_drain_waits_until_what_was_launched_is_released(world):
+    pool = LaunchPool(instance_type="c6i.large", zone="us-east-1b", market=Market.SPOT, place="subnet-1")
+    brought = LaunchedInstance(
+        instance_id="i-spot1", instance_type="c6i.large", zone="us-east-1b", market=Market.SPOT, job_id="a"
+    )
+    now = world.clock.now()
+    intent = LaunchIntent(
+        seq=1, token="0" * 32, jobs=("a",), pools=(pool,), ordered=False, whole=False, template="lt-1",
+        template_version="1", usd_per_hour=1, made_at=now, scheduler_id="s",
+        outcome=LaunchOutcome(instances=(brought,), settled_at=now),
+    )  # fmt: skip
+    world.store.launching.create(intent.name, intent)
+    world.beat("i-spot1")
+    late = world.run("drain", "--wait", "--timeout", "1s")
+    assert (late.code, "not drained within 1s: i-spot1 still run" in late.err) == (1, True)
+    world.end("i-spot1", 30)
+    assert world.run("drain", "--wait").code == 0
 
 
 def test_instances_tell_who_lives_and_who_ended(past):

@@ -122,7 +122,7 @@ def test_it_drains_destroys_and_says_that_nothing_is_left(ground: Ground) -> Non
     ground.place.after = {3: [BUCKET]}
     answer = ground.run("--yes", "--stack", "dev")
     assert answer.code == 0, answer.err
-    assert ground.destroyed == [f"{DESTROY} --stack dev"]
+    assert ground.destroyed == [f"{DESTROY} --stack dev force"]  # the guard need not ask once more
     assert ground.place.ended == []
     assert ground.world.store.drain_request() is not None
     assert "test is down; nothing of it is left that runs. Kept by its settings: everspot-data." in answer.out
@@ -149,6 +149,16 @@ def test_nothing_is_destroyed_while_a_job_has_not_checkpointed(ground: Ground) -
     assert ground.destroyed == [f"{DESTROY} force"]
     ground.world.leave("a", 30, Reason.DRAIN)
     assert "Drained: 0 jobs checkpointed." in ground.run("--yes").err
+
+
+def test_a_drain_that_is_undone_meanwhile_stops_it(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    ground.place.things = [machine("i-1", launched=True)]
+    looks = iter([[], [], ["a"], ["a"]])
+    monkeypatch.setattr(down, "owned", lambda session: next(looks))
+    answer = ground.run("--yes")
+    assert answer.code == 1
+    assert "a run again: the drain was undone. Nothing was destroyed" in answer.err
+    assert ground.destroyed == []
 
 
 def test_what_the_scheduler_releases_is_not_ended_by_hand(ground: Ground) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pulumi
 import pytest
 from everspot.guard import busy_jobs, refuse_while_jobs_run, told
+from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
+from everspot_core.ledger import EndRecord
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_store import Store, StoreError
 
@@ -91,3 +93,42 @@ def test_an_instance_that_cannot_be_read_may_be_of_either_market(tmp_path: Path)
     record.write_text(text.replace('"BUSY"', '"DREAMING"'))
     assert record.read_text() != text
     assert busy_jobs(url, Market.SPOT) == busy_jobs(url, Market.ON_DEMAND) == ["a"]
+
+
+def launch(url: str, *instances: str) -> None:
+    """A launch that has brought these."""
+    pool = LaunchPool(instance_type="g5.xlarge", zone="us-east-2a", market=Market.SPOT, place="subnet-1")
+    brought = tuple(
+        LaunchedInstance(instance_id=name, instance_type="g5.xlarge", zone="us-east-2a", market=Market.SPOT, job_id="a")
+        for name in instances
+    )
+    intent = LaunchIntent(
+        seq=1, token="0" * 32, jobs=tuple("a" for _ in instances), pools=(pool,), ordered=False, whole=False,
+        template="lt-1", template_version="1", usd_per_hour=1, made_at=NOW, scheduler_id="s",
+        outcome=LaunchOutcome(instances=brought, settled_at=NOW),
+    )  # fmt: skip
+    Store.open(url, url).launching.create(intent.name, intent)
+
+
+def test_a_destroy_that_would_leave_launched_instances_running_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = cluster(tmp_path, a=(JobState.SUCCEEDED, Market.SPOT), b=(JobState.SUCCEEDED, Market.SPOT))
+    hook = pulumi.ResourceHookArgs("urn", "id", "name", "type", old_inputs={"input": url})
+    refuse_while_jobs_run(hook)
+    launch(url, "i-a", "i-b", "i-long-gone")
+    Store.open(url, url).ends.create("i-b", EndRecord(instance_id="i-b", ended_at=NOW, interrupted=False))
+    with pytest.raises(pulumi.RunError, match=r"1 instance that the scheduler launched would be left running: i-a\. "):
+        refuse_while_jobs_run(hook)
+    with monkeypatch.context() as forced:
+        forced.setenv("EVERSPOT_FORCE_DESTROY", "1")
+        refuse_while_jobs_run(hook)
+    Store.open(url, url).ends.create("i-a", EndRecord(instance_id="i-a", ended_at=NOW, interrupted=False))
+    refuse_while_jobs_run(hook)
+
+
+def test_jobs_on_launched_instances_outlive_the_fleets(tmp_path: Path) -> None:
+    url = cluster(tmp_path, a=(JobState.RUNNING, Market.SPOT), b=(JobState.RUNNING, Market.SPOT))
+    launch(url, "i-a")
+    assert busy_jobs(url, Market.SPOT) == ["b"]
+    assert busy_jobs(url) == ["a", "b"]

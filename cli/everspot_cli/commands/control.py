@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.documents import format_duration
+from everspot_core.launching import launched_ids
 from everspot_core.lease import pending
-from everspot_core.records import EventKind, JobRecord, Request
+from everspot_core.records import EventKind, InstanceState, JobRecord, Request
 
 from everspot_cli.chaining import live_run
 from everspot_cli.commands.options import JobId, Json, duration_of, session_of
@@ -104,7 +105,9 @@ def _record(session: Session, job_id: str) -> JobRecord:
 
 def drain(
     context: typer.Context,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when no job has an instance any more.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when no job has an instance, and no launched instance runs any more.")
+    ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take it back: jobs are assigned again.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "10m",
     json: Json = False,
@@ -129,8 +132,9 @@ def owned(session: Session) -> list[str]:
 
 
 def _wait_drained(session: Session, limit: timedelta) -> list[str]:
+    """Wait for the jobs, and then for the scheduler to release what it has launched for them."""
     began = session.clock.monotonic()
-    while running := owned(session):
+    while running := owned(session) or _launched(session):
         if session.clock.monotonic() - began >= limit:
             raise CliError(
                 f"not drained within {format_duration(limit)}: {', '.join(running)} still run",
@@ -138,3 +142,13 @@ def _wait_drained(session: Session, limit: timedelta) -> list[str]:
             )
         session.clock.sleep(POLL)
     return []
+
+
+def _launched(session: Session) -> list[str]:
+    """The instances that the scheduler has launched and that still run."""
+    store = session.store
+    launched = launched_ids(found.value for found in store.launching.scan().values())
+    if not launched:
+        return []
+    there = {name for name, found in store.instances.scan().items() if found.value.state is not InstanceState.GONE}
+    return sorted((launched & there) - set(store.ends.scan()))

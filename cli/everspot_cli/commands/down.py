@@ -67,12 +67,13 @@ def down(
     _confirm(session, declared, before, yes)
     drained = _drain(session, limit, force)
     ended = _release(session, site, before)
+    _still_drained(session, drained, force)
     session.errors.print(f"Destroying {declared.said}.", markup=False)
-    declared.destroy(lambda line: session.errors.print(line, style="dim", markup=False, soft_wrap=True), force=force)
+    declared.destroy(lambda line: session.errors.print(line, style="dim", markup=False, soft_wrap=True))
     left = _check(session, site)
     kept = [one.name for one in left if one.kept]
     _refuse_what_is_left([one for one in left if not one.kept])
-    answer = {"cluster": manifest.cluster, "drained": drained, "ended_directly": ended, "kept": kept, "left": []}
+    answer = {"cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "kept": kept, "left": []}
     if session.json:
         session.answer(answer)
     else:
@@ -143,15 +144,16 @@ def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: boo
         raise CliError("nothing was changed")
 
 
-def _drain(session: Session, limit: timedelta, force: bool) -> list[str]:
-    """Have every job checkpoint, and wait until none has an instance. The jobs that had one."""
+def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
+    """Have every job checkpoint, and wait until none has an instance. The jobs that had one; None: there is no store
+    to ask any more."""
     try:
         session.store.request_drain(request_of(session, "everspot down"))
         had = owned(session)
         with session.progress(f"{counted(len(had), 'job')} checkpointing", shown=bool(had)):
             still = _until(session, limit, lambda: owned(session))
     except _GONE:
-        return []
+        return None
     names = first_few(still, _SHOWN)
     if still and not force:
         raise CliError(
@@ -163,6 +165,15 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str]:
         f"These did not checkpoint: {names}." if still else f"Drained: {counted(len(had), 'job')} checkpointed.",
     )
     return had
+
+
+def _still_drained(session: Session, drained: Sequence[str] | None, force: bool) -> None:
+    """Refuse to go on if somebody has undone the drain meanwhile. `drained` None: there was nothing to drain."""
+    if drained is None or force:
+        return
+    busy = owned(session)
+    if busy:
+        raise CliError(f"{first_few(busy, _SHOWN)} run again: the drain was undone. Nothing was destroyed")
 
 
 def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:

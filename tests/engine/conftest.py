@@ -14,6 +14,7 @@ from typing import Any
 
 import boto3
 import pytest
+import yaml
 from everspot.aws import deployers
 from pulumi import automation
 
@@ -112,6 +113,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     home = tmp_path_factory.mktemp("engine")
     shutil.copytree(ROOT / "stacks", home / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Pulumi.yaml", home)
+    standing_only(home / "stacks" / "Pulumi.local.yaml")
     state = ["--state-dir", str(home / "local")]
     local(["up", "--no-processes", "--port", "0", *state])
     try:
@@ -124,6 +126,15 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
             yield made
     finally:
         local(["down", *state])
+
+
+def standing_only(settings: Path) -> None:
+    """Five standing instances, whatever the demonstration has: what these tests change begins with them."""
+    declared = yaml.safe_load(settings.read_text())
+    capacity = declared["config"]["everspot:cluster"]["capacity"]
+    capacity.pop("elastic", None)
+    capacity["standing"] = {"target": 5, "onDemandBase": 1}
+    settings.write_text(yaml.safe_dump(declared, sort_keys=False))
 
 
 def local(arguments: list[str]) -> str:

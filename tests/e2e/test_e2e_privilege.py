@@ -29,6 +29,18 @@ NEEDED_ON_AWS = {
         for prefix in ("jobs", "cancels", "events", "records", "assignments", "instances")
     },
     ("s3:PutObject", "archive/*"): "docs/store.md, Archive: as above",
+    **{
+        (f"s3:{verb}Object", "launching/*"): "docs/scheduler.md, Elastic capacity: this run's capacity stands; "
+        "test_e2e_elastic.py launches"
+        for verb in ("Put", "Delete")
+    },
+    **{
+        (
+            f"ec2:{asked}",
+            "*",
+        ): "docs/scheduler.md, Elastic capacity: how likely spot is to be had, asked for where it may be launched"
+        for asked in ("GetSpotPlacementScores", "DescribeAvailabilityZones")
+    },
     ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this run has none",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",

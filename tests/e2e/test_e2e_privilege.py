@@ -41,6 +41,7 @@ NEEDED_ON_AWS = {
         ): "docs/scheduler.md, Elastic capacity: how likely spot is to be had, asked for where it may be launched"
         for asked in ("GetSpotPlacementScores", "DescribeAvailabilityZones")
     },
+    ("s3:PutObject", "control/jobs/*"): "docs/jobs.md, every: the next run of a series, of which this run has none",
     ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this run has none",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",

@@ -67,7 +67,7 @@ BELIEVED: Mapping[Part, Changeover] = {
     Part.RESTORE: Changeover(timedelta(seconds=150), timedelta(minutes=4)),
     Part.SAVE: Changeover(timedelta(seconds=30), timedelta(minutes=2)),
 }
-"""Where nothing has been measured. The notice of a spot instance of AWS is two minutes long, so no saving is longer."""
+"""Where nothing has been measured. The longest notice that a cloud gives is two minutes, so no saving is longer."""
 OWN = (Part.DATA, Part.RESTORE, Part.SAVE)
 """Parts that depend on the job at least as much as on the machine."""
 

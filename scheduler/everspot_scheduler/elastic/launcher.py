@@ -22,8 +22,8 @@ from everspot_scheduler.pace import Pace
 from everspot_scheduler.together import side_by_side
 
 REQUESTS_AT_ONCE = 8
-"""Launch requests in one tick. EC2 refills five a second for all that an account changes there (EC2 Developer Guide,
-"Request throttling for the Amazon EC2 API"), and a client repeats each up to three times."""
+"""Launch requests in one tick. A cloud may grant an account no more than five changes a second
+(docs/scheduler.md cites it), and a client repeats each up to three times."""
 STALE = timedelta(minutes=10)
 """Market time after which an intent without outcome is not asked for again: whoever wrote it is gone, and so is the
 need that it was written for. What it brought is found by its token."""

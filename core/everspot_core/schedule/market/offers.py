@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from everspot_core.fit import Shape, fits
+from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.jobs import HOUR, outlook_of
 from everspot_core.schedule.market.behaviour import Behaviour
@@ -51,7 +52,7 @@ class Offers:
     def spot(self) -> tuple[Ranked, ...]:
         """The spot pools that would give what the job needs now: the best first, those as dear as on-demand last."""
         giving = (p for p in self.spot_pools if p.gives(self.job.nodes))
-        accept = () if self.smaller is None else (self.smaller,)
+        accept = {p.instance_type.name for p in self.spot_pools}  # what is too small is not among them, but the smaller
         ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
         return tuple(sorted(ranked, key=lambda r: self._dear(r.pool)))
 
@@ -81,12 +82,12 @@ class Offers:
         )
 
     @cached_property
-    def _on_demand_usd(self) -> float:
+    def on_demand_usd(self) -> float:
         """Dollars for an hour of work at speed 1 on the cheapest on-demand, be there any now or not."""
         return min((_work_usd(self.job, p) for p in self.on_demand_pools), default=inf)
 
     def _dear(self, pool: PoolView) -> bool:
-        return _work_usd(self.job, pool) >= self._on_demand_usd
+        return _work_usd(self.job, pool) >= self.on_demand_usd
 
 
 class _Sized(NamedTuple):
@@ -100,12 +101,24 @@ class _Sized(NamedTuple):
     usd: float
 
 
-def offers_for(job: JobView, pools: Sequence[PoolView], now: datetime) -> Offers:
-    """What these pools offer the job. Capacity that was handed out in this plan is no longer among them."""
-    asked = job.submission.spec.resources
+def fitting(asked: Resources, pools: Iterable[PoolView]) -> frozenset[str]:
+    """The types among these pools that have what is asked for."""
     types = {p.instance_type.name: p.instance_type for p in pools}
-    lesser = smaller(job, types.values(), now) if job.measured is not None else None
-    able = {name for name, kind in types.items() if _speed(job, name) > 0 and fits(asked, Shape.of(kind))}
+    return frozenset(name for name, kind in types.items() if fits(asked, Shape.of(kind)))
+
+
+def offers_for(
+    job: JobView, pools: Sequence[PoolView], now: datetime, large_enough: frozenset[str] | None = None
+) -> Offers:
+    """What these pools offer the job. Capacity that was handed out in this plan is no longer among them.
+
+    `large_enough`: the types that have what it asks for, if that is worked out already.
+    """
+    types = fitting(job.submission.spec.resources, pools) if large_enough is None else large_enough
+    lesser = (
+        smaller(job, {p.instance_type.name: p.instance_type for p in pools}.values(), now) if job.measured else None
+    )
+    able = types if not job.speeds else {name for name in types if _speed(job, name) > 0}
     taken = able if lesser is None else able | {lesser.name}
     on_demand = [p for p in pools if p.market is Market.ON_DEMAND and p.instance_type.name in taken]
     # Safety rests on on-demand: not on a type that is too small by what was asked for, unless there is no other.
@@ -153,7 +166,7 @@ def spot_of(job: JobView, view: ClusterView, offers: Offers, now: datetime) -> S
     behaviour = together(view, offers.spot_pools)
     giving = [r.pool for r in offers.spot] or offers.spot_pools
     usd = min(_work_usd(job, p) for p in giving)
-    on_demand_usd = min((_work_usd(job, p) for p in offers.on_demand_pools), default=usd * 3)
+    on_demand_usd = offers.on_demand_usd if offers.on_demand_pools else usd * 3
     up = bool(offers.spot) and usd < on_demand_usd
     return Spot(
         up=up,

@@ -38,6 +38,8 @@ class Launches:
 
         Empty once it is given up: a gang of which an instance is lost, and what is not ready after all patience.
         """
+        if job.job_id not in self._by_job:
+            return []
         batch = self._last(job, owner)
         sound = [i for i in batch if not _lost(i)]
         if not sound or (len(sound) < len(batch) and job.nodes > 1):

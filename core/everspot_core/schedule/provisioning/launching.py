@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Launch, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS
-from everspot_core.schedule.market.offers import Acceptable, Offers, offers_for
+from everspot_core.schedule.market.offers import Acceptable, Offers, fitting, offers_for
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.room import Room
@@ -23,10 +24,14 @@ class Launching:
         self._pools = list(view.pools)
         self._room = Room(view)
         self._at_cap: dict[str, Figures] = {}
+        self._large_enough: dict[Resources, frozenset[str]] = {}
 
     def offers(self, job: JobView) -> Offers:
         """What is left for the job."""
-        return offers_for(job, self._pools, self._now)
+        need = job.submission.spec.resources
+        if need not in self._large_enough:
+            self._large_enough[need] = fitting(need, self._pools)
+        return offers_for(job, self._pools, self._now, self._large_enough[need])
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Instances of the market; None if no pool has enough, or none that has leaves the cap."""

@@ -45,17 +45,18 @@ class ElasticLive(LiveCluster):
             types=list(TYPES), markets=list(Market), max_instances=4, idle_limit=timedelta(minutes=1),
             template=template, template_version="1", places=self.places,
         )  # fmt: skip
-        manifest = self._manifest(Role.AGENT).model_copy(update={"elastic": elastic})
+        declared = {"elastic": elastic, "shared_instances": True}
+        manifest = self._manifest(Role.AGENT).model_copy(update=declared)
         self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=manifest.to_json())
 
     def _manifest(self, role: Role) -> Manifest:
         plain = super()._manifest(role)
         return Manifest.read(with_idle_limit(plain.to_json().decode(), "1m")) if role is Role.AGENT else plain
 
-    def program(self, name: str, folder: Path) -> str:
+    def program(self, name: str, folder: Path, **more: Any) -> str:
         """A job whose program needs nothing but Python."""
         (folder / "main.py").write_text(PROGRAM)
-        spec = JobSpec.model_validate({"name": name, "code": str(folder), "entrypoint": ["main.py"]})
+        spec = JobSpec.model_validate({"name": name, "code": str(folder), "entrypoint": ["main.py"], **more})
         job = JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now())
         return self.store.submit(job, folder).job_id
 
@@ -71,7 +72,7 @@ class ElasticLive(LiveCluster):
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticLive]:
-    with ElasticLive(tmp_path_factory.mktemp("elastic")) as made:
+    with ElasticLive(tmp_path_factory.mktemp("elastic"), cpus=2) as made:
         yield made
 
 
@@ -105,6 +106,17 @@ def test_a_job_that_loses_its_instance_has_another_one_launched(live: ElasticLiv
     second = live.until(lambda: (found := owner(live, job)) != first and found)
     assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
     assert {first, second} <= set(live.agents())
+    live.until(lambda: not live.agents("pending", "running") or None)
+
+
+def test_small_jobs_that_may_share_are_served_by_one_launch(live: ElasticLive, tmp_path: Path) -> None:
+    before = set(live.agents())
+    small = {"vcpus": 1, "memory_gib": 0.5, "shared": True}
+    jobs = [live.program(name, tmp_path, resources=small) for name in ("left", "right")]
+    assert {live.until(lambda job=job: live.ended(job)) for job in jobs} == {JobState.SUCCEEDED}
+    (launched,) = set(live.agents()) - before
+    given = [live.events_of(job, EventKind.ASSIGNED) for job in jobs]
+    assert [(e.instance_id, e.data["share"]) for (e,) in given] == [(launched, 0.5)] * 2
     live.until(lambda: not live.agents("pending", "running") or None)
 
 

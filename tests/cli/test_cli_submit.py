@@ -164,6 +164,16 @@ def test_more_threads_than_vcpus_are_warned_of(world, spec_file):
             assert (said in answer.err) is warned
 
 
+def test_who_would_share_where_nothing_is_shared_is_told(world, spec_file):
+    path = str(spec_file("name: a\nrecipe: image-classification\nresources: {shared: true}\n"))
+    for allowed in (False, True):
+        world.store.write_manifest(world.store.manifest().model_copy(update={"shared_instances": allowed}))
+        for more in ((), ("--dry-run",)):
+            answer = world.run("submit", path, *more)
+            assert answer.code == 0
+            assert ("warning: resources.shared does nothing here" in answer.err) is not allowed
+
+
 def test_dry_run_tells_slack_and_the_last_safe_moment(world, spec_file):
     path = str(spec_file(LATE.replace("deadline: 4h", "deadline: 2099-01-02T12:00:00Z")))
     text = world.run("submit", path, "--dry-run").out

@@ -16,7 +16,7 @@ from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit.deadline import deadline_warnings, longest_changeover, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
-from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, thread_warnings
+from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, sharing_warnings, thread_warnings
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
 from everspot_cli.errors import CliError, Exit, gathered
@@ -69,6 +69,7 @@ def check(session: Session, file: Path, submission: JobSubmission, wait_for_capa
         str(file),
         [
             lambda: thread_warnings(submission),
+            lambda: sharing_warnings(session, submission),
             *cluster_rules(session, file, submission, fleet, wait_for_capacity),
             lambda: deadline(session, file, submission),
         ],

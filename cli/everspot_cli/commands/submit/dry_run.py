@@ -19,7 +19,7 @@ from everspot_cli.commands.submit.deadline import (
     sentence,
     warn,
 )
-from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, thread_warnings
+from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, sharing_warnings, thread_warnings
 from everspot_cli.commands.submit.outlook import Outlook, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.outlook import cells as outlook_cells
 from everspot_cli.commands.submit.outlook import columns as outlook_columns
@@ -47,7 +47,8 @@ def dry_run(
     known = {"changeover": longest_changeover(session)} if _has_store(session) else {}
     said, force = feasibility(submission, found, **known), submission.forced
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
-    warnings = [*thread_warnings(submission), *deadline_warnings(said, force=force)]
+    shared = sharing_warnings(session, submission) if _has_store(session) else []
+    warnings = [*thread_warnings(submission), *shared, *deadline_warnings(said, force=force)]
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
                         "candidates": [_row(c, alive, today, look) for c in found],

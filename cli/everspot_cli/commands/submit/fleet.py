@@ -146,6 +146,16 @@ def thread_warnings(submission: JobSubmission) -> list[str]:
     ]
 
 
+def sharing_warnings(session: Session, submission: JobSubmission) -> list[str]:
+    """What is said of a job that may share an instance, on a cluster where none is shared."""
+    if not submission.spec.resources.shared or session.manifest.shared_instances:
+        return []
+    return [
+        f"resources.shared does nothing here: instances of the cluster {session.manifest.cluster} are not shared "
+        "(its setting sharedInstances). The job has an instance alone and pays all of it"
+    ]
+
+
 def _words(kind: InstanceType) -> str:
     gpus = f", {kind.gpus} {kind.gpu} of {kind.gpu_memory_gib:g} GiB" if kind.gpus else ""
     return f"{kind.name} ({kind.vcpus} vCPUs, {kind.memory_gib:g} GiB{gpus})"

@@ -5,6 +5,7 @@ of the market that the policy has the job take now, and the whole job must cost 
 """
 
 from datetime import datetime
+from functools import cached_property
 
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
@@ -21,9 +22,12 @@ class Reuse:
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
         self._steering = Steering(view, now)
-        self._usd = {p.key: p.usd_per_hour for p in view.pools}
         self._offers: dict[str, Offers] = {}
         self._markets: dict[tuple[str, Market], bool] = {}
+
+    @cached_property
+    def _usd(self) -> dict[PoolKey, float]:
+        return {p.key: p.usd_per_hour for p in self._view.pools}
 
     def suits(self, job: JobView, instance: InstanceView) -> bool:
         """Whether the job would rather run there than have an instance launched."""

@@ -16,7 +16,7 @@ class Beside:
     """
 
     def __init__(self, view: ClusterView) -> None:
-        listed = [*view.types, *(p.instance_type for p in view.pools)]
+        listed = [*view.types, *(p.instance_type for p in view.pools)] if view.shared else []
         self._shapes = {t.name: Shape.of(t) for t in listed}
         self._open = view.shared
         self._coming: list[tuple[PoolKey, Room]] = []

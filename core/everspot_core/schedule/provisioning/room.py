@@ -18,13 +18,15 @@ class Room:
 
     def __init__(self, view: ClusterView) -> None:
         self._cap = view.cap
+        self._reserved, self._reserved_usd, self._instances, self._usd = 0, 0.0, 0, 0.0
+        self._closed = False
+        if self._cap is None:  # and nothing has to be counted
+            return
         self._pools = {p.key: p.usd_per_hour for p in view.pools}
         listed = [*view.types, *(p.instance_type for p in view.pools)]
         self._types = {t.name: t.on_demand_usd_per_hour for t in listed if t.on_demand_usd_per_hour is not None}
         launched = [i for i in view.instances if i.launched_for is not None and not i.gone]
         self._instances, self._usd = len(launched), sum(map(self._rate, launched))
-        self._reserved, self._reserved_usd = 0, 0.0
-        self._closed = False
 
     def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:
         """Whether so many instances may be launched at this price each. `without`: as if these were gone."""

@@ -104,7 +104,7 @@ def _row(
         "idle": counts[IDLE],
         "coming": counts[COMING],
         "instances": len(here),
-        "jobs": sorted(row["job_id"] for row in here if row["job_id"]),
+        "jobs": sorted(job for row in here for job in (row["job_id"], *row["residents"]) if job),
         "launched": history.launches,
         "interrupted": history.interrupted,
         "hours": history.hours,

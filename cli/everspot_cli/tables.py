@@ -126,7 +126,8 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), left=8)
     narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), left=3, fold=("JOB",))
     for row in rows:
-        job, age, notice = row["job_id"] or "—", duration(row["age_seconds"]), _notice(row)
+        job = row["job_id"] or ", ".join(row["residents"]) or "—"
+        age, notice = duration(row["age_seconds"]), _notice(row)
         wide.add_row(
             row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], word(row["state"]),
             job, notice or "—", age,

@@ -161,6 +161,7 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
                 "zone": source.zone,
                 "market": source.market.value,
                 "job_id": record.job_id if record and not left else None,
+                "residents": [r.job_id for r in record.residents] if record and not left else [],
                 "notice": record.notice.model_dump(mode="json") if record and record.notice else None,
                 "detail": fault or (record.detail if record else ""),
                 "generation": record.generation if record else "",

@@ -21,7 +21,17 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import FleetOffer, Manifest
-from everspot_core.records import EventKind, InstanceRecord, InstanceState, JobRecord, Market, Progress, Reason, Role
+from everspot_core.records import (
+    EventKind,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    Market,
+    Progress,
+    Reason,
+    Resident,
+    Role,
+)
 from everspot_store import ManualClock, SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -149,15 +159,18 @@ class World:
             PricePoint(instance_type=kind, zone=zone, market=market, at=at, usd_per_hour=usd, source="test")
         )
 
-    def beat(self, iid: str, job: str | None = None, state: InstanceState | None = None) -> None:
+    def beat(
+        self, iid: str, job: str | None = None, state: InstanceState | None = None, residents: tuple[str, ...] = ()
+    ) -> None:
         kind, zone, market, role = POOLS[iid]
         now = self.clock.now()
         self.store.instances.put(
             iid,
             InstanceRecord(
                 instance_id=iid, cluster="test", role=role, instance_type=kind, zone=zone, market=market, vcpus=2,
-                memory_gib=8, state=state or (InstanceState.BUSY if job else InstanceState.READY), job_id=job,
-                booted_at=now, updated_at=now,
+                memory_gib=8, job_id=job, booted_at=now, updated_at=now,
+                state=state or (InstanceState.BUSY if job or residents else InstanceState.READY),
+                residents=tuple(Resident(job_id=name, epoch=1) for name in residents),
             ),
         )  # fmt: skip
 

@@ -88,6 +88,14 @@ def test_instances_tell_who_lives_and_who_ended(past):
     assert "taken by the cloud" in past.run("instances", "-a").out
 
 
+def test_an_instance_that_jobs_share_is_shown_with_all_of_them(world):
+    world.launch("i-base", 0)
+    world.beat("i-base", residents=("left", "right"))
+    (row,) = world.run("--json", "instances").json
+    assert (row["job_id"], row["residents"]) == (None, ["left", "right"])
+    assert "left, right" in world.run("instances").out
+
+
 def test_an_instance_that_has_not_beaten_for_long_is_silent(past):
     past.beat("i-base")  # stamped with the past
     rows = {row["instance_id"]: row for row in past.run("--json", "instances").json}

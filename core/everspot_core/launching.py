@@ -92,6 +92,7 @@ class LaunchIntent(Document):
     whole: bool = Field(description="All of the instances or none, in one zone and of one type.")
     template: str = Field(description="What the instances are launched from, as the cloud names it.")
     template_version: str
+    tags: dict[str, str] = Field(default_factory=dict, description="Of the instances, beside those that find them.")
     usd_per_hour: float = Field(description="What it may cost at the most while all of it runs.")
     made_at: Utc
     scheduler_id: str

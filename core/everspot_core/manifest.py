@@ -136,6 +136,9 @@ class Elastic(Frozen):
         default_factory=dict,
         description="The most that is paid for an hour of Spot, USD, by type; any where silent.",
     )
+    tags: dict[str, str] = Field(
+        default_factory=dict, description="What instances are tagged with, beside the tags by which they are found."
+    )
 
     def offers(self, instance_type: str, zone: str, market: Market) -> bool:
         """Whether an instance of a type may be launched in a zone, paid so."""

@@ -81,7 +81,9 @@ WHOLE = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetC
 def test_a_launch_is_one_request_of_all_its_pools(ec2, asked, name, options, ranked) -> None:
     client, stub = ec2
     ways = [{**way, **({"Priority": float(rank)} if ranked else {})} for rank, way in enumerate(overrides())]
+    asked = asked.model_copy(update={"tags": {"Team": "vision", "everspot:cluster": "c"}})
     tags = [
+        {"Key": "Team", "Value": "vision"},
         {"Key": "everspot:cluster", "Value": "c"},
         {"Key": "everspot:role", "Value": "agent"},
         {"Key": "everspot:launch", "Value": TOKEN},

@@ -72,6 +72,9 @@ def test_cluster_json_alone_says_what_may_be_launched(cluster: Callable[..., Any
     )
     found = published(recorder).elastic
     assert found.types == ["c6i.large", "m6i.large"]
+    template = recorder.inputs("train-elastic-template")
+    (told,) = (s["tags"] for s in template["tagSpecifications"] if s["resourceType"] == "instance")
+    assert found.tags == told  # a launch repeats what the template says
     assert found.max_prices == {"c6i.large": 0.1, "m6i.large": 0.2}
     assert found.zones == {"c6i.large": ["eu-west-1b"]}
     assert (found.max_instances, found.max_usd_per_hour, found.markets) == (8, 6.5, ["spot"])

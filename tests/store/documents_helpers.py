@@ -181,6 +181,7 @@ def _manifest() -> Manifest:
             template="lt-1",
             template_version="3",
             places={"eu-west-1a": "subnet-1"},
+            tags={"Team": "vision"},
             zones={"g5.xlarge": ["eu-west-1a"]},
             max_prices={"g5.xlarge": 1.5},
         ),
@@ -226,7 +227,8 @@ def _intent(pool: dict[str, Any]) -> LaunchIntent:
     return every_field(
         LaunchIntent, seq=7, token=SHA[:32], jobs=("resnet-1", "resnet-2"),
         pools=(every_field(LaunchPool, place="subnet-1", max_price=1.5, **pool),), ordered=True, whole=False,
-        template="lt-1", template_version="3", usd_per_hour=0.8, made_at=AT, scheduler_id="s-1",
+        template="lt-1", template_version="3", tags={"Team": "vision"}, usd_per_hour=0.8, made_at=AT,
+        scheduler_id="s-1",
         outcome=every_field(LaunchOutcome, instances=(launched,), errors=(error,), settled_at=AT),
     )  # fmt: skip
 

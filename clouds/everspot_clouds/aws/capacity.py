@@ -109,8 +109,9 @@ def _terminate(ec2: Any, batch: Sequence[str], failed: list[Exception]) -> None:
 
 
 def _tags(cluster: str, intent: LaunchIntent) -> dict[str, str]:
-    """What finds them again, also should the template not say so; its other tags come from there."""
-    return {CLUSTER_TAG: cluster, ROLE_TAG: Role.AGENT.value, LAUNCH_TAG: intent.token}
+    """All tags that the template has too, and the launch's own. Whether EC2 adds the template's to those of a request
+    is documented nowhere."""
+    return {**intent.tags, CLUSTER_TAG: cluster, ROLE_TAG: Role.AGENT.value, LAUNCH_TAG: intent.token}
 
 
 def _override(rank: int, pool: LaunchPool, intent: LaunchIntent) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from everspot_clouds.aws.hourly import Always
 from everspot_core.records import Role
 
 from everspot import common
-from everspot.aws import asking
+from everspot.aws import asking, tagging
 from everspot.aws.capacity import AwsCapacityArgs, offer_of, standing_of
 from everspot.aws.checking import check_cluster
 from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs, elastic_of
@@ -225,6 +225,10 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         }
         return AwsElasticCapacity(f"{self._name}-elastic", inputs(AwsElasticCapacityArgs, self._args, **own), opts)
 
+    @property
+    def _launched_tags(self) -> dict[str, str]:
+        return tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
+
     def _manifest(
         self,
         role: Role,
@@ -258,7 +262,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 standing=standing_of(capacity) if published else None,
                 fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
-                elastic=elastic_of(capacity, known) if elastic is not None else None,
+                elastic=elastic_of(capacity, self._launched_tags, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
                 shares=self._args.get("shares") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),

@@ -152,11 +152,12 @@ def check_elastic(name: str, args: AwsElasticCapacityArgs) -> None:
     common.raise_bad(problems, f"AwsElasticCapacity {name}")
 
 
-def elastic_of(args: AwsCapacityArgs, known: Mapping[str, Any]) -> Elastic:
+def elastic_of(args: AwsCapacityArgs, tags: Mapping[str, str], known: Mapping[str, Any]) -> Elastic:
     """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
     the order of the list counts.
 
-    `known`: template and version of what it launches from, and places, the subnet's id by zone.
+    `tags`: of the instances. `known`: template and version of what it launches from, and places, the subnet's id by
+    zone.
     """
     elastic = args["elastic"]
     types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))
@@ -172,6 +173,7 @@ def elastic_of(args: AwsCapacityArgs, known: Mapping[str, Any]) -> Elastic:
         places=known["places"],
         zones={entry["type"]: list(entry["zones"]) for entry in types if entry.get("zones")},
         max_prices={name: price for name, price in prices.items() if price is not None},
+        tags=dict(tags),
     )
 
 

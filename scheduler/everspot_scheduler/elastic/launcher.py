@@ -82,6 +82,7 @@ class Launcher:
             whole=group.whole,
             template=elastic.template,
             template_version=elastic.template_version,
+            tags=elastic.tags,
             usd_per_hour=usd_per_hour,
             made_at=self._store.clock.now(),
             scheduler_id=self._id,

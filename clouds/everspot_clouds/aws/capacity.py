@@ -28,6 +28,9 @@ AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
 _POINTER = "failed to fulfill capacity. please review errors in the response."
 """The message of an override that gave nothing because of the errors of others; it is none of its own."""
 _MISMATCH = "IdempotentParameterMismatch"
+_DENIED = "UnauthorizedOperation"
+_DENIED_AT_MOST = 3
+"""Instances that are refused one by one, with none ended, before nothing counts as allowed."""
 _UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _log = logging.getLogger(__name__)
 
@@ -81,31 +84,48 @@ def terminate(ec2: Any, instances: Iterable[str]) -> None:
     """See `Cloud.terminate`. Raises botocore's errors.
 
     One id that EC2 does not know, or one instance that is protected, fails the whole call (API reference,
-    TerminateInstances): then the batch is halved until it stands alone.
+    TerminateInstances): then the batch is halved until it stands alone. So it is with one that may not be ended: what
+    is gone has no tags any more, and a policy that asks for them refuses it before EC2 looks for it.
     """
-    failed: list[Exception] = []
+    batches = _Batches(ec2)
     wanted = list(dict.fromkeys(instances))
     for first in range(0, len(wanted), AT_ONCE):
-        _terminate(ec2, wanted[first : first + AT_ONCE], failed)
-    if failed:
-        raise failed[0]
+        batches.end(wanted[first : first + AT_ONCE])
+    if batches.failed:
+        raise batches.failed[0]
 
 
-def _terminate(ec2: Any, batch: Sequence[str], failed: list[Exception]) -> None:
-    try:
-        ec2.terminate_instances(InstanceIds=list(batch))
-    except ClientError as error:
-        if errors.trouble(error) is not Trouble.REQUEST:
-            raise
-        if len(batch) > 1:
-            half = len(batch) // 2
-            _terminate(ec2, batch[:half], failed)
-            _terminate(ec2, batch[half:], failed)
-        elif errors.code_of(error) in _UNKNOWN:
-            _log.info("%s is not known to EC2: there is nothing to end", batch[0])
+class _Batches:
+    """One round of terminations: how many instances were ended, and why others were not."""
+
+    def __init__(self, ec2: Any) -> None:
+        self._ec2 = ec2
+        self._ended = 0
+        self.failed: list[Exception] = []
+
+    def end(self, batch: Sequence[str]) -> None:
+        try:
+            self._ec2.terminate_instances(InstanceIds=list(batch))
+        except ClientError as error:
+            if not self._is_of_one(error):
+                raise
+            if len(batch) > 1:
+                half = len(batch) // 2
+                self.end(batch[:half])
+                self.end(batch[half:])
+            elif errors.code_of(error) in _UNKNOWN:
+                _log.info("%s is not known to EC2: there is nothing to end", batch[0])
+            else:
+                _log.error("%s cannot be ended: %s", batch[0], errors.said(error))
+                self.failed.append(error)
         else:
-            _log.error("%s cannot be ended: %s", batch[0], errors.said(error))
-            failed.append(error)
+            self._ended += len(batch)
+
+    def _is_of_one(self, error: ClientError) -> bool:
+        """Whether one instance may be what the whole call failed for."""
+        if errors.code_of(error) == _DENIED:
+            return self._ended > 0 or len(self.failed) < _DENIED_AT_MOST
+        return errors.trouble(error) is Trouble.REQUEST
 
 
 def _tags(cluster: str, intent: LaunchIntent) -> dict[str, str]:

@@ -70,20 +70,31 @@ def goes_on(cluster: Cluster, *names: str) -> None:
 
 
 def test_four_jobs_run_beside_each_other_and_each_has_its_own_of_everything(cluster: Cluster) -> None:
-    agent = begin(cluster, *NAMES, env={"TOY_STEPS": "60"}, gpus=1)
+    agent = begin(cluster, *NAMES, gpus=1)
     told = cluster.wait_instance("i-1", lambda r: len(r.residents) == 4)
     assert (told.state, told.job_id) == (InstanceState.BUSY, None)
+    goes_on(cluster, *NAMES)
     for name in NAMES:
-        record = cluster.wait_state(name, JobState.SUCCEEDED)
+        change(cluster, lambda old, name=name: seats.stop(old, name, 1, Reason.DRILL, None, cluster.clock.now()))
+    for name in NAMES:
+        record = cluster.wait_state(name, JobState.PENDING)
         assert (record.epoch, record.incarnation, record.last_owner) == (1, 1, "i-1")
-        assert steps(cluster, name) == list(range(60))
-        assert cluster.final_state(name)["step"] == 60
-        assert cluster.kinds(name)[0] == "started" and cluster.kinds(name)[-1] == "finished"
-    spans = {n: [f["at"] for f in cluster.trace() if f["job"] == n] for n in NAMES}
-    assert max(min(at) for at in spans.values()) < min(max(at) for at in spans.values()), "all at once"
+        (left,) = cluster.events(name, EventKind.INTERRUPTED)
+        assert steps(cluster, name) == list(range(left.data["step"]))
+        assert cluster.final_state(name)["step"] == left.data["durable_step"] == left.data["step"]
+        assert cluster.kinds(name)[0] == "started"
     assert agent.output.count("sets no limits") == 1, "said once, not once a job"
     cluster.wait_instance("i-1", lambda r: r.state is InstanceState.READY and not r.residents)
-    assert not list((agent.home / "runs").iterdir())
+    eventually("nothing of them is left", lambda: not list((agent.home / "runs").iterdir()))
+
+
+def test_who_is_done_leaves_and_the_others_run_on(cluster: Cluster) -> None:
+    begin(cluster, "a")
+    cluster.submit("b", env={"TOY_STEPS": "20"}, resources={"vcpus": 1, "memory_gib": 1, "shared": True})
+    sit(cluster, machine_of(cluster), "b")
+    assert cluster.wait_state("b", JobState.SUCCEEDED).epoch == 1
+    assert (steps(cluster, "b"), cluster.final_state("b")["step"]) == (list(range(20)), 20)
+    goes_on(cluster, "a")
 
 
 def test_each_sees_its_own_gpus_and_runs_behind_the_agent(cluster: Cluster) -> None:
@@ -195,7 +206,7 @@ def test_a_sigterm_to_the_agent_gives_all_of_them_back(cluster: Cluster) -> None
 
 
 def test_a_job_that_has_the_machine_alone_waits_for_the_last_of_them(cluster: Cluster) -> None:
-    begin(cluster, "a", env={"TOY_STEPS": "60"})
+    begin(cluster, "a", env={"TOY_STEPS": "200"})
     cluster.submit("x", env={"TOY_STEPS": "5"})
     goes_on(cluster, "a")
     cluster.assign("x", "i-1")  # which no scheduler does before a has left

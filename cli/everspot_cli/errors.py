@@ -38,9 +38,11 @@ MEANING = {
 
 def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     """The problems of an error: the first ones are listed, the rest are counted."""
-    from everspot_core.problems import SHOWN_AT_MOST  # most commands end well, and start fast
+    from everspot_core.faults import legible  # most commands end well, and start fast
+    from everspot_core.problems import SHOWN_AT_MOST
 
-    told = [{"field": problem.path or "the whole", "problem": problem.reason} for problem in problems[:SHOWN_AT_MOST]]
+    shown = [(legible(problem.path), legible(problem.reason)) for problem in problems[:SHOWN_AT_MOST]]
+    told = [{"field": field or "the whole", "problem": reason} for field, reason in shown]
     left = len(problems) - SHOWN_AT_MOST
     return told if left <= 0 else [*told, {"field": f"(and {left} more)", "problem": "not listed; mend these first"}]
 

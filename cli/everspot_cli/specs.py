@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.faults import faults
-from everspot_core.job import JobSpec
+from everspot_core.job import Budget, JobSpec
 from everspot_core.job_rules import program_faults
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
@@ -111,7 +111,7 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
         between = [problem for problem in rules if problem.path not in named]
         problems = [*found, *between]
     budget = data.get("budget")
-    for limit in [key for key, value in budget.items() if value is None] if isinstance(budget, dict) else []:
+    for limit in [n for n in Budget.model_fields if budget.get(n, 0) is None] if isinstance(budget, dict) else []:
         problems.append(Problem(f"budget.{limit}", "is empty: give a limit, or leave it out for none"))
     recipe = data.get("recipe")
     if isinstance(recipe, str) and parameters_of(recipe) is None:

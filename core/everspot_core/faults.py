@@ -50,7 +50,7 @@ def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
         else:
             fields.setdefault(_path(where), []).append(found)
     return [
-        Problem(_printable(cut(path, _PATH_AT_MOST)), _told(found, kind) if number < SHOWN_AT_MOST else "")
+        Problem(legible(cut(path, _PATH_AT_MOST)), _told(found, kind) if number < SHOWN_AT_MOST else "")
         for number, (path, found) in enumerate(fields.items())
     ]
 
@@ -71,7 +71,7 @@ def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:
     words = list(dict.fromkeys(_words(fault, kind) for fault in found[:SHOWN_AT_MOST]))
     # A duration that is out of bounds, or lacks its unit, is no moment either, and nobody meant it to be one.
     meant = [said for said in words if said.startswith(("a duration lies", "has to be longer", SAY_UNIT))]
-    return cut(_printable("; and ".join(meant or words)), _WORDS_AT_MOST)
+    return cut(legible("; and ".join(meant or words)), _WORDS_AT_MOST)
 
 
 def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:
@@ -116,6 +116,6 @@ def _fields(kind: type[BaseModel], path: list[str]) -> list[str]:
     return list(kind.model_fields)
 
 
-def _printable(text: str) -> str:
+def legible(text: str) -> str:
     """The text without control characters, which a terminal would obey: names of fields come from the author."""
     return "".join(char if char.isprintable() else "�" for char in text)

@@ -13,7 +13,7 @@ from everspot_cli.specs import Overrides, changed, read_spec
 from everspot_cli.yamlfile import read_yaml
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.problems import SHOWN_AT_MOST
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 GOOD: dict[str, Any] = {"name": "mine", "recipe": "image-classification"}
@@ -299,6 +299,8 @@ def jobs(draw: st.DrawFn) -> str:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=jobs())
+@example(text='env:\n  "\\uD7FC": "1"\nname: mine\nrecipe: image-classification\nsecrets:\n  "\\uD7FC": "2"\n')
+@example(text='budget:\n  "\\uD7FC": null\nname: mine\nrecipe: image-classification\n')
 def test_whatever_is_written_is_a_job_or_an_answer_that_can_be_read(folder: Path, text: str) -> None:
     path = folder / "fuzzed.yaml"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")

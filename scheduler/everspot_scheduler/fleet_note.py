@@ -27,11 +27,12 @@ class FleetNote:
     def note(self, view: ClusterView) -> None:
         """Write down what has changed. What cannot be written now is tried later."""
         clock = self._store.clock
+        if not self._pace.due(clock.monotonic()):
+            return
         pools, elastic = _pools(view), elastic_use(view)
         now = FleetState(scheduler_id=self._id, updated_at=clock.now(), pools=pools, elastic=elastic)
         before = self._written or now.model_copy(update={"pools": [], "elastic": None})
-        changed = (before.pools, before.elastic) != (pools, elastic)
-        if not changed or not self._pace.due(clock.monotonic()):
+        if (before.pools, before.elastic) == (pools, elastic):
             return
         self._pace.called(clock.monotonic())
         try:
@@ -62,17 +63,13 @@ def elastic_use(view: ClusterView) -> ElasticUse | None:
     if view.cap is None:
         return None
     prices = {pool.key: pool.usd_per_hour for pool in view.pools}
-    launched = [instance for instance in view.instances if _is_launched(instance)]
+    launched = [instance for instance in view.instances if instance.launched]
     return ElasticUse(
         instances=len(launched),
         max_instances=view.cap.instances,
         usd_per_hour=round(sum(_price(instance, prices) for instance in launched), 6),
         max_usd_per_hour=view.cap.usd_per_hour,
     )
-
-
-def _is_launched(instance: InstanceView) -> bool:
-    return instance.launched_for is not None and not instance.gone
 
 
 def _price(instance: InstanceView, prices: dict[PoolKey, float]) -> float:

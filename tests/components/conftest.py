@@ -135,6 +135,20 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, di
     return run
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """What each resource that a program registers comes after, by its name."""
+    found: dict[str, set[str]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        found[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    return found
+
+
 SPEC: AwsTrainingClusterArgs = {
     "tags": TAGS,
     "zones": ["eu-west-1a", "eu-west-1b"],

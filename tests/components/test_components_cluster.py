@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import everspot
-import pulumi
 import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 
@@ -138,16 +137,8 @@ def test_sharing_instances_is_published_and_changes_nothing_that_an_instance_is_
 
 
 def test_nothing_that_launches_instances_is_made_before_they_can_reach_what_they_need(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, waits: dict[str, set[str]]
 ) -> None:
-    waits: dict[str, set[str]] = {}
-    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
-
-    def spy(self: Any, request: Any) -> Any:
-        waits[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
-        return register(self, request)
-
-    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
     cluster()
     ways = {*(f"train-network-endpoint-{service}" for service in ENDPOINTS), "train-network-out-s3"}
     for launches in ("train-fleet-on-demand", "train-fleet-spot", "train-scheduler-group"):
@@ -261,16 +252,8 @@ def test_a_customer_key_brings_its_encryption_and_its_permission(cluster: Cluste
 
 
 def test_what_the_cluster_is_declared_to_be_is_published_behind_its_fleets(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, waits: dict[str, set[str]]
 ) -> None:
-    waits: dict[str, set[str]] = {}
-    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
-
-    def spy(self: Any, request: Any) -> Any:
-        waits[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
-        return register(self, request)
-
-    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
     cluster()
     assert {"train-fleet-on-demand", "train-fleet-spot"} <= waits["train-manifest"]
 

@@ -142,16 +142,8 @@ def test_the_permission_names_what_the_template_names(cluster: Callable[..., Any
 
 
 def test_the_scheduler_and_cluster_json_come_after_what_they_need(
-    cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    cluster: Callable[..., Any], waits: dict[str, set[str]]
 ) -> None:
-    waits: dict[str, set[str]] = {}
-    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
-
-    def spy(self: Any, request: Any) -> Any:
-        waits[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
-        return register(self, request)
-
-    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
     cluster()
     assert "train-elastic-permissions" in waits["train-scheduler-template"] & waits["train-manifest"]
 

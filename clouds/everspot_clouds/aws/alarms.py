@@ -22,17 +22,18 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """An alarm on one metric, in CloudWatch's words. It goes off after `periods` periods in a row that breach."""
+    """An alarm on one metric, in CloudWatch's words. It goes off after `periods` periods in a row that breach; unless
+    it says otherwise, once the figure has been above 0."""
 
     name: str
     gauge: Gauge
     says: str
-    statistic: str
-    comparison: str
-    threshold: float
-    period: timedelta
-    periods: int
-    missing: str
+    statistic: str = "Maximum"
+    comparison: str = "GreaterThanThreshold"
+    threshold: float = 0
+    period: timedelta = 5 * _MINUTE
+    periods: int = 1
+    missing: str = "notBreaching"
 
 
 ALARMS = (
@@ -40,34 +41,18 @@ ALARMS = (
         name="job-over-estimate",
         gauge=Gauge.JOBS_OVER_ESTIMATE,
         says="A job has held instances for more than twice its expected_duration. `everspot jobs` shows its progress.",
-        statistic="Maximum",
-        comparison="GreaterThanThreshold",
-        threshold=0,
-        period=5 * _MINUTE,
-        periods=1,
-        missing="notBreaching",
     ),
     Alarm(
         name="pool-over-norm",
         gauge=Gauge.POOLS_OVER_NORM,
         says="A spot pool takes far more instances, or costs far more, than it uses to. `everspot fleet` shows which.",
-        statistic="Maximum",
-        comparison="GreaterThanThreshold",
-        threshold=0,
-        period=5 * _MINUTE,
-        periods=1,
-        missing="notBreaching",
     ),
     Alarm(
         name="budget-at-80",
         gauge=Gauge.BUDGET_USED,
         says="80 % of a budget is spent. `everspot budget` shows which; at 100 % its jobs stop.",
-        statistic="Maximum",
         comparison="GreaterThanOrEqualToThreshold",
         threshold=BUDGET_AT,
-        period=5 * _MINUTE,
-        periods=1,
-        missing="notBreaching",
     ),
     Alarm(
         name="scheduler-silent",

@@ -180,6 +180,11 @@ class InstanceView:
     residents: tuple[str, ...]
 
     @property
+    def launched(self) -> bool:
+        """A plan had it launched, and it has not ended."""
+        return self.launched_for is not None and not self.gone
+
+    @property
     def idle(self) -> bool:
         """No job is assigned to it, and none is resident on it."""
         return not self.residents and (self.assignment is None or not self.assignment.jobs)

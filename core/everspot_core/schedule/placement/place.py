@@ -60,7 +60,7 @@ class _Placement:
         if view.idle_limit:
             self._own, common, self._idle = _kept(instances, view)
         self._reuse = Reuse(view, now)
-        self._expecting = {i.launched_for for i in view.instances if i.launched_for is not None and not i.gone}
+        self._expecting = {i.launched_for for i in view.instances if i.launched}
         self._capacity: Capacity = (Shared if view.shared else Exclusive)(common, view, now)
         self._shapes = _known_shapes(view)
         self._present = _present(view)

@@ -25,7 +25,7 @@ class Room:
         self._pools = {p.key: p.usd_per_hour for p in view.pools}
         listed = [*view.types, *(p.instance_type for p in view.pools)]
         self._types = {t.name: t.on_demand_usd_per_hour for t in listed if t.on_demand_usd_per_hour is not None}
-        launched = [i for i in view.instances if i.launched_for is not None and not i.gone]
+        launched = [i for i in view.instances if i.launched]
         self._instances, self._usd = len(launched), sum(map(self._rate, launched))
 
     def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:

@@ -34,8 +34,9 @@ from everspot_core.records import (
 )
 from everspot_store import ManualClock, SchedulerBeat, Store
 
+sys.path.insert(0, str(Path(__file__).parent))  # report_helpers is shared by the report's tests
+
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
-AS_OF = "2026-03-01T15:00:00Z"
 POOLS = {
     "i-base": ("m6i.large", "us-east-1a", Market.ON_DEMAND, Role.AGENT),
     "i-brain": ("t3.small", "us-east-1a", Market.ON_DEMAND, Role.SCHEDULER),

@@ -1,33 +1,14 @@
+"""The report's figures: of a known past, of earlier moments, and of what has no price."""
+
 import json
-import re
-import subprocess
-import sys
-from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from everspot_cli.report.colours import fill, warning
 from everspot_cli.report.terminal import money
 from everspot_core.changeover import Changeovers, Part, PartTimes
-from everspot_core.ledger import LaunchRecord
-from everspot_core.records import EventKind, Market, Reason
-
-ROOT = Path(__file__).parents[2]
-AS_OF = "2026-03-01T15:00:00Z"
-T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LISTED = {"m6i.large": 0.096, "c6i.large": 0.085, "m7i.large": 0.1008, "t3.small": 0.0208}
-
-
-def report_of(world, *arguments):
-    answer = world.run("--json", "report", "--as-of", AS_OF, *arguments)
-    assert answer.code == 0, answer.err
-    return answer.json
-
-
-def dollars(*parts):
-    """Sum of (seconds, dollars an hour)."""
-    return pytest.approx(sum(seconds * usd for seconds, usd in parts) / 3600, abs=1e-6)
+from everspot_core.records import Market, Reason
+from report_helpers import AS_OF, LISTED, T0, dollars, report_of
 
 
 def test_the_report_has_what_is_promised_of_it(past):
@@ -137,22 +118,6 @@ def test_an_empty_cluster_has_an_empty_report(world):
     assert answer.code == 0, answer.err
 
 
-def test_the_picture_of_a_long_life_shows_the_instances_launched_last(world):
-    for number in range(203):
-        at = T0 + timedelta(seconds=number)
-        world.store.launches.create(
-            f"i-{number:03}",
-            LaunchRecord(instance_id=f"i-{number:03}", instance_type="m6i.large", zone="us-east-1a",
-                         market=Market.ON_DEMAND, launched_at=at),
-        )  # fmt: skip
-    page = world.root / "r.html"
-    assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0
-    drawing = page.read_text().split("<svg")[1].split("<h2>")[0]
-    assert drawing.count('class="id"') == 200
-    assert "i-202" in drawing
-    assert "3 older ones are left out" in drawing
-
-
 def test_a_loss_is_shown_as_negative_savings(world):
     world.launch("i-spot1", 0)
     world.price("i-spot1", 0, 0.04)
@@ -244,12 +209,6 @@ def test_dollars_for_people(amount, shown):
     assert money(amount) == shown
 
 
-def test_a_page_that_cannot_be_written_is_the_users_error(past):
-    answer = past.run("report", "--as-of", AS_OF, "--html", "/proc/nowhere/report.html")
-    assert answer.code == 1
-    assert answer.err.startswith("error: --html")
-
-
 def test_compare_puts_spot_beside_on_demand(past):
     sides = past.run("--json", "compare", "moved").json["sides"]
     assert [s["interruptions"] for s in sides] == [2, 0]
@@ -262,73 +221,6 @@ def test_compare_puts_spot_beside_on_demand(past):
     assert others[1]["side"] == "steady as it ran"
     two = past.run("--json", "compare", "moved", "steady").json
     assert two["savings_percent"] == pytest.approx(100 * (1 - 0.092056 / 0.2368), abs=0.01)
-
-
-class Outside(HTMLParser):
-    """Collects what a page would ask of the network, and that its tags are closed."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked, self.open = [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.asked += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "action")]
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-        self.asked += [tag] if tag in ("script", "link", "iframe", "img") else []
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_the_page_asks_nothing_of_the_network_and_draws_everything(past, tmp_path):
-    path = tmp_path / "deep" / "report.html"
-    assert past.run("report", "--as-of", AS_OF, "--html", str(path)).code == 0
-    page = path.read_text()
-    parser = Outside()
-    parser.feed(page)
-    assert (parser.asked, parser.open) == ([], [])
-    assert "url(" not in page and "@import" not in page and "http" not in page.replace("http-equiv", "")
-    assert "prefers-color-scheme: dark" in page
-    drawing = page[page.rindex("<svg") : page.rindex("</svg>")]
-    for iid in ("i-base", "i-brain", "i-spot1", "i-spot2", "i-spot3"):
-        assert iid in drawing
-    marks = {name: len(re.findall(f'class="{name}"', drawing)) for name in ("notice", "lost", "taken", "done")}
-    assert marks == {"notice": 1, "lost": 1, "taken": 1, "done": 2}
-    assert drawing.count('class="checkpoint"') == 3
-    assert "step 2000 (notice)" in drawing
-
-
-def test_a_cancelled_job_has_no_notice_and_one_that_never_ran_no_colour(world):
-    world.launch("i-base", 0)
-    for job in ("ended", "waits"):
-        world.submit(job, 10)
-    world.assign("ended", "i-base", 100)
-    world.start("ended", 110)
-    world.to(500)
-    world.tell("ended", EventKind.NOTICE, source="cancel", action_at=None, seen_at=T0.isoformat())
-    world.leave("ended", 510, Reason.CANCEL)
-    page = world.root / "r.html"
-    assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0
-    drawings = page.read_text().split("Each job")[1]
-    assert 'class="notice"' not in drawings
-    legend = drawings.split("Timeline of the instances")[1].split("</svg>")[1]
-    assert "ended</span>" in legend and "waits</span>" not in legend
-
-
-def test_each_job_has_one_row_of_its_whole_path(past, tmp_path):
-    path = tmp_path / "report.html"
-    past.run("report", "--as-of", AS_OF, "--html", str(path))
-    page = path.read_text()
-    drawing = page[page.index("Each job") : page.index("Timeline of the instances")]
-    assert [drawing.count(f'class="name" x="4" y="{y}">') for y in ("48.0", "78.0", "108.0")] == [1, 1, 0]
-    # moved: three attempts, a notice and a loss; what was lost of both; steady: one attempt.
-    assert drawing.count("<title>attempt ") == 4
-    assert "attempt 3 on i-spot3 (c6i.large in us-east-1a, spot)" in drawing
-    assert drawing.count('class="wasted"') == 2
-    assert "40 steps redone" in drawing
-    assert drawing.count("<title>SUCCEEDED") == 2
-    assert "3 attempts, 2 interruptions" in drawing
 
 
 def test_what_each_team_and_tag_cost_adds_up_to_the_jobs(past):
@@ -350,75 +242,3 @@ def test_hours_without_a_price_are_said_and_never_count_as_nothing(world):
     assert "≥ $" in answer.out
     assert "3 h have no price" in answer.out
     assert "every sum is less than what will be billed" in answer.out
-
-
-@pytest.mark.parametrize("count", [1, 8, 9, 48, 49])
-def test_colours_come_again_only_where_the_legend_says_so(count):
-    shown = [fill(index) for index in range(count)]
-    assert (len(set(shown)) < count) == bool(warning(count))
-
-
-def test_names_of_users_cannot_break_the_page(past, tmp_path):
-    past.submit("evil", 9100, tags={"Team": "<script>"})
-    past.assign("evil", "i-base", 9110)
-    path = tmp_path / "report.html"
-    past.run("report", "--html", str(path))
-    assert "<script" not in path.read_text()
-
-
-def market_log(past, path: Path) -> Path:
-    """The market's own log of the same past."""
-    lines = []
-    for launch in (doc.value for doc in past.store.launches.scan().values()):
-        listed = {} if launch.market.value == "spot" else {"usd_per_hour": LISTED[launch.instance_type]}
-        lines.append({"event": "launch", "at": launch.launched_at.isoformat(), "id": launch.instance_id,
-                      "type": launch.instance_type, "zone": launch.zone, "market": launch.market.value,
-                      **listed})  # fmt: skip
-    for end in (doc.value for doc in past.store.ends.scan().values()):
-        lines.append({"event": "end", "at": end.ended_at.isoformat(), "id": end.instance_id,
-                      "interrupted": end.interrupted})  # fmt: skip
-    for point in past.store.prices():
-        if point.market.value == "spot":
-            lines.append({"event": "price", "at": point.at.isoformat(), "type": point.instance_type,
-                          "zone": point.zone, "usd": point.usd_per_hour})  # fmt: skip
-    lines.sort(key=lambda line: line["at"])
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def audit(log: Path, until: str) -> float:
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools/audit_bill.py", log, "--until", until, "--json"],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["total_usd"]
-
-
-@pytest.mark.parametrize("minutes", [0.5, 30, 100, 180])
-def test_the_independent_bill_is_equal_at_any_moment(past, tmp_path, minutes):
-    until = (T0 + timedelta(minutes=minutes)).isoformat()
-    report = past.run("--json", "report", "--as-of", until).json
-    assert report["cost_usd"] == audit(market_log(past, tmp_path / "market.jsonl"), until)
-    assert report["cost_usd"] > 0
-
-
-def test_the_independent_bill_shares_no_code():
-    text = (ROOT / "tools/audit_bill.py").read_text()
-    imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
-    assert imported <= {"argparse", "json", "sys", "datetime", "decimal", "fractions", "pathlib", "typing"}
-
-
-def test_the_independent_bill_knows_the_free_first_hour_and_the_minimum(tmp_path):
-    log = tmp_path / "market.jsonl"
-    lines = [
-        {"event": "price", "at": "2026-01-01T00:00:00Z", "type": "t", "zone": "z", "usd": 0.36},
-        *({"event": "launch", "at": "2026-01-01T00:00:00Z", "id": i, "type": "t", "zone": "z", "market": "spot"}
-          for i in ("free", "paid", "short", "full")),
-        {"event": "end", "at": "2026-01-01T00:00:10Z", "id": "short", "interrupted": False},
-        {"event": "end", "at": "2026-01-01T00:59:59Z", "id": "free", "interrupted": True},
-        {"event": "end", "at": "2026-01-01T00:59:59Z", "id": "paid", "interrupted": False},
-        {"event": "end", "at": "2026-01-01T01:00:00Z", "id": "full", "interrupted": True},
-    ]  # fmt: skip
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "la')
-    assert audit(log, "2026-01-01T02:00:00Z") == pytest.approx((60 + 3599 + 3600) * 0.36 / 3600, abs=1e-6)

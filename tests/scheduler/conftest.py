@@ -10,7 +10,8 @@ from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from elastic_helpers import LocalAccount
+from elastic_helpers import ElasticCluster, LocalAccount
+from everspot_core.records import Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
@@ -32,6 +33,19 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 @pytest.fixture
 def s3_cluster(s3_urls: list[str], clock: ManualClock) -> Cluster:
     return Cluster(Store.open(*s3_urls, clock=clock), clock)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> ElasticCluster:
+    """A cluster whose scheduler launches from pools that the test fills."""
+    clock = ManualClock()
+    return ElasticCluster(folder_store(tmp_path, clock), clock)
+
+
+@pytest.fixture
+def spot_only(tmp_path: Path) -> ElasticCluster:
+    clock = ManualClock()
+    return ElasticCluster(folder_store(tmp_path, clock), clock, markets=[Market.SPOT])
 
 
 @pytest.fixture(scope="module")

@@ -209,6 +209,16 @@ class ElasticCluster(Cluster):
         self.clock.advance(timedelta(**time))
 
 
+def words(here: ElasticCluster, job: str) -> str:
+    """Why a job waits, as the scheduler has written it."""
+    return here.store.notes.waiting().jobs[job].words
+
+
+def asked(here: ElasticCluster, market: Market = Market.SPOT) -> int:
+    """How many launches of a market were asked for."""
+    return sum(1 for i in here.cloud.intents if i.market is market)
+
+
 class LocalAccount:
     """A local cloud with a launch template: `where` names it, and a subnet."""
 

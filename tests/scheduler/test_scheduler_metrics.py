@@ -40,12 +40,6 @@ def parsed(text: str) -> Scrape:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> ElasticCluster:
-    clock = ManualClock()
-    return ElasticCluster(folder_store(tmp_path, clock), clock)
-
-
-@pytest.fixture
 def scrape(here: ElasticCluster) -> Callable[[], Scrape]:
     """The metrics ten seconds of the scheduler's later, when it counts anew."""
     watcher = PrometheusWatcher()

@@ -1,0 +1,124 @@
+"""Launches whose answer is lost, and instances of which no intent tells: nothing is launched twice or stays unknown."""
+
+from dataclasses import replace
+
+from elastic_helpers import words
+from everspot_clouds.base import Trouble
+
+
+def test_a_lost_answer_is_asked_for_again_by_the_same_intent_and_brings_nothing_twice(here, caplog):
+    here.cloud.lost = TimeoutError("the answer is lost")
+    here.cloud.hidden = {"e-001"}
+    here.length = 10_000
+    here.submit("j")
+    here.run(3)
+    assert len({i.token for i in here.cloud.intents}) == 1 and len(here.cloud.intents) > 1
+    assert [i.outcome for i in here.intents()] == [None]
+    assert "got no answer" in words(here, "j")
+    here.submit("k")
+    here.run(3)
+    assert len(here.intents()) == 1, "nothing more is launched before it is known what came of this"
+    here.cloud.lost = None
+    here.run(12)
+    assert [len(i.outcome.instances) for i in here.intents()] == [1, 1]
+    assert len(here.cloud.described) == 2
+
+
+def test_where_answers_are_lost_for_good_the_description_tells_what_came(here):
+    here.cloud.lost = TimeoutError("the answer is lost")
+    here.submit("j")
+    here.run(1)
+    assert here.intents()[0].outcome is None
+    here.run(12)
+    (intent,) = here.intents()
+    assert [i.instance_id for i in intent.outcome.instances] == ["e-001"]
+    assert here.cloud.alive == {"e-001"}
+
+
+def test_throttled_launches_are_repeated_slower_and_slower(here):
+    here.cloud.lost, here.cloud.kind = OSError("slow down"), Trouble.THROTTLED
+    here.cloud.hidden = {"e-001"}
+    here.submit("j")
+    here.run(60)
+    assert 3 <= len(here.cloud.intents) <= 12
+
+
+def test_an_old_intent_without_outcome_is_not_asked_for_again(here):
+    here.cloud.lost = TimeoutError("the answer is lost")
+    here.cloud.hidden = {"e-001"}
+    here.submit("j")
+    here.run(1)
+    here.schedulers = []
+    here.later(hours=2)
+    here.cloud.lost, here.cloud.hidden = None, set()
+    here.schedulers = [here.scheduler("s2")]
+    here.run(1)
+    assert [i.seq for i in here.cloud.intents] == [1, 2], "its job is given up on it, and has another one"
+    assert [len(i.outcome.instances) for i in here.intents()] == [1, 1]
+
+
+def test_an_instance_that_no_intent_tells_of_is_ended_after_a_while_and_gets_no_job(here):
+    here.submit("j")
+    here.run(1)
+    here.store.launching.delete("00000001")
+    here.schedulers = [here.scheduler("s2")]
+    here.run(10)
+    assert here.cloud.alive == {"e-001", "e-002"}
+    assert here.starts["j"][0][1] == "e-002", "launched anew: of the first nobody knows whose it is"
+    here.later(seconds=90)
+    here.run(2)
+    assert here.cloud.terminated[0] == ["e-001"]
+
+
+def test_what_another_cluster_of_the_same_name_has_launched_is_left_alone(here):
+    here.submit("j")
+    here.run(1)
+    mine = here.cloud.described["e-001"]
+    here.cloud.described["x-1"] = replace(mine, instance_id="x-1", launch="0" * 32)
+    assert mine.launch != "0" * 32
+    for _ in range(5):
+        here.later(minutes=1)
+        here.run(3)
+    assert "x-1" in here.cloud.alive
+
+
+def test_where_an_intent_cannot_be_read_no_instance_is_taken_for_a_stranger(here):
+    here.length = 10_000
+    here.submit("j")
+    here.run(4)
+    here.store.control.put("launching/00000001.json", b'{"version": 9}')
+    here.schedulers = [here.scheduler("s2")]
+    for _ in range(5):
+        here.later(minutes=1)
+        here.run(3)
+    assert here.cloud.alive == {"e-001"} and here.cloud.terminated == []
+    here.submit("k")
+    here.run(4)
+    assert [i.seq for i in here.intents()] == [2]
+
+
+def test_a_launched_instance_that_is_never_described_counts_for_nothing_after_a_while(here):
+    here.boots = False
+    here.length = 10_000
+    here.submit("j")
+    here.cloud.hidden = {"e-001"}
+    here.run(3)
+    here.later(minutes=6)
+    here.boots = True
+    here.run(6)
+    assert here.store.records.get("j").value.owner == "e-002"
+
+
+def test_intents_are_forgotten_once_they_say_nothing_more_and_never_the_newest(here):
+    for n in range(3):
+        here.submit(f"j{n}")
+        here.run(12)
+        here.later(minutes=10)
+        here.run(3)
+    assert [i.seq for i in here.intents()] == [1, 2, 3]
+    here.later(hours=2)
+    here.run(8)
+    assert [i.seq for i in here.intents()] == [3]
+    here.submit("last")
+    here.run(3)
+    assert [i.seq for i in here.intents()] == [4]

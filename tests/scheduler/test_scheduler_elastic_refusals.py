@@ -1,0 +1,137 @@
+"""What a scheduler remembers of the pools that refused it: when it asks them again, and how they have behaved."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+from elastic_helpers import SPOT, TYPE, ElasticCluster, asked, elastic, words
+from everspot_core.launching import LaunchTrouble
+from everspot_core.records import Market, Request
+from everspot_core.schedule import Behaviour, PoolKey
+from everspot_scheduler.elastic.refusals import REST, REST_MOST
+from everspot_scheduler.pools import PRESUMED
+from everspot_store import ManualClock
+from scheduler_helpers import folder_store
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_dry_pool_rests_longer_each_time_and_is_found_again(spot_only):
+    here = spot_only
+    here.cloud.refuses[SPOT] = LaunchTrouble.CAPACITY
+    here.submit("j", deadline="8h", expected_duration="10m")
+    here.run(1)
+    began, times = here.clock.now(), []
+    for _ in range(200):
+        before = asked(here)
+        here.later(seconds=9)
+        here.run(1)
+        if asked(here) > before:
+            times.append((here.clock.now() - began) / SECOND)
+    gaps = [b - a for a, b in zip([0, *times], times, strict=False)]
+    assert gaps[0] < REST.total_seconds() + 30
+    assert gaps == sorted(gaps) and gaps[-1] < REST_MOST.total_seconds() + 30
+    assert "no capacity" in words(here, "j") or "there is no spot" in words(here, "j")
+    assert "InsufficientInstanceCapacity" in words(here, "j")
+    del here.cloud.refuses[SPOT]
+    here.later(minutes=9)
+    here.run(20)
+    assert here.state("j") == "SUCCEEDED"
+
+
+def test_the_next_scheduler_knows_what_was_refused(spot_only):
+    here = spot_only
+    here.cloud.refuses[SPOT] = LaunchTrouble.CAPACITY
+    here.submit("j", deadline="8h", expected_duration="10m")
+    here.run(2)
+    assert asked(here) == 1
+    here.schedulers = [here.scheduler("s2")]
+    here.run(10)
+    assert asked(here) == 1
+
+
+def test_a_quota_closes_its_family_until_an_instance_of_it_has_ended_or_an_hour_has_passed(spot_only):
+    here = spot_only
+    here.length = 10_000
+    here.submit("a")
+    here.run(3)
+    here.cloud.refuses[SPOT] = LaunchTrouble.QUOTA
+    here.submit("b")
+    here.run(2)
+    assert asked(here) == 2
+    here.later(minutes=40)
+    here.run(3)
+    assert asked(here) == 2
+    here.cloud.end_one("e-001", interrupted=True)
+    here.later(seconds=20)
+    here.run(8)
+    assert asked(here) == 3, "an instance of the family has ended"
+    for minutes, times in ((40, 3), (21, 4)):
+        here.later(minutes=minutes)
+        here.run(3)
+        assert asked(here) == times
+
+
+def test_a_wrong_request_is_never_repeated_before_the_template_has_changed(spot_only, caplog):
+    here = spot_only
+    here.cloud.refuses[SPOT] = LaunchTrouble.REQUEST
+    here.submit("j")
+    here.run(1)
+    assert [r.levelno for r in caplog.records if "InvalidParameterValue" in r.message] == [logging.ERROR]
+    for _ in range(5):
+        here.later(hours=9)
+        here.schedulers = [here.scheduler("s2")]
+        here.run(2)
+    assert asked(here) == 1
+    assert "InvalidParameterValue as the test wills" in words(here, "j")
+    here.declare(elastic=elastic(markets=[Market.SPOT], template_version="2"))
+    del here.cloud.refuses[SPOT]
+    here.run(24)
+    assert (asked(here), here.state("j")) == (2, "SUCCEEDED")
+
+
+def test_a_family_of_pools_has_behaved_as_one(tmp_path):
+    clock = ManualClock()
+    here = ElasticCluster(folder_store(tmp_path, clock), clock, places={"us-east-1a": "a", "us-east-1b": "b"})
+    other = PoolKey(TYPE, "us-east-1b", Market.SPOT)
+    here.cloud.refuses |= dict.fromkeys((SPOT, other), LaunchTrouble.CAPACITY)
+    here.submit("j", deadline="20h", expected_duration="1h")
+    here.run(2)
+    both, began = frozenset({SPOT, other}), here.clock.now()
+    assert not seen(here, both).up
+    del here.cloud.refuses[other]
+    here.length = 10_000
+    here.later(minutes=2)
+    here.run(12)
+    now = seen(here, both)
+    assert now.up and now.downs == (pytest.approx(2 / 60, abs=0.02),)
+    assert not seen(here, frozenset({SPOT})).up
+    assert now.since > began
+
+
+def seen(here: ElasticCluster, choice: frozenset[PoolKey]) -> Behaviour:
+    """How these pools behave together, as the plan is told."""
+    scheduler = here.schedulers[0]
+    views = scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._desk, here.clock.now())
+    return scheduler._pools.unions([choice], views)[choice]
+
+
+def test_a_pool_that_nobody_asks_is_presumed_to_be_up_after_a_while_and_was_down_if_it_refuses_again(spot_only):
+    here, alone = spot_only, frozenset({SPOT})
+    here.run(1)
+    assert seen(here, alone).since == here.clock.now() - SECOND, "nothing is known of it, and it may be tried"
+    here.cloud.refuses[SPOT] = LaunchTrouble.CAPACITY
+    here.submit("j")
+    here.run(1)
+    at = here.intents()[0].outcome.settled_at
+    assert (seen(here, alone).up, seen(here, alone).since) == (False, at)
+    here.store.cancels.create("j", Request(at=at))
+    here.run(2)
+    here.later(minutes=7)
+    assert not seen(here, alone).up
+    here.later(minutes=3)
+    assert (seen(here, alone).up, seen(here, alone).since) == (True, at + PRESUMED)
+    here.submit("k")
+    here.run(1)
+    assert asked(here) == 2
+    assert (seen(here, alone).up, seen(here, alone).since, seen(here, alone).ups) == (False, at, ())

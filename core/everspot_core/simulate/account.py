@@ -1,4 +1,4 @@
-"""What a workload came to, told alike of a simulation and of a cluster that has lived through it, to be compared."""
+"""The result of a workload, in the same terms for a simulation and for a live cluster, so that both can be compared."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from everspot_core.simulate.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Jobs are named as their author names them.
+    """The result. Jobs have the names that their authors gave them.
 
-    `usd`: of all instances that work, from launch to end; the scheduler's own is not in it. `idle_usd_share`: the part
-    for time without a job, from 0 to 1. `met`, `late`: jobs with a deadline by whether they were done by then;
-    `refused`: those that were not begun. `failovers`: by job, how often it went on on-demand after spot, if it did.
+    `usd`: cost of all agent instances from launch to end, without the scheduler's. `idle_usd_share`: the fraction of it
+    that paid for time without a job. `met`, `late`: the jobs with a deadline that met and missed it; `refused`: jobs
+    that never started. `failovers`: by job, how often it moved from spot to on-demand; jobs that never did are absent.
     """
 
     usd: float
@@ -34,12 +34,12 @@ class Account:
 
 
 def simulated(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> Account:
-    """What the simulator promises of a workload. `traces`: by the names that its fleet uses."""
+    """The result that the simulator predicts for a workload. `traces`: by the names that its fleet uses."""
     return of_run(simulate(workload, traces, plan))
 
 
 def of_run(run: WorkloadRun) -> Account:
-    """What came of a simulation."""
+    """The result of a simulation."""
     told = figures(run)
     dated = {n: t for n, t in run.tasks.items() if t.submission.deadline_at is not None and not t.refused}
     ends = {n: t.finished_at for n, t in dated.items()}
@@ -60,7 +60,7 @@ def of_run(run: WorkloadRun) -> Account:
 
 
 def of_bill(bill: Bill, submissions: Mapping[str, JobSubmission], refused: Iterable[str] = ()) -> Account:
-    """What came of a cluster, by its ledger and its events. `refused`: the ids of jobs that were not begun."""
+    """The result on a live cluster, from its ledger and its events. `refused`: the ids of jobs that never started."""
     names = {job: submission.spec.name for job, submission in submissions.items()}
     out = set(refused)
     working = [i for i in bill.instances if i.launch.role is Role.AGENT]
@@ -85,9 +85,9 @@ def of_bill(bill: Bill, submissions: Mapping[str, JobSubmission], refused: Itera
 
 
 def differences(promised: Account, lived: Account, *, usd: float = 0.1, failovers: int = 1) -> list[str]:
-    """In which respects a cluster did not keep what was promised, in words; empty if it did.
+    """The differences between a prediction and what a cluster did, as sentences; empty if there are none.
 
-    `usd`: the part by which the dollars may differ; `failovers`: by how many all of them may.
+    `usd`: the fraction by which cost may differ; `failovers`: the number by which the sum of failovers may.
     """
     found = []
     if abs(lived.usd - promised.usd) > usd * promised.usd:

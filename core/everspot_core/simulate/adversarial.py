@@ -14,7 +14,7 @@ from everspot_core.simulate.trace import Trace
 
 
 def vanishing(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """Spot that ends as soon as a changeover to it is done: it costs money, and almost nothing is computed on it."""
+    """Spot that ends as soon as a changeover to it is done: the job pays for it and computes almost nothing."""
     return _trace("vanishing", gap, _again_and_again(rng, ticks, _ticks(setting.changeover, gap)))
 
 
@@ -24,9 +24,9 @@ def blinking(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Sett
 
 
 def last_moment(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """No spot until waiting has used up all slack but two changeovers; then it comes, for one changeover, and goes.
+    """No spot until waiting has used up all slack but two changeovers; then spot for one changeover, then none.
 
-    A policy that takes it has to go on-demand at once. The pattern repeats after the deadline.
+    A policy that takes the spot has to move to on-demand at once. The pattern repeats after the deadline.
     """
     spare = setting.deadline - setting.job - 2 * setting.changeover
     first = max(0, int(spare / gap.total_seconds() + 1e-6))
@@ -35,9 +35,9 @@ def last_moment(rng: np.random.Generator, ticks: int, gap: timedelta, setting: S
 
 
 def gone_for_good(rng: np.random.Generator, ticks: int, gap: timedelta, setting: Setting) -> Trace:
-    """Spot from the first tick on, until a moment at which the job still runs; then not again before the deadline.
+    """Spot from the first tick until a random moment while the job still runs; then none until the deadline.
 
-    The same again after the deadline, with another moment.
+    The pattern repeats after the deadline with another moment.
     """
     period, latest = _ticks(setting.deadline, gap), _ticks(setting.job, gap)
     last = rng.integers(1, latest + 1, ticks // period + 1)
@@ -46,14 +46,14 @@ def gone_for_good(rng: np.random.Generator, ticks: int, gap: timedelta, setting:
 
 
 def _again_and_again(rng: np.random.Generator, ticks: int, there: int) -> NDArray[np.bool_]:
-    """There for so many ticks, the first ones at once, and away for one to twice as many and four."""
+    """Spot for `there` ticks, then none for a random 1 to 2 x `there` + 4 ticks, and again; it begins with spot."""
     away = rng.integers(1, 2 * there + 5, ticks // (there + 1) + 2)
     spells = np.stack([np.full_like(away, there), away], axis=1).ravel()
     return np.repeat(np.arange(len(spells)) % 2 == 0, spells)[:ticks]
 
 
 def _ticks(seconds: float, gap: timedelta) -> int:
-    """Ticks that a span reaches into, at least one."""
+    """The ticks that a span of time covers, rounded up, at least one."""
     return max(1, math.ceil(seconds / gap.total_seconds() - 1e-6))
 
 

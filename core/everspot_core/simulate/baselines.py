@@ -1,13 +1,14 @@
-"""The policies to compare with: Greedy and Uniform Progress (Wu et al., "Can't Be Late", NSDI'24), and on-demand.
+"""The baseline policies: Greedy and Uniform Progress (Wu et al., "Can't Be Late", NSDI'24), and on-demand only.
 
-C: computing left, R: time to the deadline, d: changeover, both policies idle at first. Their common rules:
+C is the computing left, R the time to the deadline, d the changeover. Greedy and Uniform Progress begin idle and share
+two rules:
 
 - Safety net: when idle and R < C + 2d, take on-demand and stay to the end.
-- Taking risks: take spot whenever it is there, and stay until it is lost.
+- Taking risks: take spot whenever it is available, and stay until it is lost.
 
-Uniform Progress, in addition, compares what is done, C(0) - C, with what uniform progress would have done by now,
-t * C(0) / R(0): when idle and behind it takes on-demand; on on-demand it stays until it is ahead of where it should
-be 2d from now, and then until spot appears. It never goes from on-demand to idle.
+Uniform Progress also compares the computing done, C(0) - C, with uniform progress, t * C(0) / R(0). When idle and
+behind, it takes on-demand. It leaves on-demand only for spot, once it is ahead of where it should be 2d from now. It
+never goes from on-demand to idle.
 """
 
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ class OnDemand:
 class Greedy:
     """Takes spot whenever it is available, else waits for as long as the deadline allows.
 
-    `literal`: the safety net is 2d even if a tick is longer than d. Then a deadline may be missed, because more time
-    passes between two ticks than the net keeps back. Without `literal` the net is d and a tick in that case.
+    `literal`: the safety net is 2d even if a tick is longer than d. A deadline may then be missed, because more time
+    passes between two ticks than the net reserves. Without `literal` the net is d plus a tick in that case.
     """
 
     literal: bool = False
@@ -77,21 +78,21 @@ class UniformProgress:
         if behind <= EPSILON:
             return _SPOT
         if job >= deadline:
-            return _STAY_ON_DEMAND  # it does not gain on uniform progress
+            return _STAY_ON_DEMAND  # running all the time, it does not get ahead of uniform progress
         return Choice(Mode.ON_DEMAND, _ticks((behind + state.changing) / (1 - job / deadline), tick))
 
 
 def _net(state: State, literal: bool) -> float:
-    """Slack that is kept back: for one changeover that spot may cost for nothing, and for the one to on-demand."""
+    """The slack reserved for two changeovers: a wasted one to spot, and the one to on-demand."""
     _, _, changeover, tick = state.terms
     return 2 * changeover if literal else changeover + max(changeover, tick)
 
 
 def _behind(state: State, moment: float) -> float:
-    """Seconds of computing that are missing now for uniform progress at `moment`."""
+    """Seconds of computing by which the job is now behind what uniform progress has done at `moment`."""
     return moment * state.terms.job / state.terms.deadline - (state.terms.job - state.left)
 
 
 def _ticks(seconds: float, tick: float) -> int:
-    """Whole ticks within the time, at least one. To be asked once too often costs nothing."""
+    """Whole ticks within the time, at least one. Asking a policy once too often changes nothing."""
     return max(1, int(seconds / tick))

@@ -1,4 +1,4 @@
-"""The pools of a job as simulators step through them: what is up, until when, and what it costs."""
+"""The pools of a job, tick by tick: which are up, until when, and at what price."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ from everspot_core.simulate.trace import Trace
 class PoolCapacity:
     """One or more pools, tick by tick, for one setting.
 
-    `up[pool][tick]`; `change[tick]`: the next tick at which any pool comes or goes. `prices[pool][tick]`: $/h, and
-    `paid[pool][tick]`: what holding the pool from tick 0 to this one would have cost, one element longer; both None
-    where spot costs 1. Lists and not arrays: one element at a time is read, which lists do several times faster.
+    `up[pool][tick]`: whether the pool has capacity. `change[tick]`: the next tick at which any pool comes or goes.
+    `prices[pool][tick]`: $/h. `paid[pool][tick]`: the cost of holding the pool from tick 0 to this one; it has one
+    element more. Both are None where spot costs 1. These are lists because reading single elements is several times
+    faster than from arrays.
     """
 
     ticks: int
@@ -30,7 +31,7 @@ class PoolCapacity:
 
     @classmethod
     def of(cls, traces: Trace | Sequence[Trace], setting: Setting) -> "PoolCapacity":
-        """The capacity that the traces offer; several are the pools of one job, as long as the shortest of them.
+        """The capacity in the traces. Several traces are the pools of one job, cut to the shortest.
 
         Raises:
             BadInputs: if their ticks are not equally long, or if only some of them have prices.
@@ -54,7 +55,7 @@ class PoolCapacity:
         )
 
     def offers(self, tick: int) -> tuple[float | None, ...]:
-        """What an hour costs by pool at this tick; None where a pool is not up."""
+        """The price of an hour by pool at this tick; None where a pool is not up."""
         if tick >= self.ticks:
             return (None,) * len(self.up)
         prices = self.prices
@@ -63,7 +64,7 @@ class PoolCapacity:
         return tuple(prices[pool][tick] if up[tick] else None for pool, up in enumerate(self.up))
 
     def cheapest(self, tick: int) -> int | None:
-        """The pool that is up and costs least at this tick, the first of equals; None if none is up."""
+        """The cheapest pool that is up at this tick, the first of equals; None if none is up."""
         if tick >= self.ticks:
             return None
         there, prices = [pool for pool, up in enumerate(self.up) if up[tick]], self.prices
@@ -72,7 +73,7 @@ class PoolCapacity:
         return min(there, key=lambda pool: prices[pool][tick])
 
     def spot_cost(self, pool: int, tick: int, seconds: float) -> float:
-        """What the pool costs for so long from the beginning of this tick on."""
+        """The cost of holding the pool for `seconds` from the beginning of this tick."""
         if self.paid is None or self.prices is None:
             return seconds / 3600
         whole = int(seconds / self.tick_seconds)

@@ -35,10 +35,10 @@ from everspot_core.simulate.members import SimulatedInstance, Task
 
 
 def carry_out(action: Action, cluster: Cluster) -> bool:
-    """Do it; whether anything has changed.
+    """Carry out the action and return whether it changed anything.
 
     Raises:
-        Broken: if it cannot be done, or would break what must always hold.
+        Broken: if the action is impossible, or would break an invariant.
     """
     match action:
         case Hold() | Stay():
@@ -101,7 +101,7 @@ def _clear(action: Clear, cluster: Cluster) -> None:
 
 
 def _cordon(action: Cordon, cluster: Cluster) -> None:
-    """What runs there has had the notice too, and stops by itself."""
+    """Cordon an instance that has had its notice. Its jobs know of the notice too and stop by themselves."""
     machine = _machine(action.instance_id, cluster, action)
     need(machine.taken_at is not None, "only what is about to be taken is cordoned", action)
     given = machine.assignment or Assignment(instance_id=action.instance_id, changed_at=cluster.now)
@@ -112,7 +112,7 @@ def _cordon(action: Cordon, cluster: Cluster) -> None:
 
 
 def _stop(action: Stop, cluster: Cluster) -> None:
-    """The owner checkpoints and gives the lease back: in no time, since progress counts up to the very moment."""
+    """The owner checkpoints and releases the lease. It takes no time: all progress up to this moment counts."""
     task = _task(action.job_id, action.epoch, cluster, action)
     owner = task.record.owner if task.record is not None else None
     need(bool(task.held) and owner == action.instance_id, "only the owner is told to stop", action)
@@ -130,7 +130,7 @@ def _finish(action: Finish, cluster: Cluster) -> None:
 
 
 def _launch(action: Launch, cluster: Cluster) -> None:
-    """All of them or, where the pool has too few, none."""
+    """Launch all the instances, or none if the pool has too few."""
     key = PoolKey(action.instance_type, action.zone, action.market)
     need(key in {p.key for p in cluster.fleet.pools}, "instances come from pools of the fleet", action)
     need(action.count >= 1, "at least one instance is launched", action)

@@ -1,7 +1,7 @@
-"""A simulated cluster: its state, the passing of time, and the view that a plan gets.
+"""A simulated cluster: its state, the passing of time, and the view that it gives to a plan.
 
-It simulates what real machines and clouds do by themselves: instances boot; jobs are set up, run and finish; capacity
-comes and goes. Time jumps from one such event to the next.
+It simulates what instances, jobs and capacity do without a scheduler: instances boot; jobs are set up, run and finish;
+capacity comes and goes. Time jumps from one event to the next.
 """
 
 from collections import defaultdict, deque
@@ -22,13 +22,13 @@ from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import PoolOffer, Workload
 
 HALF_LIFE = timedelta(days=7)
-"""Time after which a team's use counts half in its fair share."""
+"""The time after which a team's past use counts half in its fair share."""
 NAME = "simulated"
 _LIMITS = Limits()
 
 
 class Cluster:
-    """The state of a simulation. It is changed by time, through `pass_to`, and by a plan, through `carry_out`."""
+    """The state of a simulation. Time changes it through `pass_to`, a plan through `carry_out`."""
 
     def __init__(self, workload: Workload, traces: Mapping[str, Trace]) -> None:
         """`traces`: by the names that the workload's fleet uses."""
@@ -55,18 +55,18 @@ class Cluster:
 
     @property
     def over(self) -> bool:
-        """Whether every job has been submitted and has ended, and what was launched is let go."""
+        """Whether every job has been submitted and has ended, and no launched instance waits for its idle limit."""
         ended = not self._coming and all(t.state.final for t in self.tasks.values())
         return ended and not (self.fleet.idle_limit and self._idle())
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way or will come, apart from changes of capacity."""
+        """Whether nothing but a change of capacity can still happen."""
         kept = self.fleet.idle_limit and self._idle()
         return not (self._coming or any(t.held for t in self.tasks.values()) or self._booting() or kept)
 
     def next_moment(self) -> datetime | None:
-        """When something happens next; None: never."""
+        """The time of the next event; None if there is none."""
         moments = [m.ready_at for m in self._booting()]
         moments += [self._next_of(t) for t in self.tasks.values() if t.held]
         moments += [self._coming[0].submission.submitted_at] if self._coming else []
@@ -77,7 +77,7 @@ class Cluster:
         return min(moments, default=None)
 
     def pass_to(self, moment: datetime) -> None:
-        """Time passes, and what happens at that moment happens. Nothing may happen before."""
+        """Advance time to `moment` and apply the events of that moment. There must be no event before it."""
         span = moment - self.now
         keep = 0.5 ** (span / HALF_LIFE)
         self.usage = {team: used * keep for team, used in self.usage.items()}
@@ -89,7 +89,7 @@ class Cluster:
         self._happen()
 
     def view(self) -> ClusterView:
-        """The cluster as a plan sees it now: ended jobs only while something speaks of them."""
+        """The cluster as a plan sees it now. Ended jobs are in it only while an instance still refers to them."""
         waits: dict[str, datetime] = {}
         named: set[str] = set()
         for machine in self.machines.values():
@@ -126,11 +126,11 @@ class Cluster:
         )
 
     def available(self, key: PoolKey) -> int | None:
-        """How many more instances a pool would give now; None: as many as are asked for."""
+        """How many more instances a pool can give now; None if there is no limit."""
         return room(self, key)
 
     def launch(self, key: PoolKey, job_id: str | None) -> SimulatedInstance:
-        """One more instance."""
+        """Launch an instance from the pool. `job_id`: the job that it is launched for; None for the standing fleet."""
         self._launched += 1
         machine = SimulatedInstance(
             instance_id=f"i-{self._launched:06d}",
@@ -147,13 +147,13 @@ class Cluster:
         return machine
 
     def end(self, machine: SimulatedInstance, *, interrupted: bool) -> None:
-        """The instance is no more, and costs no more."""
+        """End the instance, and with it its cost."""
         machine.ended_at, machine.interrupted = self.now, interrupted
         del self.machines[machine.instance_id]
         self.ended.append(machine)
 
     def begin_attempt(self, task: Task, machines: tuple[SimulatedInstance, ...]) -> None:
-        """The job has been given these instances: set-up begins."""
+        """Begin an attempt of the job on these instances, with its set-up."""
         task.held, task.began_at = machines, self.now
         task.works_from = self.now + hours(self.fleet.setup_hours)
         task.speed = task.job.speeds.get(machines[0].instance_type.name, 1.0)
@@ -163,11 +163,11 @@ class Cluster:
         self._set_up(task)
 
     def has_run(self, task: Task) -> bool:
-        """Whether it ever held instances."""
+        """Whether the job ever held instances."""
         return bool(task.held) or task.done > 0 or (task.record is not None and task.record.last_owner is not None)
 
     def give_back(self, task: Task, reason: Reason) -> None:
-        """The job's lease ends, with all that is done kept: it has been stopped, preempted, or is finished."""
+        """End the job's lease and keep its progress: the job was stopped or preempted, or has finished."""
         assert task.record is not None  # noqa: S101 - it holds a lease
         self._note(task, reason)
         task.done = task.job.actual * 3600 if reason is Reason.FINISHED else task.done_by(self.now)
@@ -177,7 +177,7 @@ class Cluster:
         task.held, task.began_at, task.works_from, task.stopped_at, task.back_at = (), None, None, None, None
 
     def close(self) -> None:
-        """The simulation ends: what was held until now is noted, and all instances end."""
+        """End the simulation: record the attempts under way and end all instances."""
         for task in (t for t in self.tasks.values() if t.held):
             self._note(task, None)
         for machine in list(self.machines.values()):
@@ -200,7 +200,7 @@ class Cluster:
         )
 
     def _happen(self) -> None:
-        """What is due at this moment. Who finishes now has finished, even if its instance is taken now."""
+        """Apply the events of this moment. A job that finishes now has finished, even if its instance is lost now."""
         for task in [t for t in self.tasks.values() if t.held]:
             self._set_up(task)
             if task.back_at is None and task.ends_at <= self.now:
@@ -222,7 +222,7 @@ class Cluster:
             self.tasks[task.job.id] = task
 
     def _replenish(self, *, ready: bool = False) -> None:
-        """The standing fleet heals itself, as far as there is capacity. `ready`: it has been there before."""
+        """Refill the standing fleet as far as there is capacity. `ready`: without boot time, as at the beginning."""
         for line in self.fleet.standing:
             there = sum(m.pool == line.key and m.launched_for is None for m in self.machines.values())
             missing = line.count - there
@@ -246,7 +246,7 @@ class Cluster:
         return task.works_from if task.works_from > self.now else task.ends_at
 
     def _idle(self) -> list[SimulatedInstance]:
-        """Launched instances without work; those that boot have none yet."""
+        """The launched instances without a job, booting ones included."""
         return [m for m in self.machines.values() if m.launched_for is not None and not m.residents]
 
     def _booting(self) -> list[SimulatedInstance]:
@@ -268,7 +268,7 @@ class Cluster:
         )
 
     def _part(self, task: Task, machine: SimulatedInstance) -> float:
-        """Which part of an instance counts as the job's: all, or where they are shared what it needs most of."""
+        """The fraction of an instance that counts as the job's: 1, or its largest resource share where jobs share."""
         if not self.fleet.shared:
             return 1.0
         has, wanted = room_of(Shape.of(machine.instance_type)), room_of(task.job.resources)
@@ -276,7 +276,7 @@ class Cluster:
 
 
 def _choices(workload: Workload) -> Iterator[frozenset[PoolKey]]:
-    """The spot pools that can hold a job, for every kind of job."""
+    """For each distinct need among the jobs, the spot pools whose type fits it."""
     types = {t.name: t for t in workload.fleet.types}
     spot = [p.key for p in workload.fleet.pools if p.market is Market.SPOT]
     for need in {job.resources.model_dump_json(): job.resources for job in workload.jobs}.values():

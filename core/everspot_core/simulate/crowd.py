@@ -1,8 +1,8 @@
 """Generates workloads like those of a real training cluster, from a seed.
 
-Four teams. Two do research: jobs of some hours, some of them gangs, many with a deadline. One sweeps parameters: it
-submits floods of short, small jobs. One is production: few jobs, half of them critical, with tight deadlines. People
-submit by day more than by night; how long a job takes is lognormal, and its author's bound is generous.
+There are four teams. Two do research: their jobs take some hours, some are gangs, many have a deadline. One sweeps
+parameters: it submits floods of short, small jobs. One is production: it has few jobs with tight deadlines, half of
+them critical. People submit more by day than by night. Durations are lognormal, and authors' upper bounds generous.
 """
 
 import math
@@ -30,7 +30,9 @@ _KINDS = ("heavy-tailed", "diurnal", "markov", "droughts", "steady")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Team:
-    """Habits. `part`: of all jobs; `median`, `spread`: hours of a job, lognormal; `flood`: jobs submitted at once."""
+    """A team's habits. `part`: its fraction of all jobs; `median`, `spread`: the lognormal distribution of a job's
+    hours; `flood`: from and to how many jobs it submits at once; `gangs`, `small`, `critical`, `deadlines`: fractions
+    of its jobs; `slack`: deadline over the upper bound of the duration, from and to."""
 
     name: str
     part: float
@@ -54,7 +56,7 @@ _TEAMS = (
 
 
 def generate(jobs: int, seed: int) -> dict[str, Any]:
-    """A workload of so many jobs, as `workload_file.parse` takes it. The same seed gives the same one.
+    """A workload of `jobs` jobs, as `workload_file.parse` takes it. The same seed gives the same workload.
 
     Raises:
         ValueError: if `jobs` is below 1.
@@ -82,7 +84,7 @@ def generate(jobs: int, seed: int) -> dict[str, Any]:
 
 
 def _shares(jobs: int) -> Iterator[tuple[_Team, int]]:
-    """How many jobs are whose; the first team has what rounding leaves."""
+    """The number of jobs of each team; the first team gets the remainder of rounding."""
     others = [(team, int(jobs * team.part)) for team in _TEAMS[1:]]
     yield _TEAMS[0], jobs - sum(count for _, count in others)
     yield from others
@@ -98,7 +100,10 @@ def _submissions(team: _Team, count: int, days: float, rng: np.random.Generator)
 
 
 def _moment(days: float, rng: np.random.Generator) -> float:
-    """Hours, more of them by day than by night: Poisson arrivals whose number is given lie independently."""
+    """A random arrival time in hours, more likely by day than by night.
+
+    Given their number, Poisson arrivals are independent of each other.
+    """
     while True:
         at = float(rng.uniform(0, 24 * days))
         if rng.uniform(0, 1 + SWING) <= 1 + SWING * math.cos(2 * math.pi * (at - PEAK_HOUR) / 24):

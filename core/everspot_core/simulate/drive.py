@@ -15,7 +15,7 @@ from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload
 
 ROUNDS = 4
-"""Most plans at one moment, as in the scheduler's loop."""
+"""The most plans at one moment, as in the scheduler's loop."""
 
 Plan = Callable[[ClusterView, datetime], list[Action]]
 
@@ -38,7 +38,7 @@ _FOR_GOOD = frozenset({Why.NO_TYPE_FITS, Why.NOTHING_SEEN})
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorkloadRun:
-    """What came of a workload. `ended_at`: when the last job was over, or the horizon; instances are paid until then.
+    """A simulated workload. `ended_at`: when the last job was over, or the horizon; instances are paid until then.
 
     `plans`: how often the plan was asked.
     """
@@ -54,13 +54,13 @@ class WorkloadRun:
 
 
 def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan) -> WorkloadRun:
-    """Drive the plan until every job is over, or nothing more can come of it.
+    """Simulate until every job is over, the rest can never run, or the horizon is reached.
 
-    The plan is asked whenever something has happened, and again after a tick if a job waits for time to pass or a plan
-    left something to do. `traces`: by the names that the workload's fleet uses.
+    The plan is asked after every event, and again after a tick if a job waits for time to pass or the plan still has
+    changes to make. `traces`: by the names that the workload's fleet uses.
 
     Raises:
-        Broken: if the plan breaks what must always hold.
+        Broken: if the plan breaks an invariant.
     """
     cluster, plans = Cluster(workload, traces), 0
     tick = timedelta(seconds=workload.fleet.tick_seconds)
@@ -89,7 +89,10 @@ def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan)
 
 
 def _settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
-    """Plan and act until nothing changes: how often, whether to ask again after a tick, whether all wait for good."""
+    """Plan and act until nothing changes.
+
+    Returns how many plans that took, whether to ask again after a tick, and whether no waiting job can ever run.
+    """
     for count in range(1, ROUNDS + 1):
         actions = plan(cluster.view(), cluster.now)
         changes = sum(carry_out(action, cluster) for action in actions)
@@ -102,9 +105,9 @@ def _settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
 
 
 def _asks_for_time(action: Hold | Stay, cluster: Cluster) -> bool:
-    """Whether the plan may say something else after a while, though nothing has happened until then.
+    """Whether the plan may decide differently after some time without any event.
 
-    A job that trains on spot as fast as it could anywhere keeps its slack.
+    It does not for a job that trains on spot as fast as it could anywhere, since such a job keeps its slack.
     """
     if action.why is not Why.RUNS_WELL:
         return action.why not in _WAITS_FOR_EVENTS

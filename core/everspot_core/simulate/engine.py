@@ -1,9 +1,9 @@
 """The engine that runs one job through a trace under a policy.
 
-Time goes in ticks: at each the policy sees whether spot is there and decides, and what it holds it keeps for the
-tick. Where nothing changes the engine asks no policy that has said for how many ticks its choice holds, so that a
-run costs by the number of events. Entering spot or on-demand costs a changeover: the job stands still and the new
-instance is paid. It may span several ticks. The last tick is paid as far as it is used.
+Time passes in ticks. At each tick the policy sees which spot pools are up and chooses what the job holds for that tick.
+A policy also says for how many ticks its choice holds, and the engine does not ask it again before then unless
+availability changes; so the work of a run grows with its events. Entering spot or on-demand costs a changeover, of one
+or more ticks, in which the instance is paid and the job makes no progress. Of the last tick only the used part is paid.
 """
 
 import sys
@@ -17,17 +17,17 @@ from everspot_core.simulate.settings import Setting
 from everspot_core.simulate.trace import Trace
 
 EPSILON = 1e-6
-"""Seconds that count as nothing: less is rounding."""
+"""Seconds below which a difference is rounding."""
 
 ON_TIME = 1e-3
-"""Seconds after the deadline that do not make a miss: what rounding may come to over a run."""
+"""Seconds after the deadline that are no miss yet: as much as rounding may add up to over a run."""
 
 UNTIL_CHANGE = sys.maxsize
-"""Ticks of a choice that holds for as long as no pool comes or goes."""
+"""The number of ticks of a choice that holds until a pool comes or goes."""
 
 
 class Mode(Enum):
-    """What the job holds."""
+    """The kind of instance that the job holds; IDLE if none."""
 
     IDLE = "idle"
     SPOT = "spot"
@@ -35,7 +35,7 @@ class Mode(Enum):
 
 
 class Terms(NamedTuple):
-    """What stays the same through a run. Seconds."""
+    """The constants of a run, in seconds."""
 
     job: float
     deadline: float
@@ -44,11 +44,11 @@ class Terms(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a policy may know at a tick. Seconds, from submission.
+    """All that a policy may know at a tick. Times are seconds from submission.
 
-    `left`: computing to do. `mode`: what it holds, IDLE if it has just lost spot. `changing`: what is left of the
-    changeover under way. `available`: there is a spot pool to be had, or the one that is held. `spot`: what an hour
-    costs by pool, None where it is not to be had; `on_demand`: what one costs there.
+    `left`: seconds of computing left. `mode`: what the job holds, IDLE if it has just lost spot. `changing`: seconds
+    left of the changeover under way. `available`: a spot pool is up or held. `spot`: price of an hour by pool, None
+    where the pool is not up; `on_demand`: price of an hour on-demand.
     """
 
     tick: int
@@ -68,9 +68,9 @@ class State(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What to hold now. It stands for `ticks` while availability stays the same; the policy is asked again after.
+    """What to hold from now on. The policy is asked again after `ticks`, or when availability changes.
 
-    `final`: on-demand to the end, whatever comes. `pool`: None: the one that is held, else the cheapest.
+    `final`: on-demand to the end, without being asked again. `pool`: None for the one that is held, else the cheapest.
     """
 
     mode: Mode
@@ -80,7 +80,7 @@ class Choice(NamedTuple):
 
 
 class Policy(Protocol):
-    """Decides. It keeps nothing between two questions: what it may know is in the state."""
+    """A policy decides what the job holds, from the state that it is given."""
 
     def choose(self, state: State) -> Choice:
         """What to hold from this tick on. SPOT only where it is available."""
@@ -88,8 +88,8 @@ class Policy(Protocol):
 
 
 class Step(NamedTuple):
-    """A part of a run in which one thing was held. `tick`: from submission; `seconds` long, of which
-    `progress` were computed; `entered`: it began with a changeover."""
+    """A part of a run during which the job held the same thing. `tick`: its first one, from submission; `seconds`: its
+    length; `progress`: seconds of computing done in it; `entered`: it began with a changeover."""
 
     tick: int
     mode: Mode
@@ -102,10 +102,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to. `finished_at`: hours from submission. Hours held include changeovers.
+    """The result of a run. `finished_at`: hours from submission. Hours held include changeovers.
 
-    `cost` and `undisturbed`, which is what the job costs on one on-demand instance without any changeover, are in
-    units of the spot price, or in dollars where the trace has prices; for one node.
+    `undisturbed`: the cost of the job on one on-demand instance without any changeover. `cost` and `undisturbed` are
+    for one node, in dollars where the trace has prices, else in units of the spot price.
     """
 
     cost: float
@@ -119,26 +119,27 @@ class Outcome:
 
     @property
     def saving(self) -> float:
-        """The part of the undisturbed cost that was saved; negative where it cost more."""
+        """The fraction of the undisturbed cost that was saved; negative if the run cost more."""
         return 1 - self.cost / self.undisturbed
 
 
 def run(traces: Trace | Sequence[Trace], start: int, setting: Setting, policy: Policy) -> Outcome:
-    """One job, submitted at tick `start`. Several traces are the pools of the job."""
+    """Run one job, submitted at tick `start`. Several traces are the pools of the job."""
     return runs(traces, [start], setting, policy)[0]
 
 
 def runs(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting, policy: Policy) -> list[Outcome]:
-    """A job from each of the starts."""
+    """Run a job from each of the starts."""
     capacity = PoolCapacity.of(traces, setting)
     return [outcome(steps(capacity, int(s), setting, policy), setting, capacity) for s in starts]
 
 
 def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) -> Iterator[Step]:
-    """The run, step by step, until the job is done, be it after the deadline. After its end a trace has no spot.
+    """The run, step by step, until the job is done, even if that is after the deadline. A trace that has ended has no
+    spot.
 
     Raises:
-        ValueError: if the policy cannot be followed: it takes spot where there is none, or would wait for ever.
+        ValueError: if the policy takes spot where there is none, or would wait for ever.
     """
     length = capacity.tick_seconds
     terms = Terms(setting.job, setting.deadline, setting.changeover, length)
@@ -176,7 +177,7 @@ def steps(capacity: PoolCapacity, start: int, setting: Setting, policy: Policy) 
 
 
 def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, at: int) -> int | None:
-    """The pool that the choice means; None if it is not spot."""
+    """The pool that the choice selects; None if it is not spot."""
     if choice.final and choice.mode is not Mode.ON_DEMAND:
         raise ValueError("only on-demand can be held to the end whatever comes")
     if choice.ticks < 1:
@@ -193,7 +194,7 @@ def _pool(choice: Choice, mode: Mode, pool: int | None, capacity: PoolCapacity, 
 
 
 def outcome(found: Iterable[Step], setting: Setting, capacity: PoolCapacity) -> Outcome:
-    """What the steps of a run come to."""
+    """The result of a run's steps."""
     cost, changeovers, finished = 0.0, 0, 0.0
     held = dict.fromkeys(Mode, 0.0)
     for step in found:

@@ -1,4 +1,4 @@
-"""From a driven workload to the figures that are told of it: money, deadlines, waiting, fairness, utilization."""
+"""The figures of a simulated workload: cost, deadlines, waiting times, fairness, utilization."""
 
 import math
 import statistics
@@ -18,7 +18,7 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedBill:
-    """US dollars, from launch to end of every instance that is not free. `idle`: the part for hours without a job."""
+    """US dollars for every instance that is not free, from launch to end. `idle`: the part for hours without a job."""
 
     total: float
     spot: float
@@ -28,7 +28,7 @@ class SimulatedBill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTimes:
-    """Hours from submission to the first instance; for jobs that never had one, to the end or their refusal."""
+    """Hours from submission to the first instance, or to refusal or the simulation's end if a job never had one."""
 
     jobs: int
     mean: float
@@ -38,7 +38,7 @@ class WaitingTimes:
 
     @classmethod
     def of(cls, waited: Iterable[float]) -> "WaitingTimes":
-        """Percentiles are those of the nearest rank."""
+        """The figures of these hours; percentiles by nearest rank."""
         order = sorted(waited)
         if not order:
             return cls(jobs=0, mean=0.0, p50=0.0, p95=0.0, max=0.0)
@@ -48,9 +48,10 @@ class WaitingTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fairness:
-    """`jain`: 1 if every team, while it had jobs waiting, held instances in proportion to its weight; 1/n at worst.
+    """How evenly instances were shared among teams that had jobs waiting.
 
-    `teams`: dollars an hour that each held in that time, over its weight; teams that never waited are not named.
+    `jain`: Jain's index, 1 if each held instances in proportion to its weight, 1/n at worst. `teams`: dollars an hour
+    of the instances that a team held while it waited, over its weight; teams that never waited are absent.
     """
 
     jain: float
@@ -60,11 +61,11 @@ class Fairness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All of it. `misses`: jobs that ended after their deadline, or had not ended by then; refused ones not counted.
+    """All figures. `misses`: jobs that ended after their deadline or had not ended by then, without refused ones.
 
-    `utilization`: hours in which instances held a job, over hours paid. `changeovers`: how often a job was put on
-    instances. `preemptions`: how often a job lost spot instances. `unfinished`: at the end of the simulation.
-    `idle_usd_share`: the part of the dollars that was paid for instances without a job, from 0 to 1.
+    `utilization`: hours in which instances held a job, over hours paid. `changeovers`: how often a job started on
+    instances. `preemptions`: how often a job lost spot instances. `unfinished`: jobs at the end of the simulation.
+    `idle_usd_share`: the fraction of the cost that paid for instances without a job.
     """
 
     jobs: int
@@ -90,7 +91,7 @@ class Figures:
     hours: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The figures as plain values."""
         return asdict(self)
 
 
@@ -147,7 +148,7 @@ def _busy(run: WorkloadRun) -> dict[str, float]:
 
 
 def _late(task: Task, ended_at: datetime) -> float | None:
-    """Hours after the deadline; negative or 0 if kept, None without one. The microsecond is rounding."""
+    """Hours after the deadline: negative or 0 if it was met, None without one. Up to a millisecond is rounding."""
     deadline = task.submission.deadline_at
     if deadline is None or task.refused:
         return None
@@ -203,7 +204,7 @@ def jain(shares: Iterable[float]) -> float:
 
 
 def _gaps(task: Task, attempts: Iterable[Span], ended_at: datetime) -> list[Span]:
-    """When it waited."""
+    """The times in which the job waited."""
     over = ended_at
     if task.state.final and task.record is not None:
         over = task.record.changed_at
@@ -215,7 +216,7 @@ def _gaps(task: Task, attempts: Iterable[Span], ended_at: datetime) -> list[Span
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
-    """The same time in spans that do not overlap, in order."""
+    """The union of the spans, as spans that do not overlap, in order."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -226,7 +227,7 @@ def _union(spans: Iterable[Span]) -> list[Span]:
 
 
 def _overlap(span: Span, others: Iterable[Span]) -> float:
-    """Hours of it that lie in others, which do not overlap."""
+    """The hours of the span that lie in the others; those must not overlap."""
     return sum(max(0.0, (min(span[1], end) - max(span[0], start)) / HOUR) for start, end in others)
 
 

@@ -1,7 +1,7 @@
-"""What the market takes from a simulated cluster: instances for which a pool has no room any more, youngest first.
+"""Spot interruptions of a simulated cluster: a pool whose capacity shrinks takes its youngest instances first.
 
-With notice, an instance knows so long before that it will be taken. Its jobs stop working then, save, and give their
-leases back; it is paid until it is taken, be it with nothing to do.
+Where the fleet has a notice, an instance learns that long ahead that it will be taken. Its jobs then stop working,
+checkpoint and release their leases. The instance is paid until it is taken, idle or not.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def interrupt(cluster: "Cluster") -> None:
-    """Give the notices that are due, end what is due to be taken, and let go of what nobody was told of."""
+    """Give the notices that are due, and take the instances whose time is up or whose pool shrank without notice."""
     notice = cluster.fleet.notice
     for key in (k for k in cluster.supply.keys if k.market is Market.SPOT):
         if notice:
@@ -29,7 +29,7 @@ def interrupt(cluster: "Cluster") -> None:
 
 
 def next_interruption(cluster: "Cluster") -> list[datetime]:
-    """The moments at which a notice may be due, or an instance is taken of which notice was given."""
+    """The moments at which a notice may be due, and those at which instances with notice are taken."""
     notice = cluster.fleet.notice
     change = cluster.supply.next_change(cluster.now + notice) if notice else None
     moments = [m.taken_at for m in cluster.machines.values() if m.taken_at is not None]
@@ -37,8 +37,9 @@ def next_interruption(cluster: "Cluster") -> list[datetime]:
 
 
 def room(cluster: "Cluster", key: PoolKey) -> int | None:
-    """How many more instances a pool would give now; None: as many as are asked for. It gives none that it would take
-    back within the time of a notice.
+    """How many more instances a pool can give now; None if there is no limit.
+
+    It gives no instance that it would take back within the length of a notice.
     """
     count = cluster.supply.count(key, cluster.now)
     if count is None:
@@ -50,13 +51,13 @@ def room(cluster: "Cluster", key: PoolKey) -> int | None:
 
 
 def is_up(cluster: "Cluster", key: PoolKey) -> bool:
-    """Whether the pool has any capacity, and goes on having some for the time of a notice."""
+    """Whether the pool has capacity now, and will have some for the length of a notice."""
     until = cluster.now + cluster.fleet.notice
     return cluster.supply.count(key, cluster.now) != 0 and all(n for _, n in _changes(cluster, key, until))
 
 
 def _notify(cluster: "Cluster", key: PoolKey, until: datetime) -> None:
-    """Those that will be taken by then are told, and their jobs begin to save."""
+    """Give notice to the instances that will be taken by `until`; their jobs begin to checkpoint."""
     for moment, count in _changes(cluster, key, until):
         for machine in _excess(_staying(cluster, key), count):
             machine.taken_at = moment
@@ -80,7 +81,7 @@ def _take(cluster: "Cluster", machine: SimulatedInstance) -> None:
 
 
 def lose(cluster: "Cluster", task: Task) -> None:
-    """The job is back, without what was taken from it."""
+    """End the attempt of a job that loses its instance to the market; it waits again."""
     cluster.give_back(task, Reason.NOTICE)
     task.preemptions += 1
     task.preempted_at.append(cluster.now)
@@ -91,13 +92,13 @@ def _staying(cluster: "Cluster", key: PoolKey) -> list[SimulatedInstance]:
 
 
 def _excess(held: list[SimulatedInstance], count: int) -> list[SimulatedInstance]:
-    """The youngest of those for which there is no room."""
+    """The youngest instances beyond the pool's count."""
     order = sorted(held, key=lambda m: (m.launched_at, m.instance_id), reverse=True)
     return order[: max(0, len(held) - count)]
 
 
 def _changes(cluster: "Cluster", key: PoolKey, until: datetime) -> list[tuple[datetime, int]]:
-    """The pool's counts from each change of any pool on, after now and until then."""
+    """The moments after now up to `until` at which any pool changes, each with this pool's count from then on."""
     if until <= cluster.now or cluster.supply.count(key, cluster.now) is None:
         return []
     found, at = list[tuple[datetime, int]](), cluster.supply.next_change(cluster.now)

@@ -1,4 +1,4 @@
-"""What must always hold in a simulated cluster, whatever a plan does."""
+"""The invariants of a simulated cluster, whatever a plan does."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Broken(RuntimeError):
-    """A plan has asked for something that must not be, or the cluster is not as it must be."""
+    """A plan's action, or the cluster's state, breaks an invariant."""
 
 
 def need(right: bool, rule: str, action: Action) -> None:
@@ -27,7 +27,7 @@ def need(right: bool, rule: str, action: Action) -> None:
 
 
 def check(cluster: "Cluster") -> None:
-    """See that leases, instances and capacity agree.
+    """Check that leases, instances and capacity agree.
 
     Raises:
         Broken: naming the rule that does not hold, and where.

@@ -1,4 +1,4 @@
-"""What a simulated cluster consists of: instances, jobs under way, and the attempts that jobs made on instances."""
+"""The members of a simulated cluster: instances, submitted jobs, and the attempts that jobs made on instances."""
 
 import math
 from collections import deque
@@ -20,17 +20,17 @@ from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolKey,
 from everspot_core.simulate.workload import FleetTerms, WorkloadJob
 
 NOTICES = 64
-"""So many preemptions of a job are told to the plan."""
+"""The most preemptions of a job that the plan is told of: the latest ones."""
 _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 """Simulated jobs have no budget."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedInstance:
-    """An instance from its launch to its end, paid all the while. `launched_for`: None: of the standing fleet.
+    """An instance from its launch to its end, paid all the while.
 
-    `idle_since`: since when it has held no job; None while it boots or holds one. `taken_at`: when the market takes it,
-    once notice is given.
+    `launched_for`: the job that it was launched for, None for the standing fleet. `idle_since`: since when it has held
+    no job; None while it boots or holds one. `taken_at`: when the market takes it, once notice is given.
     """
 
     instance_id: str
@@ -50,11 +50,11 @@ class SimulatedInstance:
 
     @property
     def idle_from(self) -> datetime:
-        """Since when it has had nothing to do; what boots has not since its launch."""
+        """Since when it has had nothing to do: its launch, while it boots."""
         return self.idle_since or self.launched_at
 
     def boot(self, cluster: str) -> None:
-        """It is ready and says so."""
+        """Become ready, and write the record that an agent writes."""
         kind = self.instance_type
         self.idle_since = self.ready_at
         self.record = InstanceRecord(
@@ -75,13 +75,13 @@ class SimulatedInstance:
         )
 
     def take(self, job_id: str, epoch: int) -> None:
-        """It holds the job from now on."""
+        """Hold the job from now on."""
         self.residents.append(job_id)
         self.idle_since = None
         self._say(InstanceState.BUSY, job_id, epoch)
 
     def leave(self, job_id: str, now: datetime) -> None:
-        """It holds the job no more."""
+        """Hold the job no longer; without another one the instance is idle from now on."""
         self.residents.remove(job_id)
         if not self.residents:
             self.idle_since = now
@@ -92,7 +92,7 @@ class SimulatedInstance:
         self.record = self.record.model_copy(update={"state": state, "job_id": job_id, "epoch": epoch})
 
     def view(self, shared: bool) -> InstanceView:
-        """It as a plan sees it."""
+        """The instance as a plan sees it."""
         return InstanceView(
             instance_id=self.instance_id,
             record=self.record,
@@ -112,10 +112,10 @@ class SimulatedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedAttempt:
-    """A time in which a job held instances. It worked from `works_from` on, at `speed`, if it came that far, until it
-    ended or, with notice, began to save.
+    """A span in which a job held instances.
 
-    `reason`: why it ended; None: the simulation did.
+    Unless it ended during set-up, the job worked at `speed` from `works_from` to `worked_until`: to the end, or to the
+    checkpoint after a notice. `reason`: why it ended; None if the simulation ended first.
     """
 
     job_id: str
@@ -136,9 +136,11 @@ class SimulatedAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Task:
-    """A job under way. `done`: seconds of work at speed 1 up to its present attempt, which the last fields tell of.
+    """A submitted job. `done`: seconds of work at speed 1 before its present attempt, which the fields from `held` on
+    describe.
 
-    `stopped_at`: since when it saves, after a notice, and `done` tells all; `back_at`: when its lease will be back.
+    `stopped_at`: when it began its checkpoint after a notice; `done` includes all work from then on. `back_at`: when
+    it will have released its lease.
     """
 
     job: WorkloadJob
@@ -159,7 +161,7 @@ class Task:
 
     @classmethod
     def of(cls, job: WorkloadJob, begin: datetime, *, shared: bool = False) -> "Task":
-        """A job as it is submitted. `shared`: it may run beside others, as all jobs may of a fleet that is shared."""
+        """The job at its submission. `shared`: it may run beside other jobs, as every job of a shared fleet may."""
         at = begin + hours(job.arrival_hours)
         spec = JobSpec(
             name=job.id,
@@ -175,26 +177,26 @@ class Task:
 
     @property
     def state(self) -> JobState:
-        """PENDING without a record."""
+        """The state in its record; PENDING without one."""
         return JobState.PENDING if self.record is None else self.record.state
 
     @property
     def ends_at(self) -> datetime:
-        """When it is done, if it may go on."""
+        """When it finishes if nothing interrupts it."""
         assert self.works_from is not None  # noqa: S101 - asked of jobs that hold instances
         seconds = (self.job.actual * 3600 - self.done) / self.speed
-        # Up to the next microsecond, a thousandth of which is rounding.
+        # Rounded up to a microsecond, after a thousandth of one as tolerance.
         return self.works_from + timedelta(microseconds=max(0, math.ceil(seconds * 1e6 - 1e-3)))
 
     def done_by(self, now: datetime) -> float:
-        """Seconds of work at speed 1 that are done."""
+        """The seconds of work at speed 1 that it has done by then."""
         if self.works_from is None or self.stopped_at is not None:
             return self.done
         more = max(0.0, (now - self.works_from).total_seconds()) * self.speed
         return min(self.done + more, self.job.actual * 3600)
 
     def view(self, now: datetime, terms: FleetTerms, ready_at: datetime | None) -> JobView:
-        """It as a plan sees it. `ready_at`: when what was launched for it is ready."""
+        """The job as a plan sees it. `ready_at`: when the last of the instances launched for it is ready."""
         done = self.done_by(now)
         upper = max(0.0, self.job.upper * 3600 - done)
         expected = self.job.hours * 3600 - done
@@ -213,7 +215,7 @@ class Task:
             after=(),
             nodes=self.job.nodes,
             outlook=Outlook(
-                # Past what was expected the upper bound is all that is known.
+                # Past the expected duration only the upper bound is known.
                 left=timedelta(seconds=expected if expected > 0 else upper),
                 left_upper=timedelta(seconds=upper),
                 changeover=hours(terms.expected_hours),
@@ -229,5 +231,5 @@ class Task:
 
 
 def hours(count: float) -> timedelta:
-    """So many hours, to the microsecond."""
+    """That many hours, to the microsecond."""
     return timedelta(microseconds=round(count * 3.6e9))

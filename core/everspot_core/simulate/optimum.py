@@ -1,10 +1,10 @@
 """The optimum: the cheapest run that meets the deadline, found by a dynamic program that knows the whole trace.
 
-What a run has left to decide depends on the tick, on what is held, and on the slack (time to the deadline beyond the
-computing that is left) that has been used. Running uses no slack, a tick of waiting uses a tick, a changeover uses a
-changeover. So the slack used is a multiple of the greatest common divisor of tick and changeover, whatever job and
-deadline are, and the table has one row per multiple up to the slack at submission: all of them are one numpy vector.
-A changeover is never broken off: without it the run would be cheaper.
+The state of the program is the tick, what is held, and the slack used so far. (Slack is the time to the deadline beyond
+the computing that is left.) Running uses no slack, a tick of waiting uses a tick, a changeover uses a changeover. So
+the slack used is always a multiple of the greatest common divisor of tick and changeover, whatever the job and the
+deadline. The table has one row per multiple, up to the slack at submission; a column of rows is one numpy vector.
+An optimal run never breaks off a changeover: without that changeover it would be cheaper.
 """
 
 import math
@@ -22,7 +22,7 @@ from everspot_core.simulate.settings import Setting
 from everspot_core.simulate.trace import Trace
 
 _CELLS = 1 << 27
-"""Ticks times rows of a table at most; a byte and an eighth per pool each."""
+"""The most cells, ticks times rows, of a table. A cell takes a byte, and an eighth of one per pool."""
 
 _WAIT = 0
 _Row = NDArray[np.float64]
@@ -30,13 +30,13 @@ _Row = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A run that is written down, as a policy: `held[i]` at tick i, None for idle, -1 for on-demand, else the pool."""
+    """A policy that replays a fixed run: it holds `held[i]` at tick i; None is idle, -1 on-demand, else the pool."""
 
     held: tuple[int | None, ...]
 
     def choose(self, state: State) -> Choice:
-        """What is written down for the tick."""
-        # What rounding may leave to do after the last tick is done as before.
+        """What the run holds at the tick."""
+        # Rounding may leave a little work after the last tick; it is done on what was held last.
         tick = min(state.tick, len(self.held) - 1)
         held = self.held[tick]
         ticks = 1
@@ -50,7 +50,7 @@ class Schedule:
 def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Outcome:
     """The outcome of the cheapest run from tick `start`. Several traces are the pools of the job.
 
-    If no run can meet the deadline, that of on-demand at once, which is late the least.
+    If no run can meet the deadline, it is the outcome of on-demand from the start, which is the least late.
     """
     return optima(traces, [start], setting)[0]
 
@@ -58,8 +58,8 @@ def optimum(traces: Trace | Sequence[Trace], start: int, setting: Setting) -> Ou
 def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Setting) -> list[Outcome]:
     """The optimum from each of the starts.
 
-    A start of some days takes some hundredths of a second with ticks of minutes, and up to seconds with ticks of half
-    a minute, or where tick and changeover have little in common: rows grow with ticks.
+    A run of some days takes some hundredths of a second with ticks of minutes. It takes up to seconds with ticks of
+    half a minute, or where tick and changeover have a small common divisor, because the table has more rows then.
     """
     capacity = PoolCapacity.of(traces, setting)
     return [
@@ -70,16 +70,16 @@ def optima(traces: Trace | Sequence[Trace], starts: Iterable[int], setting: Sett
 def best(capacity: PoolCapacity, start: int, setting: Setting) -> Policy:
     """The cheapest run from tick `start`, as a policy that replays it; `OnDemand` if none can meet the deadline.
 
-    Exact where the rows fit into memory. Where they do not, the unit is raised and the changeover rounded up to it in
-    what it uses of the slack: the run is still one that meets the deadline, so it is never better than the optimum;
-    and it is not worse than the optimum for a deadline that is earlier by one unit per changeover.
+    The result is exact where the table fits into memory. Where it does not, the unit of slack is larger, and the slack
+    that a changeover uses is rounded up to it. The run still meets the deadline, so it is never better than the
+    optimum, and it is never worse than the optimum for a deadline that is earlier by one unit per changeover.
     """
     solved = _Table(capacity, start, setting).solve()
     return OnDemand() if solved is None else solved
 
 
 def unit(setting: Setting, tick: timedelta) -> float:
-    """Seconds in which slack is counted: the greatest common divisor of tick and changeover, or what memory allows."""
+    """The unit of slack, in seconds: the greatest common divisor of tick and changeover, or what memory allows."""
     exact = math.gcd(*(span // timedelta(microseconds=1) for span in (tick, timedelta(seconds=setting.changeover))))
     length, slack = tick.total_seconds(), setting.deadline - setting.job
     rows = max(1, _CELLS // math.ceil(setting.deadline / length))
@@ -89,8 +89,8 @@ def unit(setting: Setting, tick: timedelta) -> float:
 
 
 class _Table:
-    """The table of one start. Row m of a column: m units of slack have been used. Columns are made from the last tick
-    back; `holding[j]` is pool j, the last one is on-demand."""
+    """The table of one start. Row m of a column stands for m units of slack used. Columns are computed from the last
+    tick back. Holding j is pool j; the last holding is on-demand."""
 
     def __init__(self, capacity: PoolCapacity, start: int, setting: Setting) -> None:
         self.capacity, self.start = capacity, start
@@ -98,19 +98,19 @@ class _Table:
         self.unit = unit(setting, timedelta(seconds=self.tick))
         self.wait = round(self.tick / self.unit)
         self.change = math.ceil(setting.changeover / self.unit - EPSILON)
-        # A changeover ends within a tick; the rest of that tick is computing.
+        # The rest of the tick in which a changeover ends is computing.
         self.changing_ticks = max(1, math.ceil(self.change / self.wait))
         self.rows = math.floor((setting.deadline - self.job) / self.unit + EPSILON) + 1
         self.ticks = math.ceil(setting.deadline / self.tick - EPSILON)
         self.holdings = len(capacity.up) + 1
 
     def solve(self) -> Schedule | None:
-        """The cheapest run; None if there is none in time."""
+        """The cheapest run; None if no run meets the deadline."""
         if self.rows <= self.change:
             return None
         choices: list[NDArray[np.uint8]] = []
         leaves: list[NDArray[np.uint8]] = []
-        # The columns of the next ticks, nearest first, as far as a changeover reaches. After the deadline all is done.
+        # The columns of the ticks that a changeover spans, nearest first. After the deadline nothing is left to do.
         done = np.zeros((self.holdings + 1, self.rows))
         ahead = [done] * self.changing_ticks
         for tick in range(self.ticks - 1, -1, -1):
@@ -121,7 +121,7 @@ class _Table:
         return self._walk(choices[::-1], leaves[::-1])
 
     def _column(self, tick: int, ahead: list[_Row]) -> tuple[_Row, NDArray[np.uint8], NDArray[np.bool_]]:
-        """Cost to the end by holding (idle last) and row; what to do when idle; whether to let go of a holding."""
+        """Cost to the end by holding (idle last) and row; the best choice when idle; whether to leave each holding."""
         column = np.full((self.holdings + 1, self.rows), np.inf)
         choice = np.zeros(self.rows, dtype=np.uint8)
         leave = np.zeros((self.holdings, self.rows), dtype=np.bool_)
@@ -143,7 +143,7 @@ class _Table:
         return column, choice, leave
 
     def _enter(self, holding: int, tick: int, left: _Row | float, then: _Row) -> _Row | None:
-        """Cost to the end of a changeover to the holding now, for the rows that have slack for it; None if it fails."""
+        """Cost to the end if a changeover to the holding begins now, by row; None if its capacity ends meanwhile."""
         prices = [self._price(holding, t) for t in range(tick, tick + self.changing_ticks)]
         whole = [p for p in prices if p is not None]
         if len(whole) < len(prices):
@@ -155,7 +155,7 @@ class _Table:
         return then[self.change :] + (sum(whole[:-1]) * self.tick + whole[-1] * (changing + computing)) / 3600
 
     def _price(self, holding: int, tick: int) -> float | None:
-        """$/h of a holding at a tick; None where it is not to be had."""
+        """The price of a holding at a tick, $/h; None if it is not available."""
         at = self.start + tick
         if holding == self.holdings - 1:
             return self.capacity.on_demand_price
@@ -164,7 +164,7 @@ class _Table:
         return 1.0 if self.capacity.prices is None else self.capacity.prices[holding][at]
 
     def _left(self, tick: int) -> _Row | float:
-        """Computing left by row; a single number, the least of them, where even that is more than a tick."""
+        """Seconds of computing left by row; only the least of them where even that is a tick or more."""
         least = self.job - tick * self.tick
         if least >= self.tick:
             return least
@@ -177,7 +177,7 @@ class _Table:
         return 0 if over < -EPSILON else min(self.rows, int((over + EPSILON) / self.unit) + 1)
 
     def _walk(self, choices: list[NDArray[np.uint8]], leaves: list[NDArray[np.uint8]]) -> Schedule:
-        """Forward through the decisions."""
+        """The run that the decisions give, from the first tick on."""
         held: list[int | None] = []
         holding, row = None, 0
         while len(held) < self.ticks and row >= self._rows_done(len(held)):

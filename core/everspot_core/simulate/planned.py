@@ -1,7 +1,7 @@
-"""The policy `everspot`: the scheduler's own `plan`, asked as a scheduler would ask it, about a cluster of one job.
+"""The policy `everspot`: the scheduler's own `plan`, asked about a cluster of one job.
 
-What the engine shows at a tick is made into a view; the plan's actions are carried out at once, as often as it has any,
-and what the job then holds is the choice. A launch takes no time here: the changeover is the engine's.
+The policy makes a view of the engine's state, asks the plan, and carries out its actions until there are none left.
+What the job then holds is the choice. A launch takes no time here, because the engine counts the changeover.
 """
 
 from dataclasses import dataclass, field, replace
@@ -49,19 +49,19 @@ _LIMITS = Limits()
 _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 _REMEMBERED = 32
 _ROUNDS = 5
-"""Stop, clear and release, assign: no change of what is held takes more rounds of planning."""
+"""The most rounds of planning in a tick: a change of instance takes stop, clear and release, and assign."""
 
 
 class Unforeseen(RuntimeError):
-    """The plan asked for something that a cluster of one job cannot need, or could not make up its mind."""
+    """The plan asked for an action that a cluster of one job cannot need, or did not come to rest."""
 
 
 @dataclass(slots=True)
 class Planned:
-    """Asks the plan. Begins anew at the first tick of each run, and knows nothing of what was before it.
+    """Asks the plan. It begins afresh at the first tick of each run, without knowledge of the trace before that.
 
-    `expected`: the part of the job and of a changeover that it expects; `upper`: what it must reckon with at most, both
-    relative to what they really take. 1 and 1: it knows them.
+    `expected`, `upper`: the expected and the greatest duration of the job and of a changeover, relative to their true
+    durations. With 1 and 1 the plan knows the true durations.
     """
 
     expected: float = 1.0
@@ -69,7 +69,7 @@ class Planned:
     _job: "_Job" = field(init=False, repr=False, compare=False)
 
     def choose(self, state: State) -> Choice:
-        """What the plan has the job hold from this tick on."""
+        """What the plan makes the job hold from this tick on."""
         if state.tick == 0:
             self._job = _Job(state)
         return self._job.choose(state, self._outlook(state))
@@ -87,7 +87,7 @@ class Planned:
 
 
 class _Job:
-    """One run: a job, the pools as they were seen, and the instance that it holds."""
+    """One run: a job, the pools as observed so far, and the instance that the job holds."""
 
     def __init__(self, state: State) -> None:
         spec = JobSpec(name=_JOB, recipe="simulated")
@@ -103,7 +103,7 @@ class _Job:
         self._launched = 0
 
     def choose(self, state: State, outlook: Outlook) -> Choice:
-        """Plan until nothing changes any more, and say what is held then."""
+        """Plan until nothing changes any more; the choice is what the job holds then."""
         now = _BEGIN + timedelta(seconds=state.now)
         self._look(state, now)
         for _ in range(_ROUNDS):
@@ -118,7 +118,7 @@ class _Job:
         raise Unforeseen(f"still changing its mind after {_ROUNDS} rounds: {changes}")
 
     def _look(self, state: State, now: datetime) -> None:
-        """See which pools are up, and whether what was held is gone."""
+        """Observe which pools are up, and whether the held instance is lost."""
         for key, price in zip(self._keys, state.spot, strict=True):
             self._behaviours[key] = self._behaviours[key].seen(price is not None, now)
         self._union = self._union.seen(any(p is not None for p in state.spot), now)
@@ -203,15 +203,15 @@ class _Job:
         )
 
     def _choice(self, state: State) -> Choice:
-        """What is held, for as long as the plan would say the same."""
+        """What the job holds, for as many ticks as the plan would not change it."""
         held = self._held()
         if held is None or held.pool is None:
             return Choice(Mode.IDLE)
         if held.pool.market is Market.ON_DEMAND:
-            # It can only leave for spot that is there.
+            # The job can leave on-demand only for spot that is available.
             there = any(p is not None for p in state.spot)
             return Choice(Mode.ON_DEMAND, 1 if there else UNTIL_CHANGE)
-        # Once it trains on spot its slack stands still, and so does what the plan says.
+        # While the job trains on spot its slack does not change, and so the plan does not either.
         trains = state.mode is Mode.SPOT and state.changing == 0
         return Choice(Mode.SPOT, UNTIL_CHANGE if trains else 1, pool=self._keys.index(held.pool))
 

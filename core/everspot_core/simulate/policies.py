@@ -1,4 +1,4 @@
-"""The policies by the names that people use."""
+"""The policies by the names that users choose them by."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,4 +10,4 @@ from everspot_core.simulate.planned import Planned
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {"everspot": Planned(), "up": UniformProgress(), "greedy": Greedy(), "on-demand": OnDemand()}
 )
-"""`everspot` is the scheduler's own plan; the others are there to compare with."""
+"""`everspot` is the scheduler's own plan; the others are baselines."""

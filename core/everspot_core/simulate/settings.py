@@ -1,4 +1,4 @@
-"""What is asked of a simulated job, and from where in a trace it may start."""
+"""The setting of a simulated job, and the ticks of a trace at which it may start."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,10 @@ from everspot_core.simulate.trace import Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One job. `changeover_hours`: launch, set-up and progress that is lost, at each entry to spot or on-demand.
+    """One job. `changeover_hours`: launch, set-up and lost progress, at each entry to spot or on-demand.
 
-    `price_ratio`: on-demand price over spot price. Spot costs 1 per hour; where a trace has prices of its own,
-    on-demand costs the ratio times their mean. `nodes`: instances that the job needs at once; prices and hours are
-    those of one of them.
+    `price_ratio`: on-demand price over spot price. Spot costs 1 per hour; where a trace has prices, on-demand costs
+    the ratio times their mean. `nodes`: instances that the job needs at once; prices and hours are those of one.
 
     Raises:
         BadInputs: naming every value that is out of range.
@@ -41,37 +40,37 @@ class Setting:
 
     @property
     def job(self) -> float:
-        """Seconds of computing."""
+        """The job's computing, in seconds."""
         return seconds(self.job_hours)
 
     @property
     def deadline(self) -> float:
-        """Seconds from submission."""
+        """The deadline, in seconds from submission."""
         return seconds(self.deadline_hours)
 
     @property
     def changeover(self) -> float:
-        """Seconds."""
+        """The changeover, in seconds."""
         return seconds(self.changeover_hours)
 
 
 def seconds(hours: float) -> float:
-    """Hours as seconds, whole ones where they are meant: sums of them are then exact in floating point."""
+    """Hours as seconds, rounded to microseconds, so that whole seconds are exact and so are sums of them."""
     return round(hours * 3600, 6)
 
 
 def starts(traces: Trace | Sequence[Trace], setting: Setting, count: int | None, seed: int) -> NDArray[np.int64]:
-    """Ticks at which the job is submitted: random, uniform over those from which the deadline lies within the trace.
+    """Random ticks at which to submit the job, uniform over those whose deadline lies within the trace.
 
-    With several traces (the pools of one job) within the shortest. `count` None: every such tick, in order. The same
-    seed gives the same ticks.
+    Several traces are the pools of one job; the shortest counts. With `count` None it is every such tick, in order. The
+    same seed gives the same ticks.
 
     Raises:
         BadInputs: if the trace is shorter than the deadline, or `count` is below 1.
     """
     pools = [traces] if isinstance(traces, Trace) else list(traces)
     shortest = min(pools, key=len)
-    # Less than a millionth of a tick over the edge is rounding.
+    # Up to a millionth of a tick beyond a whole number is rounding.
     needed = math.ceil(setting.deadline / shortest.tick_seconds - 1e-6)
     problems = Problems()
     problems.need(count is None or count >= 1, "starts", f"must be >= 1; it is {count}")

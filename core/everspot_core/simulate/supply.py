@@ -1,4 +1,4 @@
-"""The capacity that a fleet's clouds have, over time: how many instances of each pool, and when that changes."""
+"""The capacity of a fleet's pools over time: how many instances each has, and when that changes."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class PoolSupply:
-    """Pools by key. A trace that has ended begins anew."""
+    """The capacity of each pool. A trace that has ended begins again."""
 
     def __init__(self, fleet: Fleet, traces: Mapping[str, Trace]) -> None:
         """`traces`: by the names that the fleet uses.
@@ -28,26 +28,26 @@ class PoolSupply:
 
     @property
     def keys(self) -> tuple[PoolKey, ...]:
-        """The pools whose capacity is not always there."""
+        """The pools with a trace; all others always have capacity."""
         return tuple(self._named)
 
     def count(self, key: PoolKey, now: datetime) -> int | None:
-        """How many instances there are in all, held ones included; None: as many as are asked for."""
+        """How many instances the pool has in all, held ones included; None if there is no limit."""
         name = self._named.get(key)
         return None if name is None else self._tracks[name].at(now - BEGIN)
 
     def next_change(self, now: datetime) -> datetime | None:
-        """The first moment after now at which any count changes; None: never."""
+        """The first moment after `now` at which any count changes; None if none ever does."""
         changes = [c for track in self._tracks.values() if (c := track.next_change(now - BEGIN)) is not None]
         return BEGIN + min(changes) if changes else None
 
 
 class _Track:
-    """A trace without end, read by the time since the beginning."""
+    """A trace that repeats without end, read by the time since the beginning."""
 
     def __init__(self, trace: Trace) -> None:
         self._gap, self._counts = trace.gap, trace.available.tolist()
-        # Compared with the tick before, the last one for the first: so the seam is a change like others.
+        # Each tick is compared with the one before it, the first with the last, so that the seam may be a change too.
         self._changes = np.flatnonzero(trace.available != np.roll(trace.available, 1)).tolist()
 
     def at(self, since: timedelta) -> int:

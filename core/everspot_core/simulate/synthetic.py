@@ -1,8 +1,7 @@
-"""Synthetic traces. Each generator draws from the numpy generator that it is given: the same seed, the same trace.
+"""Synthetic traces. Each generator draws only from the numpy generator that it is given: same seed, same trace.
 
-What real traces look like, and so what these are made after: half of the spells last less than 0.3 to 1 h, one in ten
-more than 2 to 15 h, so that the longer a spell has lasted the longer it will still last; absences of days; pools that
-run dry together.
+They imitate real traces. There, half of the spells last less than 0.3 to 1 h and one in ten more than 2 to 15 h, so the
+longer a spell has lasted, the longer it will still last. Spot can be absent for days, and pools run dry together.
 """
 
 import math
@@ -23,21 +22,21 @@ _Up = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """How long spells of one kind last: with each of the chances, exponential around one of the means (hours).
+    """The distribution of spell lengths: a mixture of exponentials with these means (hours) and chances.
 
-    One chance makes a Markov chain; several make a heavy tail with a hazard that falls.
+    One exponential makes a Markov chain; several make a heavy tail, with a falling hazard.
     """
 
     chances: tuple[float, ...] = (1.0,)
     means: tuple[float, ...]
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-        """So many spells, hours."""
+        """The lengths of `count` spells, in hours."""
         return rng.exponential(rng.choice(self.means, count, p=self.chances))
 
     @property
     def mean(self) -> float:
-        """Hours."""
+        """The mean length, in hours."""
         return sum(c * m for c, m in zip(self.chances, self.means, strict=True))
 
 
@@ -56,7 +55,7 @@ def markov(
     up: Phases = Phases(means=(4.0,)),
     down: Phases = Phases(means=(2.0,)),
 ) -> Trace:
-    """Spells that know nothing of each other; up for `up.mean / (up.mean + down.mean)` of the time."""
+    """Independent spells; spot is up for `up.mean / (up.mean + down.mean)` of the time."""
     return _trace("markov", gap, _alternate(rng, ticks, gap, up, down))
 
 
@@ -66,12 +65,12 @@ def heavy_tailed(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
 
 
 def steady(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
-    """Spot that is nearly always there: gone for some minutes every two days."""
+    """Spot that is nearly always available: it is gone for some minutes every two days."""
     return replace(markov(rng, ticks, gap, up=Phases(means=(48.0,)), down=Phases(means=(0.2,))), name="steady")
 
 
 def diurnal(rng: np.random.Generator, ticks: int, gap: timedelta, *, swing: float = 0.9) -> Trace:
-    """Spells that end and begin by the time of day: capacity is scarce by day and plenty by night.
+    """Spells that follow the time of day: capacity is scarce by day and plentiful by night.
 
     `swing`, from 0 to 1: how much the chance of an end or a beginning rises and falls around its mean.
     """
@@ -88,7 +87,7 @@ def diurnal(rng: np.random.Generator, ticks: int, gap: timedelta, *, swing: floa
 
 
 def droughts(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
-    """Heavy-tailed, and now and then, every six days or so, nothing for a day and a half."""
+    """Heavy-tailed spells, and a drought of a day and a half about every six days."""
     wet = _alternate(rng, ticks, gap, Phases(means=(144.0,)), Phases(means=(36.0,)))
     return _trace("droughts", gap, wet & heavy_tailed(rng, ticks, gap).up())
 
@@ -96,7 +95,7 @@ def droughts(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
 def correlated(
     rng: np.random.Generator, ticks: int, gap: timedelta, *, pools: int = 4, coupling: float = 0.7
 ) -> tuple[Trace, ...]:
-    """Pools that share a scarcity: while it lasts each is dry with the chance `coupling`, beside spells of its own."""
+    """Pools with common scarcities and spells of their own. A scarcity reaches each pool with the chance `coupling`."""
     plenty = _alternate(rng, ticks, gap, Phases(means=(20.0,)), Phases(means=(8.0,)))
     # Which pools a scarcity reaches is drawn once for each scarcity.
     scarcity = np.cumsum(np.diff(plenty, prepend=plenty[0]))
@@ -117,9 +116,9 @@ def with_prices(
     volatility: float = 0.1,
     reversion_hours: float = 24.0,
 ) -> Trace:
-    """The trace with a spot price that wanders around `mean` and never reaches below a tenth of it or over on-demand.
+    """The trace with a spot price that wanders around `mean`, between a tenth of it and the on-demand price.
 
-    `volatility`: standard deviation of its logarithm; `reversion_hours`: how fast it comes back.
+    `volatility`: standard deviation of the price's logarithm; `reversion_hours`: the time in which it returns to it.
     """
     keep = math.exp(-trace.tick_seconds / 3600 / reversion_hours)
     shocks = rng.normal(0, volatility * math.sqrt(1 - keep**2), len(trace))
@@ -131,9 +130,9 @@ def with_prices(
 
 
 def _alternate(rng: np.random.Generator, ticks: int, gap: timedelta, up: Phases, down: Phases) -> _Up:
-    """Spells up and down in turn, each at least a tick, from a random moment on."""
+    """Alternating spells, up and down, each at least one tick long, from a random moment on."""
     hours = gap.total_seconds() / 3600
-    # Long enough before the first tick that how it began is forgotten.
+    # It begins so long before the first tick that the initial state no longer matters.
     before = math.ceil(10 * (max(up.means) + max(down.means)) * rng.uniform(1, 2) / hours)
     state, spells, drawn = bool(rng.random() < 0.5), list[_Up](), 0
     while drawn < before + ticks:
@@ -150,7 +149,7 @@ def _trace(name: str, gap: timedelta, up: _Up) -> Trace:
 
 
 Generator = Callable[[np.random.Generator, int, timedelta, Setting], Sequence[Trace]]
-"""(randomness, ticks, gap, the job) -> traces: one, or the pools of a market. Only adversarial ones heed the job."""
+"""(randomness, ticks, gap, the job) -> one trace, or the pools of a market. Only adversarial generators use the job."""
 
 
 def _alone(generate: Callable[[np.random.Generator, int, timedelta], Trace]) -> Generator:
@@ -175,4 +174,4 @@ GENERATORS: Mapping[str, Generator] = MappingProxyType(
         "gone-for-good": _against(gone_for_good),
     }
 )
-"""By name."""
+"""The generators by name."""

@@ -1,4 +1,4 @@
-"""From the outcomes of runs to the figures that are told of them."""
+"""The figures of many runs, from their outcomes."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from everspot_core.simulate.engine import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What a number of runs came to. Hours and changeovers are means over the runs, misses are counted.
+    """The figures of a number of runs. Hours and changeovers are means over the runs; misses are counted.
 
     `saving_percent`: against the job on one on-demand instance without any changeover. `saving_error`: its standard
-    error: how far from it the mean over all starts of the same traces may lie, with random starts; None for one run.
+    error over random starts, as an estimate of the mean over all starts of the same traces; None for one run.
     """
 
     runs: int
@@ -48,7 +48,7 @@ def tally(outcomes: Sequence[Outcome]) -> Tally:
 
 
 def overall(tallies: Mapping[str, Tally] | Sequence[Tally]) -> Tally:
-    """The figures of several traces together: each trace counts the same, however many runs it had.
+    """The figures of several traces together. Each trace has the same weight, however many runs it had.
 
     Raises:
         ValueError: if there are none.

@@ -1,7 +1,7 @@
-"""A trace: how much spot capacity there was, tick by tick, and what it cost.
+"""A trace: the spot capacity that there was, tick by tick, and its price.
 
-The format is that of the public spot traces: `{"metadata": {"gap_seconds": s}, "data": [n, …], "prices": [$/h, …]}`,
-n instances available at tick i, ticks s seconds apart, prices where they are known.
+The format is that of the public spot traces: `{"metadata": {"gap_seconds": s}, "data": [n, …], "prices": [$/h, …]}`.
+Ticks are s seconds apart, `data` has the instances available at each tick, `prices` may be absent.
 """
 
 import json
@@ -17,7 +17,7 @@ from everspot_core.problems import Problems
 
 
 class Spells(NamedTuple):
-    """A trace as runs of ticks between which nothing changes: three arrays of equal length, in order of time.
+    """A trace as spells, runs of ticks without a change: three arrays of equal length, in order of time.
 
     `start` and `length` count ticks; `up` tells whether there was enough capacity.
     """
@@ -50,7 +50,7 @@ class Trace:
         return self.gap.total_seconds()
 
     def up(self, nodes: int = 1) -> NDArray[np.bool_]:
-        """Whether a gang of `nodes` could have run, by tick: fewer than all of them are of no use to it."""
+        """Whether a gang of `nodes` instances could run, by tick; fewer instances are of no use to it."""
         return self.available >= nodes
 
     def spells(self, nodes: int = 1) -> Spells:
@@ -70,7 +70,7 @@ class Trace:
 
 
 def parse(content: str | dict[str, Any], name: str) -> Trace:
-    """A trace from the text of its file, or from what JSON makes of it. `name`: its path, or what to call it.
+    """A trace from the text of its file, or from the values decoded from it. `name`: its path, or what to call it.
 
     Raises:
         BadInputs: naming every field that is wrong, and what is allowed.
@@ -105,7 +105,7 @@ def _decode(content: str | dict[str, Any], problems: Problems) -> dict[str, Any]
 
 def _gap(metadata: object, problems: Problems) -> float:
     seconds = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    # A timedelta holds whole microseconds, and no more than some 10^14 seconds.
+    # A timedelta holds whole microseconds, up to about 10^14 seconds.
     if not _number(seconds) or not 1e-6 <= seconds <= 1e9:
         problems.add(
             "metadata.gap_seconds", f"must be a number > 0: the seconds between ticks; it is {_brief(seconds)}"

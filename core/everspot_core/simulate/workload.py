@@ -1,6 +1,6 @@
-"""A workload: the jobs of many users over some days, and the fleet that they share, as a file describes them.
+"""A workload: the jobs of many users over some days, and the fleet that they share.
 
-Hours count from the beginning of the workload. `parse` takes what YAML or JSON make of the file.
+Hours count from the beginning of the workload. `workload_file.parse` reads a workload from YAML or JSON.
 """
 
 import math
@@ -22,9 +22,9 @@ from everspot_core.simulate.synthetic import GENERATORS
 from everspot_core.simulate.trace import Trace
 
 MOST = 100_000
-"""Instances."""
+"""The most instances that a workload can name or cap."""
 ALWAYS = "always"
-"""Availability of capacity that never runs dry."""
+"""The `availability` of capacity that never runs out."""
 MADE = ("markov", "heavy-tailed", "steady", "diurnal", "droughts")
 """The generators that a file can name."""
 _ANY = Setting(job_hours=1, deadline_hours=2, changeover_hours=0, price_ratio=3)
@@ -35,7 +35,7 @@ Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class WorkloadJob(Frozen):
-    """One job. `hours` of work are expected of it on an instance of speed 1, `hours_upper` at most."""
+    """One job. It is expected to take `hours` of work on an instance of speed 1, and `hours_upper` at most."""
 
     id: Name
     team: str = ""
@@ -57,17 +57,17 @@ class WorkloadJob(Frozen):
 
     @property
     def upper(self) -> float:
-        """Hours of work at most."""
+        """The most hours of work that it may take."""
         return max(self.hours, self.actual) if self.hours_upper is None else self.hours_upper
 
     @property
     def actual(self) -> float:
-        """Hours of work that it takes in truth."""
+        """The hours of work that it really takes."""
         return self.hours if self.hours_actual is None else self.hours_actual
 
 
 class PoolOffer(Frozen):
-    """A kind of capacity, what it costs, and when it is there: always, or as a trace of the file tells."""
+    """A pool with its price. `availability`: `always`, or the name of a trace of the file."""
 
     instance_type: str
     zone: str
@@ -77,23 +77,23 @@ class PoolOffer(Frozen):
 
     @property
     def key(self) -> PoolKey:
-        """The pool that it comes from."""
+        """The key of the pool."""
         return PoolKey(self.instance_type, self.zone, self.market)
 
 
 class StandingOffer(PoolOffer):
-    """Instances that are there from the beginning. Those that are taken away come back as soon as there are any."""
+    """Instances that run from the beginning. An interrupted one is replaced as soon as its pool has capacity."""
 
     count: int = Field(ge=1, le=MOST)
 
 
 class FleetTerms(Frozen):
-    """What holds for the whole fleet. A changeover is launch and set-up; `tick_seconds`: the scheduler's, at most.
+    """The terms of the whole fleet. A changeover is launch and set-up. `tick_seconds`: the scheduler's longest tick.
 
-    `max_instances` and `max_usd_per_hour` cap what is launched at once, by default not at all. What was launched is
-    kept for `idle_limit_seconds` without work. Spot gives notice `notice_seconds` before it is taken, and a job that is
-    told saves, and is back after `save_seconds` or when the time is up. Spot that is taken sooner than
-    `free_within_hours` after its launch costs nothing.
+    `max_instances` and `max_usd_per_hour` cap the launched instances; there is no cap by default. A launched instance
+    without work is kept for `idle_limit_seconds`. A spot instance has notice `notice_seconds` before it is taken. Its
+    job then checkpoints, and waits again after `save_seconds` or, if that is sooner, when the instance is taken. A spot
+    instance that is taken within `free_within_hours` of its launch costs nothing.
     """
 
     launch_hours: Hours = 0.05
@@ -117,62 +117,62 @@ class FleetTerms(Frozen):
 
     @property
     def changeover_hours(self) -> float:
-        """What happens on the way to an instance."""
+        """Hours from the decision to launch an instance to the first work on it."""
         return self.launch_hours + self.setup_hours
 
     @property
     def notice(self) -> timedelta:
-        """How long before it is taken spot says so."""
+        """How long before it is taken a spot instance has notice."""
         return timedelta(seconds=self.notice_seconds)
 
     @property
     def save(self) -> timedelta:
-        """From the notice until a job has given its lease back, if the notice is as long."""
+        """The time from the notice until a job has released its lease, if the notice is that long."""
         return timedelta(seconds=self.save_seconds)
 
     @property
     def idle_limit(self) -> timedelta:
-        """For so long what was launched is kept without work."""
+        """How long a launched instance is kept without work."""
         return timedelta(seconds=self.idle_limit_seconds)
 
     @property
     def cap(self) -> Cap | None:
-        """The most that may be launched at once; None: no cap."""
+        """The cap on launched instances; None if there is none."""
         if self.max_instances is None and self.max_usd_per_hour is None:
             return None
         return Cap(instances=self.max_instances or MOST, usd_per_hour=self.max_usd_per_hour)
 
     @property
     def expected_hours(self) -> float:
-        """What a plan expects: a launch that begins with the notice goes on while the job saves."""
+        """The changeover that a plan expects: a launch begins with the notice and goes on while the job checkpoints."""
         return max(self.launch_hours, self.saving_hours) + self.setup_hours
 
     @property
     def upper_hours(self) -> float:
-        """What a plan has to reckon with: the notice may be to no purpose."""
+        """The longest changeover that a plan allows for: the launch may begin only after the checkpoint."""
         upper = self.changeover_hours if self.changeover_upper_hours is None else self.changeover_upper_hours
         return upper + self.saving_hours
 
     @property
     def saving_hours(self) -> float:
-        """For how long a job saves that is told that its instance is taken."""
+        """How long a job checkpoints after a notice."""
         return min(self.notice, self.save) / timedelta(hours=1)
 
 
 class Fleet(FleetTerms):
-    """The capacity: what stands, and the pools from which the scheduler may launch instances of its own."""
+    """The capacity: the standing instances, and the pools from which the scheduler may launch more."""
 
     standing: tuple[StandingOffer, ...] = ()
     pools: tuple[PoolOffer, ...] = ()
     types: tuple[InstanceType, ...] = Field(default=(), description="Every type in use.")
 
     def offers(self) -> dict[PoolKey, PoolOffer]:
-        """What each pool costs and when it is there."""
+        """The price and the availability of each pool."""
         return {o.key: o for o in (*self.standing, *self.pools)}
 
 
 class TraceSource(Frozen):
-    """Where a trace comes from: a file, or a generator with so many instances, which come and go four at a time."""
+    """The source of a trace: a file, or a generator of `instances` instances, which come and go in groups of four."""
 
     file: str | None = None
     generator: str | None = None
@@ -190,9 +190,9 @@ class TraceSource(Frozen):
 
 
 class Workload(Frozen):
-    """Jobs, the fleet, the weights of teams (1 where not named), and the traces that the fleet speaks of by name.
+    """Jobs, the fleet, the weights of teams (1 where not named), and the traces that the fleet's pools name.
 
-    Past its end a trace begins anew. `horizon_hours`: what has not ended by then is left.
+    A trace that has ended begins again. `horizon_hours`: the simulation ends then, whatever still runs.
     """
 
     jobs: tuple[WorkloadJob, ...]
@@ -203,7 +203,7 @@ class Workload(Frozen):
 
 
 def traces_of(workload: Workload, load: Callable[[str], Trace]) -> dict[str, Trace]:
-    """The traces by name. `load` brings the trace of a file; its errors pass."""
+    """The traces by name. `load` reads the trace of a file; its errors are passed on."""
     return {
         name: _generate(name, source) if source.file is None else load(source.file)
         for name, source in workload.traces.items()
@@ -211,7 +211,7 @@ def traces_of(workload: Workload, load: Callable[[str], Trace]) -> dict[str, Tra
 
 
 def _generate(name: str, source: TraceSource) -> Trace:
-    """The sum of independent groups: what is made by chance seldom comes or goes as one."""
+    """The sum of independent groups, so that random capacity seldom comes or goes all at once."""
     gap = timedelta(minutes=5)
     ticks = math.ceil(source.hours * 12)
     total = np.zeros(ticks, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Reading a workload: every field that is wrong, named at once."""
+"""Reading a workload from the values of its file. All wrong fields are named at once."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def parse(values: object, name: str, catalogue: Catalogue) -> Workload:
-    """A workload from what YAML or JSON make of its file. `name`: its path. Types may be declared in place.
+    """A workload from the decoded YAML or JSON of its file. `name`: its path. Instance types may be declared in it.
 
     Raises:
         BadInputs: naming every field that is wrong, and what is allowed.
@@ -107,7 +107,7 @@ def _check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problem
 
 
 def _horizon(value: object, last: float, problems: Problems) -> float:
-    """By default thirty days after the last arrival."""
+    """The horizon in hours; by default thirty days after the last arrival."""
     if value is None:
         return last + 720
     right = isinstance(value, int | float) and not isinstance(value, bool) and last < value <= 1e6
@@ -137,12 +137,12 @@ def _named(values: object, problems: Problems) -> dict[str, TraceSource]:
 
 
 def _keys(values: object) -> list[str]:
-    """Names of traces, be they well described or not: what speaks of them is not wrong."""
+    """The names of all traces, also of badly described ones: a pool that names such a one is not wrong itself."""
     return [str(k) for k in values] if isinstance(values, Mapping) else []
 
 
 def _each(kind: type[M], values: object, problems: Problems) -> dict[int, M]:
-    """Those that are right, by their place."""
+    """The valid ones, by their position in the list."""
     if not isinstance(values, list | tuple):
         problems.add("", "must be a list")
         return {}

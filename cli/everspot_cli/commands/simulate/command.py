@@ -142,10 +142,10 @@ def simulate(
             seed=seed, policies=tuple(policy or ()), compare=compare, plot=plot,
         )
     )  # fmt: skip
-    # Before the long work: what cannot be written is told at once.
+    # Files are written before the long simulation, so that one that cannot be written is reported at once.
     notes = inputs.write(asked.made, write_traces) if write_traces else []
     if plot is not None:
-        # matplotlib is an extra, and takes its time to load.
+        # matplotlib is an extra and slow to import.
         from everspot_cli.commands.simulate import plot as plotting
 
         notes.append(plotting.draw(asked, plot))
@@ -154,6 +154,6 @@ def simulate(
         session.answer(tables.document(results))
     else:
         session.console.print(tables.page(asked, results))
-        # Not wrapped: there are paths in it.
+        # Not wrapped, because the text has paths in it.
         told = "\n".join([*notes, *tables.small_print(asked)])
         session.console.print(told, style="dim", markup=False, soft_wrap=True)

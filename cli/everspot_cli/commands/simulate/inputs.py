@@ -1,4 +1,4 @@
-"""What `everspot simulate` is asked for: options and trace files, checked together, all faults told at once."""
+"""The inputs of `everspot simulate`: options and trace files, checked together, with all faults reported at once."""
 
 import importlib
 import math
@@ -15,7 +15,7 @@ from everspot_cli.errors import CliError, Exit, listed
 
 OPTIMAL = "optimal"
 KNOWN = (*POLICIES, OPTIMAL)
-"""Who may decide."""
+"""The policies that `--policy` takes."""
 
 DEFAULT_POLICY = "everspot"
 DEFAULT_DAYS = 30.0
@@ -23,15 +23,15 @@ DEFAULT_GAP = 300.0
 MADE_UP = "synthetic:"
 PICTURES = (".png", ".svg", ".pdf")
 MOST_TICKS = 10_000_000
-"""Of a synthetic trace: 95 years of five minutes."""
+"""The most ticks of a synthetic trace: 95 years in steps of five minutes."""
 
 MOST_HOURS = 1_000_000
-"""Of a job: more than a century, less than what dates and steps in time can hold."""
+"""The most hours of a job: more than a century, and within what dates and time steps can hold."""
 
 MOST_STARTS = 1_000_000
-"""More than any trace has ticks."""
+"""The most starts that `--starts` takes."""
 
-# What is wrong with them is how the traces go together.
+# These faults come from taking traces together as the pools of one job.
 _OF_POOLS = {"gap_seconds": "--pools", "prices": "--pools"}
 
 
@@ -59,7 +59,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """What one row of the answer is about: a trace, or the pools of a job, and the ticks at which it is submitted."""
+    """One row of the answer: a trace, or the pools of a job, and the ticks at which the job is submitted."""
 
     paths: tuple[str, ...]
     traces: tuple[Trace, ...]
@@ -69,7 +69,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
-    """What is to be simulated. `made`: the synthetic traces among the cases."""
+    """The simulation to run. `made`: the synthetic traces among the cases."""
 
     setting: Setting
     policies: tuple[str, ...]
@@ -80,7 +80,7 @@ class Asked:
 
 
 class _Faults:
-    """Problems by option or file. Missing files are counted apart: if nothing else is wrong, they set the exit code."""
+    """Problems by option or file. Missing files are counted too: if nothing else is wrong, they set the exit code."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
@@ -91,7 +91,7 @@ class _Faults:
             self.found.append(Problem(field, problem))
 
     def take(self, error: BadInputs, file: str = "") -> None:
-        """What the core has found: in a file, or else in options, which it knows by the names of its own fields."""
+        """Add the problems that the core found in a file, or in options, whose names follow from the core's fields."""
         for problem in error.problems:
             option = _OF_POOLS.get(problem.path, f"--{problem.path.replace('_', '-')}")
             self.add(f"{file} {problem.path}".rstrip() if file else option, problem.reason)
@@ -106,7 +106,7 @@ class _Faults:
 
 
 def checked(given: Given) -> Asked:
-    """What is asked for, if it can be done.
+    """The simulation that the options ask for.
 
     Raises:
         CliError: naming every option and file that is wrong.
@@ -197,7 +197,7 @@ def _read(files: Sequence[Path], faults: _Faults) -> list[Trace]:
 
 
 def _make(given: Given, setting: Setting | None, faults: _Faults) -> list[Trace]:
-    """The synthetic traces. A name that is given again goes on with its draws, and so makes another trace."""
+    """The synthetic traces. A name that is given twice makes two traces, because its draws continue."""
     for option, value in (("--days", given.days), ("--gap-seconds", given.gap_seconds),
                           ("--write-traces", given.write_traces)):  # fmt: skip
         if value is not None and not given.synthetic:
@@ -209,7 +209,7 @@ def _make(given: Given, setting: Setting | None, faults: _Faults) -> list[Trace]
     if unknown or length is None or setting is None or given.seed < 0:
         return []
     ticks, gap = length
-    # Each name has draws of its own: what one makes does not depend on the others.
+    # Each name has its own draws, so that a trace does not depend on which others are asked for.
     draws = {name: np.random.default_rng([given.seed, *name.encode()]) for name in given.synthetic}
     made: list[Trace] = []
     for name in given.synthetic:
@@ -218,11 +218,11 @@ def _make(given: Given, setting: Setting | None, faults: _Faults) -> list[Trace]
 
 
 def _length(given: Given, faults: _Faults) -> tuple[int, timedelta] | None:
-    """Ticks and the time between two of them."""
+    """The number of ticks and the time between two of them; None if an option is wrong."""
     days = DEFAULT_DAYS if given.days is None else given.days
     gap = DEFAULT_GAP if given.gap_seconds is None else given.gap_seconds
     before = len(faults.found)
-    # A year between two ticks is past all use.
+    # The longest gap is a year.
     if not 1 <= gap <= 365 * 86400:
         faults.add("--gap-seconds", f"must be from 1 to {365 * 86400}; it is {gap:g}")
         gap = DEFAULT_GAP
@@ -233,7 +233,7 @@ def _length(given: Given, faults: _Faults) -> tuple[int, timedelta] | None:
 
 
 def _told_apart(traces: Sequence[Trace]) -> list[Trace]:
-    """The traces with a number behind names that occur again."""
+    """The traces, with a number appended to a name that occurs again."""
     seen: dict[str, int] = {}
     apart = []
     for t in traces:
@@ -257,7 +257,7 @@ def _case(
 
 
 def write(traces: Sequence[Trace], folder: Path) -> list[str]:
-    """Write traces as files, and say so.
+    """Write traces as files; the lines to print about it.
 
     Raises:
         CliError: if the folder cannot be written.

@@ -1,4 +1,4 @@
-"""The picture of one run: what capacity there was, what was held, and how far the job came. Needs matplotlib."""
+"""The picture of one run: available capacity, what the job held, and its progress. Needs matplotlib."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ from everspot_cli.errors import CliError
 
 T = TypeVar("T")
 
-# Okabe and Ito's colours, which differ for every kind of sight; spot and on-demand differ in lightness as well.
+# Okabe and Ito's colours, which the colour-blind can tell apart; spot and on-demand differ in lightness as well.
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE = "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7"
 HELD = {Mode.IDLE: "#DDDDDD", Mode.SPOT: BLUE, Mode.ON_DEMAND: ORANGE}
 CHANGING = "black"
 LINES = tuple(
     (colour, style) for style in ("-", ":") for colour in (BLUE, ORANGE, GREEN, PURPLE, SKY, "#8C564B", "grey")
 )
-"""Of the policies' progress: a colour for each, and the same again, dotted, only behind the seventh."""
+"""The lines of the policies' progress: seven colours, then the same colours dotted."""
 
 BAR = 0.8
-"""Height of a bar, of its row."""
+"""The height of a bar as a fraction of its row."""
 
 MOST_NAMES = 12
-"""Rows that are still named one by one."""
+"""The most rows that are named one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scene:
-    """What is in the picture: one submission, as each of the policies ran it. `end`: hours from submission."""
+    """The picture's content: one submission under each of the policies. `end`: hours from submission."""
 
     case: Case
     start: int
@@ -49,16 +49,16 @@ class _Scene:
 
     @property
     def tick(self) -> float:
-        """Hours."""
+        """The length of a tick, in hours."""
         return self.case.capacity.tick_seconds / 3600
 
     def of_ticks(self, values: Sequence[T]) -> Sequence[T]:
-        """What of the values of a trace, one per tick, is in the picture."""
+        """The part of a trace's values, one per tick, that the picture shows."""
         return values[self.start : self.start + int(self.end / self.tick) + 2]
 
 
 def draw(asked: Asked, path: Path) -> str:
-    """Draw the first run of the first case, of each policy; says what the picture shows.
+    """Draw each policy's first run of the first case; the line to print about it.
 
     Raises:
         CliError: if the file cannot be written.
@@ -69,7 +69,7 @@ def draw(asked: Asked, path: Path) -> str:
     end = max(asked.setting.deadline, seconds) / 3600
     figure = _figure(_Scene(case=case, start=start, setting=asked.setting, runs=runs, end=end))
     kind = path.suffix.lower().removeprefix(".")
-    # The same run makes the same file.
+    # Without a date, the same run makes the same file.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _figure(scene: _Scene) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         panel(axes, scene)
     axes.set_xlim(0, scene.end * 1.02)
-    # Parts of days, where it is about days.
+    # Steps of 12, 24, … hours where the axis spans days.
     axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 1.2, 2, 2.4, 4, 6, 10]))
     axes.set_xlabel("hours since submission")
     figure.align_ylabels()
@@ -105,7 +105,7 @@ def _figure(scene: _Scene) -> Figure:
 
 
 def _height(rows: int) -> float:
-    """Inches for so many rows, which get thinner where there are many."""
+    """The height of a panel in inches; many rows are thinner."""
     return min(3.0, 0.7 + 0.3 * rows)
 
 
@@ -131,7 +131,7 @@ def _capacity(axes: Axes, scene: _Scene) -> None:
 
 
 def _pools(axes: Axes, scene: _Scene) -> None:
-    """A row for each pool, filled where it has enough; what was held stands out if there is one policy alone."""
+    """A row for each pool, filled where it has enough capacity, and with one policy also what the job held."""
     for pool, up in enumerate(scene.case.capacity.up):
         spells = [(a * scene.tick, n * scene.tick) for a, n in _spells(scene.of_ticks(up))]
         axes.broken_barh(spells, (pool - BAR / 2, BAR), color=SKY, linewidth=0)
@@ -148,13 +148,13 @@ def _pools(axes: Axes, scene: _Scene) -> None:
 
 
 def _spells(up: Sequence[bool]) -> list[tuple[int, int]]:
-    """Beginnings and lengths of the times when it is up."""
+    """The beginnings and lengths, in ticks, of the spells in which a pool is up."""
     edges = [i for i in range(len(up) + 1) if (i > 0 and up[i - 1]) != (i < len(up) and up[i])]
     return [(a, b - a) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _prices(axes: Axes, scene: _Scene) -> None:
-    """What spot costs, all pools in one colour, and on-demand."""
+    """The prices of spot, all pools in one colour, and of on-demand."""
     capacity = scene.case.capacity
     for pool, prices in enumerate(capacity.prices or ()):
         shown = scene.of_ticks(prices)
@@ -168,7 +168,7 @@ def _prices(axes: Axes, scene: _Scene) -> None:
 
 
 def _held(axes: Axes, scene: _Scene) -> None:
-    """A bar for each policy: what was held, black while it was changed over to."""
+    """A bar for each policy: what the job held, black during changeovers."""
     for row, (_, run) in enumerate(scene.runs):
         place = (row - BAR / 2, BAR)
         for mode, colour in HELD.items():
@@ -186,7 +186,7 @@ def _held(axes: Axes, scene: _Scene) -> None:
 
 
 def _came_to(scene: _Scene, run: list[Step]) -> str:
-    """What a run cost, and what of the job's cost on one undisturbed on-demand instance that saved."""
+    """The cost of a run, and its saving against one on-demand instance without changeovers."""
     found = outcome(run, scene.setting, scene.case.capacity)
     cost = f"${found.cost:,.2f}" if scene.case.capacity.prices else f"{found.cost:.1f} spot h"
     return f"{100 * found.saving:.0f} % saved\n{cost}"
@@ -213,7 +213,7 @@ def _progress(axes: Axes, scene: _Scene) -> None:
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """The first on top; numbers only where there are too many names to be read."""
+    """Name the rows, the first on top; use numbers where there are too many names to read."""
     axes.set_ylim(len(names) - 0.4, -0.6)
     if len(names) <= MOST_NAMES:
         axes.set_yticks(range(len(names)), names)
@@ -222,6 +222,6 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _legend_above(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """Over the axes, where it hides nothing."""
+    """Put the legend above the axes, where it hides nothing."""
     given = axes.get_legend_handles_labels()[0] if handles is None else handles
     axes.legend(handles=given, loc="lower left", bbox_to_anchor=(0, 0.97), ncols=4, frameon=False, fontsize=9)

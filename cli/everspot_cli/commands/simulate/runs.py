@@ -13,7 +13,7 @@ from everspot_cli.session import Session
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one policy came to in one case. `pool_hours`: on the spot of each of its pools, mean of the runs."""
+    """The result of one policy in one case. `pool_hours`: hours on spot in each pool, mean of the runs."""
 
     case: Case
     tally: Tally
@@ -22,7 +22,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one policy came to, case by case and overall."""
+    """The result of one policy, case by case and overall."""
 
     policy: str
     rows: tuple[Row, ...]
@@ -30,7 +30,7 @@ class Result:
 
 
 def simulate(asked: Asked, session: Session) -> list[Result]:
-    """Every policy through every case, from all of its starts; with progress on standard error, if people read it."""
+    """Run every policy through every case, from all of its starts; a terminal shows the progress."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     quiet = session.json or not session.errors.is_terminal
     results = []

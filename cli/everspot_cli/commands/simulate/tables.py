@@ -1,4 +1,4 @@
-"""What `everspot simulate` answers: as JSON and as tables."""
+"""The answer of `everspot simulate`, as JSON and as tables."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _FIGURES = ("SAVING\n%", "±", "MISSES", "SPOT\nH", "ON-DEMAND\nH", "IDLE\nH", "
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
-    """The answer as JSON: of one policy as it is, of several as a list under `policies`."""
+    """The answer as JSON: the document of one policy, or those of several in a list under `policies`."""
     each = [_of_policy(result) for result in results]
     return each[0] if len(each) == 1 else {"policies": each}
 
@@ -38,7 +38,7 @@ def _of_row(row: Row) -> dict[str, Any]:
 
 
 def page(asked: Asked, results: Sequence[Result]) -> RenderableType:
-    """The answer for people: a table of the traces, or one that compares policies."""
+    """The answer for people: a table of the traces, or tables that compare policies."""
     folder = _folder(asked.cases)
     parts: list[RenderableType] = []
     if len(results) == 1:
@@ -51,7 +51,7 @@ def page(asked: Asked, results: Sequence[Result]) -> RenderableType:
 
 
 def small_print(asked: Asked) -> list[str]:
-    """What has to be known to read the tables."""
+    """The notes below the tables: warnings, and how the figures are computed."""
     return [*_warnings(asked), *_method(asked, _folder(asked.cases))]
 
 
@@ -65,7 +65,7 @@ def _traces(result: Result, folder: str) -> Table:
 
 
 def _comparison(results: Sequence[Result], folder: str) -> Table:
-    """Saving in percent by trace and policy, with the misses behind it where there are any."""
+    """Saving in percent by trace and policy, followed by missed deadlines if there are any."""
     table = sheet(("SAVING %", *(r.policy for r in results)), left=1, fold=("SAVING %",))
     for rows in zip(*(r.rows for r in results), strict=True):
         table.add_row(_name(rows[0].case, folder), *(_saving(row.tally) for row in rows))
@@ -117,7 +117,7 @@ def _short(path: str, folder: str) -> str:
 
 
 def _folder(cases: Sequence[Case]) -> str:
-    """The folder that all trace files share, told once and not in every row; nothing if there is none."""
+    """The folder that all trace files share, so that rows need not repeat it; empty if there is none."""
     paths = [path for case in cases for path in case.paths if not path.startswith(MADE_UP)]
     absolute = {PurePath(path).is_absolute() for path in paths}
     if len(absolute) != 1:
@@ -126,7 +126,7 @@ def _folder(cases: Sequence[Case]) -> str:
 
 
 def _warnings(asked: Asked) -> list[str]:
-    """What makes figures mean less than they seem to."""
+    """Warnings of settings under which the figures say little."""
     setting, told = asked.setting, []
     if setting.deadline < setting.job + setting.changeover:
         told.append(

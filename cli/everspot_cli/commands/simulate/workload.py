@@ -28,17 +28,17 @@ from everspot_cli.yamlfile import read_yaml
 _OWN = {"--workload": {"--json"}, "--generate-workload": {"--jobs", "--seed", "--json"}}
 DEFAULT_JOBS = 300
 MOST_JOBS = 100_000
-_LARGEST, _MOST_VALUES = 64 * 1024 * 1024, 5_000_000  # bytes and values of a workload of so many jobs
+_LARGEST, _MOST_VALUES = 64 * 1024 * 1024, 5_000_000  # bytes and values of a file with MOST_JOBS jobs
 _HINT = "everspot simulate --generate-workload FILE writes one that can be taken for a pattern"
 
 
 def answered(
     context: typer.Context, workload: Path | None, made: Path | None, jobs: int | None, seed: int, session: Session
 ) -> bool:
-    """Do what is asked of a workload; False if nothing is.
+    """Simulate or generate a workload, whichever option is given; False if neither is.
 
     Raises:
-        CliError: if options do not go together, or as `run` and `write` do.
+        CliError: if options exclude each other, and as `run` and `write` raise it.
     """
     if made is not None:
         _alone(context, "--generate-workload")
@@ -52,7 +52,7 @@ def answered(
 
 
 def _alone(context: typer.Context, option: str) -> None:
-    """See that no option is given that says nothing about a workload."""
+    """Refuse options that do not apply to a workload."""
     given = [
         p.opts[0] for p in context.command.params
         if p.name is not None and getattr(context.get_parameter_source(p.name), "name", "") == "COMMANDLINE"
@@ -64,7 +64,7 @@ def _alone(context: typer.Context, option: str) -> None:
 
 
 def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
-    """Make a workload up and write it: JSON if the file's name says so, else YAML.
+    """Generate a workload and write it: as JSON if the file's name ends so, else as YAML.
 
     Raises:
         CliError: if an option is out of range, or the file cannot be written.
@@ -80,7 +80,7 @@ def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
     if path.suffix.lower() == ".json":
         text = json.dumps(values, indent=1) + "\n"
     else:
-        # Leaves in one line: a job is read at a glance.
+        # Each innermost mapping is one line, so that a job is easy to read.
         text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=200)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,10 +94,10 @@ def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
 
 
 def run(path: Path, session: Session) -> None:
-    """Simulate a workload and tell what came of it.
+    """Simulate a workload and print its figures.
 
     Raises:
-        CliError: if there is no such file, or it is wrong; then with every fault.
+        CliError: if there is no such file, or naming every fault in it.
     """
     workload, traces = _read(path)
     if session.json or not session.errors.is_terminal:
@@ -118,7 +118,7 @@ def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
     loaded: dict[str, Trace] = {}
 
     def load(name: str) -> Trace:
-        """A trace of a file; one that is wrong is noted, and something stands in for it until all are read."""
+        """The trace of a file. A fault in it is noted, and a placeholder returned, so that all files are checked."""
         try:
             loaded[name] = parse_trace(_text(path.parent / name), name)
         except CliError as error:

@@ -1,0 +1,26 @@
+"""What a plan may know of a cluster: plain values, collected before anything is decided.
+
+A driver (the scheduler's loop, a simulator) makes a view, and the plan asks for nothing else. No field has a default:
+a driver that knows nothing about a field says so, and one that forgets a field does not pass the type checker. All
+times are market time. Whether a lease stands still is a flag and not a time, because only the observer's own clock
+can tell.
+"""
+
+from everspot_core.schedule.view.cluster import Cap, ClusterView
+from everspot_core.schedule.view.instance import InstanceView, pool_of
+from everspot_core.schedule.view.job import Drill, JobView, Measured, Outlook, Spent
+from everspot_core.schedule.view.pool import PoolKey, PoolView
+
+__all__ = [
+    "Cap",
+    "ClusterView",
+    "Drill",
+    "InstanceView",
+    "JobView",
+    "Measured",
+    "Outlook",
+    "PoolKey",
+    "PoolView",
+    "Spent",
+    "pool_of",
+]

@@ -1,0 +1,72 @@
+"""Everything that a plan may know of a cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from everspot_core.budgets import Purse
+from everspot_core.catalogue import InstanceType
+from everspot_core.ledger import FaultRecord
+from everspot_core.manifest import Limits, Standing
+from everspot_core.schedule.market.behaviour import Behaviour
+from everspot_core.schedule.view.instance import InstanceView
+from everspot_core.schedule.view.job import JobView
+from everspot_core.schedule.view.pool import PoolKey, PoolView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cap:
+    """The most that may be launched at once, running and on its way, standing fleets apart.
+
+    `usd_per_hour` None: what it costs has no cap of its own.
+    """
+
+    instances: int
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """Everything that a plan may know.
+
+    - `draining`: nothing is to be started, and what runs is to stop.
+    - `types`: the instance types that this cluster can bring, those declared in place and those that were seen. The
+      types of instances that are there need not be among them.
+    - `limits`: the durations by which the machines of the cluster guard themselves.
+    - `pools`: the pools of which something is known. `plan` launches instances of these and no others;
+      `plan_standing` launches none, and learns from them how the pools of the standing fleets behave.
+    - `unions`: how several pools have behaved together; they are up while any of them is. What is not named is not
+      known; only `plan` asks.
+    - `usage`: dollars that each team has used lately; older ones count less. `shares`: the weight of each team; 1 where
+      it is not named.
+    - `tick`: the plan is asked again after this time at the latest.
+    - `shared`: an instance can hold several jobs.
+    - `standing`: what the standing fleets are declared to hold; None if that is not known, or too new to act on.
+    - `generation`: the declared one; empty where instances are not told apart by it. `rolling`: busy instances of other
+      generations are to be replaced too.
+    - `booting`: how many instances were launched and have not reported yet.
+    - `faults`: the instances that were of no use.
+    - `idle_limit`: a launched instance without work is let go after this; zero: at once.
+    - `cap`: the most that may be launched at once; None: no cap.
+    - `purses`: what is left of the budgets of teams and of the environment.
+    """
+
+    jobs: tuple[JobView, ...]
+    instances: tuple[InstanceView, ...]
+    draining: bool
+    types: tuple[InstanceType, ...]
+    limits: Limits
+    pools: tuple[PoolView, ...]
+    unions: Mapping[frozenset[PoolKey], Behaviour]
+    usage: Mapping[str, float]
+    shares: Mapping[str, float]
+    tick: timedelta
+    shared: bool
+    standing: Standing | None
+    generation: str
+    rolling: bool
+    booting: int
+    faults: tuple[FaultRecord, ...]
+    idle_limit: timedelta
+    cap: Cap | None
+    purses: tuple[Purse, ...]

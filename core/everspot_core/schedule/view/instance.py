@@ -1,0 +1,110 @@
+"""What a plan may know of an instance."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, NoticeKind, Order, Role
+from everspot_core.schedule.view.pool import PoolKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """An instance: what it says of itself, what it was told, and what the cloud says of it.
+
+    - `record` is None until its agent has reported.
+    - `stale`: its heartbeat has stood still for the length of a lease.
+    - `gone`: the cloud, or the instance's own last word, says that it runs no more.
+    - `ending`: the cloud is about to take it or is ending it, at `deadline` if that is known.
+    - `rebalance`: the cloud recommends to leave it, which may come to nothing.
+    - `launched_for`: the job for which a plan had it launched; None for an instance of the standing fleets.
+    - `launched_at`: when it began to cost money, if that is known.
+    - `idle_since`: since when it has had nothing to do, be it after its last job or since it reported; None if it has
+      something to do, or if that is not known.
+    - `pool`: the pool that it belongs to, for one that has not reported yet; None if that is not known.
+    - `residents`: the jobs that run on it, where instances are shared; empty where they are not.
+    """
+
+    instance_id: str
+    record: InstanceRecord | None
+    assignment: Assignment | None
+    stale: bool
+    gone: bool
+    ending: bool
+    rebalance: bool
+    deadline: datetime | None
+    launched_for: str | None
+    launched_at: datetime | None
+    idle_since: datetime | None
+    pool: PoolKey | None
+    residents: tuple[str, ...]
+
+    @property
+    def launched(self) -> bool:
+        """A plan had it launched, and it has not ended."""
+        return self.launched_for is not None and not self.gone
+
+    @property
+    def idle(self) -> bool:
+        """No job is assigned to it, and none is resident on it."""
+        return not self.residents and (self.assignment is None or not self.assignment.jobs)
+
+    @property
+    def seated(self) -> bool:
+        """Jobs share it, by its assignment."""
+        return self.assignment is not None and bool(self.assignment.seats)
+
+    def told(self, job_id: str) -> Assignment | None:
+        """What its assignment says of a job, as if that had it alone; None if it does not name the job."""
+        return self.assignment.of(job_id) if self.assignment is not None else None
+
+    def stops(self, job_id: str) -> bool:
+        """It has been told to give that job back, or all that it has."""
+        given = self.told(job_id)
+        return self.stopping or (given is not None and given.order is not Order.RUN)
+
+    @property
+    def notified(self) -> bool:
+        """The instance itself has seen an interruption notice."""
+        notice = self.record.notice if self.record else None
+        return notice is not None and notice.kind is NoticeKind.INTERRUPTION
+
+    @property
+    def recommended_away(self) -> bool:
+        """A rebalance recommendation stands against it."""
+        notice = self.record.notice if self.record else None
+        return self.rebalance or (notice is not None and notice.kind is NoticeKind.REBALANCE)
+
+    @property
+    def healthy(self) -> bool:
+        """It can be given a job now: its agent lives, takes work, and nothing is known for which it would leave."""
+        return (
+            self.record is not None
+            and self.record.role is Role.AGENT
+            and self.record.state in (InstanceState.READY, InstanceState.BUSY)
+            and not (self.stale or self.gone or self.ending or self.notified)
+            and not (self.assignment is not None and self.assignment.cordoned)
+            and not self.leaving
+        )
+
+    @property
+    def stopping(self) -> bool:
+        """It has been told to stop what it runs."""
+        return self.assignment is not None and self.assignment.order is not Order.RUN
+
+    @property
+    def leaving(self) -> bool:
+        """It has been told to power off once it has nothing to do."""
+        return self.assignment is not None and self.assignment.order is Order.LEAVE
+
+    @property
+    def reports(self) -> bool:
+        """Its agent has reported, and its heartbeat goes on."""
+        return self.record is not None and not (self.stale or self.gone or self.record.state is InstanceState.GONE)
+
+
+def pool_of(instance: InstanceView) -> PoolKey | None:
+    """The pool of an instance, by its own record or, before it has reported, by what its driver knows."""
+    record = instance.record
+    if record is None:
+        return instance.pool
+    return PoolKey(record.instance_type, record.zone, record.market)

@@ -1,0 +1,126 @@
+"""What a plan may know of a job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_core.changeover import Changeover
+from everspot_core.job import JobSubmission
+from everspot_core.records import Assignment, JobRecord, JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a job has used so far over all its attempts, open ones included."""
+
+    dollars: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """A user's request to interrupt the job once, as an exercise."""
+
+    drill_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """How much work a job has left, and how long it takes to begin again on another instance.
+
+    Work is told in the time that it takes on an instance of speed 1. A changeover consists of launch, set-up and the
+    progress that is lost. `left` and `changeover` are expected values; the plan keeps the deadline even if both turn
+    out to be their upper bounds. `changing` is what remains of the changeover that is under way, zero without one.
+    """
+
+    left: timedelta
+    left_upper: timedelta
+    changeover: timedelta
+    changeover_upper: timedelta
+    changing: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The most that a job was seen to use; None: nobody has measured that, and what its author asked for counts.
+
+    `mixed` says that it trains in mixed precision.
+    """
+
+    vcpus: float | None
+    memory_gib: float | None
+    gpu_memory_gib: float | None
+    mixed: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job: what its author asked for, how it stands, and what its author or the cluster wants of it now.
+
+    - `record` is None until something has been decided about the job.
+    - `stale`: the record has stood still for the length of a lease, by the observer's own clock.
+    - `nodes`: how many instances it needs at once; more than one make a gang.
+    - `after`: the jobs that have to succeed before it begins, each with its state; None: nobody knows the job.
+    - `outlook`: what the driver has measured or knows; None leaves the plan with what the author expects.
+    - `changeover`: what a changeover has been found to take, where `outlook` is None; None: nobody has measured any.
+    - `preempted_at`: when it lost spot instances lately, oldest first.
+    - `measured`: None if nobody has measured what it uses.
+    - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
+      duration, speaks of. Types that are not named count as 1. `measured_speeds` names the types whose speed was seen
+      with this job; the others are the catalogue's.
+    """
+
+    submission: JobSubmission
+    record: JobRecord | None
+    stale: bool
+    cancel: bool
+    drills: tuple[Drill, ...]
+    spent: Spent
+    nodes: int
+    after: tuple[tuple[str, JobState | None], ...]
+    outlook: Outlook | None
+    changeover: Changeover | None
+    preempted_at: tuple[datetime, ...]
+    measured: Measured | None
+    speeds: Mapping[str, float]
+    measured_speeds: frozenset[str]
+
+    @property
+    def team(self) -> str:
+        """The team that its tags name; empty without."""
+        return self.submission.spec.tags.get("Team", "")
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.submission.job_id
+
+    @property
+    def state(self) -> JobState:
+        """The record's state; a job that has no record yet is PENDING."""
+        return self.record.state if self.record else JobState.PENDING
+
+    @property
+    def epoch(self) -> int:
+        """The record's epoch; 0 without a record."""
+        return self.record.epoch if self.record else 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may run beside others."""
+        return self.submission.spec.resources.shared
+
+    def owned_by(self, assignment: Assignment) -> bool:
+        """Whether the lease is exactly the one that this assignment speaks of.
+
+        The lease of a gang names the first of its instances; of the others the epoch tells.
+        """
+        record = self.record
+        return (
+            record is not None
+            and record.state.owned
+            and (record.owner == assignment.instance_id or self.nodes > 1)
+            and record.epoch == assignment.epoch
+            and record.job_id == assignment.job_id
+        )

@@ -1,0 +1,48 @@
+"""What a plan may know of a pool of capacity."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.records import Market
+from everspot_core.schedule.market.behaviour import Behaviour
+
+
+class PoolKey(NamedTuple):
+    """The name of a pool of capacity: clouds sell, price and refuse capacity by these three."""
+
+    instance_type: str
+    zone: str
+    market: Market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """A pool of capacity: what it costs, what it would give now, and how it has behaved.
+
+    - `available`: how many more instances it would give now; None: as many as are asked for, as far as is known.
+    - `reserved`: the capacity is paid for whether it is used or not.
+    - `placement_score`: the cloud's own score, 1 to 10; None if it was not asked.
+    - `refused_at`: when it lately had no capacity, oldest first.
+    - `noticed_at`: when it last gave notice to an instance, or took one; None: never, as far as is known.
+    """
+
+    instance_type: InstanceType
+    zone: str
+    market: Market
+    usd_per_hour: float
+    available: int | None
+    reserved: bool
+    behaviour: Behaviour
+    placement_score: int | None
+    refused_at: tuple[datetime, ...]
+    noticed_at: datetime | None
+    key: PoolKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", PoolKey(self.instance_type.name, self.zone, self.market))
+
+    def gives(self, count: int) -> bool:
+        """Whether it would give `count` instances now, as far as is known."""
+        return self.available is None or self.available >= count

@@ -6,9 +6,11 @@ docs/store.md says who writes which of them, and under which key.
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import AliasChoices, Field, JsonValue
+from pydantic import AliasChoices, Field
 
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.events import Event as Event
+from everspot_core.events import EventKind as EventKind
 from everspot_core.instances import InstanceRecord as InstanceRecord
 from everspot_core.instances import InstanceState as InstanceState
 from everspot_core.instances import Notice as Notice
@@ -252,45 +254,6 @@ class Assignment(Document):
             cordoned=self.cordoned,
             changed_at=seat.changed_at,
         )
-
-
-class EventKind(StrEnum):
-    """What happened to a job. The keys of `Event.data` are given behind each kind."""
-
-    SUBMITTED = "submitted"  # by the submitter
-    ASSIGNED = "assigned"  # scheduler: instance_type, zone, market; share and gpus, if it has but a seat there
-    STARTED = "started"  # agent: the training process is being launched; from_zero (how often by now), if it is;
-    # again and step_before (what the agent before had reported), by one that took it up again under the same epoch
-    TRAINING = "training"  # trainer: from_step, restored (bool), seconds (process start to first step ready);
-    # agent, for a program that does not use the trainer: from_step 0, restored, by "agent"
-    CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
-    # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
-    STALLED = "stalled"  # agent: step, seconds (real, without a step), restarted (bool)
-    NOTICE = "notice"  # agent: source (imds|queue|drill|drain|cancel|budget|cap|window), action_at
-    REBALANCE = "rebalance"  # agent: source
-    INTERRUPTED = (
-        "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market);
-    )
-    # message, where the reason is machine, denied or damaged
-    LOST = "lost"  # scheduler: cause (expired|terminated), step (last reported)
-    ERROR = "error"  # agent: exit_code, signal (name), message, traceback, attempt, reason (error|missing|stalled)
-    FINISHED = "finished"  # agent: step, metrics
-    FAILED = "failed"  # whoever decided it: reason, message
-    CANCELLED = "cancelled"  # whoever carried it out
-    DRILL = "drill"  # the submitter of the drill
-
-
-class Event(Document):
-    """One thing that happened to a job, written once and never changed."""
-
-    job_id: str
-    kind: EventKind
-    at: Utc
-    epoch: int = 0
-    writer: str = Field(description="Instance id, scheduler id or 'cli': each numbers its own events.")
-    seq: int = 0
-    instance_id: str | None = None
-    data: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class Request(Document):

@@ -1,0 +1,45 @@
+"""The protocols that every cloud implements, and the plain values in which it answers. Nothing is decided here.
+
+These modules and the metadata readers use only the standard library, so that a booting instance learns its identity,
+and whether it is about to be interrupted, before it loads anything heavier.
+"""
+
+from everspot_clouds.base.cloud import (
+    Cloud,
+    CloudInstance,
+    LaunchAnswer,
+    Launched,
+    Message,
+    MessageKind,
+    Phase,
+    PlacementScore,
+)
+from everspot_clouds.base.errors import CloudError, NotOffered, Trouble
+from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
+from everspot_clouds.base.person import Check, Door, Handover, Left, Site, Verdict
+from everspot_clouds.base.provider import Provider
+
+__all__ = [
+    "Check",
+    "Cloud",
+    "CloudError",
+    "CloudInstance",
+    "Door",
+    "Handover",
+    "Identity",
+    "LaunchAnswer",
+    "Launched",
+    "Left",
+    "Message",
+    "MessageKind",
+    "Metadata",
+    "MetadataError",
+    "MetadataUnavailable",
+    "NotOffered",
+    "Phase",
+    "PlacementScore",
+    "Provider",
+    "Site",
+    "Trouble",
+    "Verdict",
+]

@@ -1,0 +1,167 @@
+"""What a scheduler asks of a cloud, and the plain values in which it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from everspot_core.gauges import Gauge
+    from everspot_core.launching import LaunchError, LaunchIntent
+    from everspot_core.ledger import PricePoint
+    from everspot_core.market import Market
+    from everspot_core.notify import Notifications
+    from everspot_core.records import Role
+
+    from everspot_clouds.base.errors import Trouble
+
+
+class Phase(StrEnum):
+    """The stage of an instance's life. An instance that is ENDING still runs, and its end cannot be stopped."""
+
+    ALIVE = "alive"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudInstance:
+    """An instance of the cluster as its cloud describes it. Times are market time, as the API states them.
+
+    `image`: the cloud's name of its image. `ended_at`: when it stopped costing money, if the API states it.
+    `interrupted`: whether the cloud took it; None while the API does not say who ended it. `launch`: the token of the
+    launch intent that brought it; empty for an instance of the standing fleets.
+    """
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    market: Market
+    role: Role
+    launched_at: datetime
+    image: str = ""
+    phase: Phase = Phase.ALIVE
+    ended_at: datetime | None = None
+    interrupted: bool | None = None
+    launch: str = ""
+
+
+class MessageKind(StrEnum):
+    """Kinds of messages from the cloud to a scheduler."""
+
+    WARNING = "warning"  # the instance will be taken, `deadline`
+    REBALANCE = "rebalance"
+    LAUNCHED = "launched"  # pending or running
+    ENDING = "ending"
+    ENDED = "ended"
+    CAPACITY = "capacity"  # a fleet could not launch something; for the log
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A parsed message of the cloud. `handle` is used to delete it; each delivery has a new one."""
+
+    kind: MessageKind
+    handle: str
+    at: datetime | None = None
+    instance_id: str = ""
+    deadline: datetime | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementScore:
+    """How likely a cloud found it, at `at` (market time), that `count` spot instances of any of these types could be
+    had at once: from 1, hardly, to 10, very. `zone` is a zone's name; empty for a region as a whole."""
+
+    types: tuple[str, ...]
+    region: str
+    zone: str
+    count: int
+    score: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """An instance that a launch has brought."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchAnswer:
+    """What a cloud said to a launch: what it brought, which may be less than was asked for, and what it refused."""
+
+    instances: tuple[Launched, ...] = ()
+    errors: tuple[LaunchError, ...] = ()
+
+
+class Cloud(Protocol):
+    """A cloud, seen from one cluster's scheduler. Its methods raise the cloud's own errors, which `trouble`
+    classifies."""
+
+    def instances(self) -> list[CloudInstance]:
+        """Every instance of the cluster that the cloud still describes, the scheduler's own included."""
+        ...
+
+    def messages(self) -> list[Message]:
+        """Messages that arrived since the last call, without waiting."""
+        ...
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Delete these messages, whose meaning is recorded, so that they are not delivered again."""
+        ...
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """Spot prices of these pools (type, zone): the price in force at `since`, and every change after it."""
+        ...
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        """How likely it is that `count` spot instances of any of these types can be had in each zone of the cluster's
+        region; with `regions`, in each of those. May be asked often: what is not to be asked again yet is remembered.
+        Empty where the cloud gives no scores, or not for so few types."""
+        ...
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """Launch what the intent asks for, tagged with its token. Asking again by the same intent launches nothing
+        more and answers the same.
+
+        What is refused for good is part of the answer. Whatever is raised may have been carried out all the same, or
+        may be by and by: the same has to be asked again.
+        """
+        ...
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        """End these instances. Those that the cloud does not know, or that have ended, are left out; one that cannot
+        be ended keeps no other one alive, and is raised in the end."""
+        ...
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        """The name of the quota that an instance counts towards: what has the same one is refused together."""
+        ...
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """Keep these figures of the cluster, as of a moment, for alarms and dashboards. Called by a thread of its
+        own."""
+        ...
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        """Send a notification to where the settings say. It is called in a thread of its own."""
+        ...
+
+    def trouble(self, error: Exception) -> Trouble:
+        """What kind of failure this is."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening and close connections. Idempotent."""
+        ...

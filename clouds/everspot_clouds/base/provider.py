@@ -1,0 +1,94 @@
+"""The adapter to one cloud, from which everything else of it is had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from everspot_core.billing import BillingRules
+    from everspot_core.catalogue import Catalogue
+    from everspot_core.clock import Clock
+    from everspot_core.manifest import Manifest
+    from everspot_core.price_table import PriceTable
+    from everspot_store import Store
+
+    from everspot_clouds.base.cloud import Cloud
+    from everspot_clouds.base.metadata import Metadata
+    from everspot_clouds.base.person import Check, Door, Site
+
+
+class Provider(Protocol):
+    """The adapter to one cloud. Its module imports only what is installed everywhere; its methods import the cloud's
+    clients."""
+
+    def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> Metadata:
+        """The metadata service of the instance that asks. `getenv`: its environment."""
+        ...
+
+    def scheduling(self, manifest: Manifest, store: Store) -> Cloud:
+        """The cloud for a cluster's scheduler: it listens to the manifest's queue if that names one."""
+        ...
+
+    def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
+        """The cloud for a reader of the ledger, which changes nothing and takes no messages. None if the cloud knows
+        nothing about instances beyond their own reports."""
+        ...
+
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Errors that calls to this cloud may raise, besides `OSError`. Raises `ImportError` if its client is not
+        installed."""
+        ...
+
+    @property
+    def billing(self) -> BillingRules:
+        """The cloud's billing rules."""
+        ...
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether people start the instances by hand. The running ones are then all the capacity that there is."""
+        ...
+
+    def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
+        """The checks of `everspot doctor` that ask the cloud, credentials first. `manifest` None: it cannot be read."""
+        ...
+
+    def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
+        """Prices of types in a region now, by the cloud's own price lists. `page` is called after each page.
+
+        Raises:
+            CloudError: if it cannot be had.
+        """
+        ...
+
+    def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+        """Credentials of a person's tools for a store, in the form that `Store.open` takes; None if the store finds
+        them by itself. A `profile` is also used for all other calls of this process to the cloud.
+
+        Raises:
+            CloudError: if there are none.
+        """
+        ...
+
+    def secrets(self, region: str) -> Callable[[str], str]:
+        """A function that reads a job's secret by its reference, with the instance's role. It raises `CloudError` if
+        the secret cannot be read; the message contains no value."""
+        ...
+
+    def site(self, manifest: Manifest) -> Site:
+        """What a cluster has in the cloud.
+
+        Raises:
+            NotOffered: if the cloud has no instances of its own.
+        """
+        ...
+
+    def door(self, manifest: Manifest) -> Door:
+        """The way into a cluster's instances.
+
+        Raises:
+            NotOffered: if there is none.
+        """
+        ...

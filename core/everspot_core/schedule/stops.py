@@ -1,0 +1,115 @@
+"""Who has to stop: jobs on instances that are being taken away, and those that users, budgets or hours want stopped."""
+
+from datetime import datetime
+
+from everspot_core.records import JobState, Reason
+from everspot_core.schedule.actions import Cordon, DropDrills, Figures, Finish, Stop, Why
+from everspot_core.schedule.conditions import outside_window
+from everspot_core.schedule.draft import Draft
+from everspot_core.schedule.jobs import end_of_waiting, spent_budget
+from everspot_core.schedule.view import InstanceView, JobView
+
+
+def cordon_instances(draft: Draft) -> None:
+    """What the cloud is going to take is marked, and what runs there is told to stop, in one write."""
+    for instance in draft.instances.values():
+        given = instance.assignment
+        if not instance.ending or instance.gone:
+            continue
+        if instance.instance_id in draft.touched_instances and not instance.seated:
+            continue
+        held = given.held if given is not None else ()
+        known = given is not None and given.cordoned
+        later = instance.deadline is not None and any(h.deadline is None for h in held)
+        if known and not later:
+            continue
+        cordon = Cordon(instance_id=instance.instance_id, deadline=instance.deadline, why=Why.INTERRUPTION)
+        draft.do(cordon, instance=instance.instance_id)
+        draft.touched_jobs |= {h.job_id for h in held if h.job_id is not None}
+
+
+def stop_owners(draft: Draft) -> None:
+    """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back; so are those
+    whose team, or the environment, has spent what it may, and those whose hours are over."""
+    for job in draft.jobs.values():
+        record = job.record
+        if record is None or not record.state.owned or job.job_id in draft.touched_jobs:
+            continue
+        owner = draft.instances.get(record.owner or "")
+        given = owner.told(job.job_id) if owner is not None else None
+        if owner is None or draft.busy(owner, owner.instance_id, job.job_id):
+            continue
+        if given is None or not job.owned_by(given) or owner.stops(job.job_id):
+            continue
+        stop = _stop(draft, job, owner)
+        if stop is not None:
+            draft.do(stop, job=job.job_id, instance=owner.instance_id)
+
+
+def _stop(draft: Draft, job: JobView, owner: InstanceView) -> Stop | None:
+    budget = spent_budget(job, draft.now)
+    drills: tuple[str, ...] = ()
+    figures: Figures = {}
+    if job.cancel:
+        why, reason = Why.CANCEL, Reason.CANCEL
+    elif budget is not None:
+        (why, figures), reason = budget, Reason.BUDGET
+    elif (used_up := draft.admission.used_up(job)) is not None:
+        (why, figures), reason = used_up, Reason.CAP
+    elif (outside := outside_window(job, draft.now)) is not None:
+        (why, figures), reason = outside, Reason.WINDOW
+    elif draft.view.draining:
+        why, reason = Why.DRAIN, Reason.DRAIN
+    elif job.drills:
+        why, reason = Why.DRILL, Reason.DRILL
+        drills = tuple(sorted(d.drill_id for d in job.drills))
+    else:
+        return None
+    return Stop(
+        job_id=job.job_id,
+        instance_id=owner.instance_id,
+        epoch=job.epoch,
+        reason=reason,
+        drills=drills,
+        why=why,
+        figures=figures,
+    )
+
+
+def settle_drills(draft: Draft) -> None:
+    """Drills of jobs that are stopping, stopped by a drill already, or over, are done with.
+
+    A drill of a job that waits is kept until the job runs.
+    """
+    stopping = {a.job_id for a in draft.actions if isinstance(a, Stop) and a.reason is Reason.DRILL}
+    for job in draft.jobs.values():
+        if not job.drills or job.job_id in stopping:
+            continue
+        done = [d.drill_id for d in job.drills if _fulfilled(draft, job, d.at)]
+        if done:
+            drop = DropDrills(job_id=job.job_id, drills=tuple(sorted(done)), why=Why.ALREADY_STOPPING)
+            draft.actions.append(drop)
+
+
+def _fulfilled(draft: Draft, job: JobView, at: datetime) -> bool:
+    record = job.record
+    if record is None:
+        return False
+    if record.state.final:
+        return True
+    if record.state.owned:
+        owner = draft.instances.get(record.owner or "")
+        return owner is not None and owner.stops(job.job_id)
+    return record.last_reason is Reason.DRILL and record.changed_at >= at
+
+
+def end_waiting_jobs(draft: Draft) -> None:
+    """Waiting jobs that are cancelled or out of budget are ended."""
+    for job in draft.jobs.values():
+        if job.state is not JobState.PENDING or job.job_id in draft.touched_jobs:
+            continue
+        end = end_of_waiting(job, draft.now)
+        if end is not None:
+            state, reason, why, figures = end
+            finish = Finish(job_id=job.job_id, epoch=job.epoch, state=state, reason=reason, why=why, figures=figures)
+            draft.do(finish, job=job.job_id)

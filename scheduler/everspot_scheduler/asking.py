@@ -1,24 +1,67 @@
 """Asks the cloud: not too often, and so that its troubles stop nothing else."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 
-from everspot_clouds.base import Cloud, Trouble
+from everspot_clouds.base import Cloud, Message, Trouble
+from everspot_core.catalogue import InstanceType
 from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
+from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.pace import Pace
+from everspot_scheduler.pools import pools_of
+from everspot_scheduler.scores import ASK_EVERY, Scores
 
 _log = logging.getLogger(__name__)
 
 
 class Asking:
-    """Calls to one cloud."""
+    """The scheduler's questions to its cloud, each at a pace of its own. `tick`: real time between two ticks."""
 
-    def __init__(self, cloud: Cloud, clock: Clock) -> None:
+    def __init__(self, cloud: Cloud, clock: Clock, tick: timedelta) -> None:
         self._cloud, self._clock = cloud, clock
+        seconds = timedelta(seconds=1)
+        self._instances = Pace(max(5 * seconds, 2 * tick))
+        self._prices = Pace(max(15 * seconds, 6 * tick))
+        self._scores = Pace(max(ASK_EVERY, 6 * tick))
+        self._ends = Pace(tick / 2)
 
-    def ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> None:
+    def instances(self, facts: Facts, *, urgent: bool) -> None:
+        """Have the whole cluster described."""
+
+        def call() -> None:
+            now = self._clock.monotonic()
+            facts.describe(self._cloud.instances(), now)
+
+        self._ask(self._instances, call, "describing instances", urgent=urgent)
+
+    def prices(self, ledger: Ledger, desk: Desk) -> None:
+        """Note the spot prices of what is used, and of what may be launched."""
+        elastic = desk.declared
+        watched = [(p.instance_type, p.zone) for p in pools_of(elastic)] if elastic is not None else []
+        self._ask(self._prices, lambda: ledger.note_prices(self._cloud, watched), "reading spot prices")
+
+    def scores(self, scores: Scores, wanted: tuple[Iterable[InstanceType], int] | None) -> None:
+        """Ask for the placement scores that are wanted, if any are."""
+        if wanted is not None:
+            self._ask(self._scores, lambda: scores.ask(self._cloud, wanted), "asking for placement scores")
+
+    def end(self, desk: Desk, names: list[str]) -> None:
+        """Have these instances ended."""
+        self._ask(self._ends, lambda: desk.end(names), "ending instances")
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Have these messages deleted. Those that are not come again, and are found to be written down."""
+        try:
+            self._cloud.acknowledge(messages)
+        except Exception as error:
+            self._trouble("deleting messages", error)
+
+    def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> None:
         """Make a call if it is due. The store's errors pass; the cloud's must not stop the tick."""
         now = self._clock.monotonic()
         if not pace.due(now, urgent=urgent):
@@ -31,9 +74,9 @@ class Asking:
             raise
         except Exception as error:
             pace.throttled()
-            self.trouble(what, error)
+            self._trouble(what, error)
 
-    def trouble(self, what: str, error: Exception) -> None:
+    def _trouble(self, what: str, error: Exception) -> None:
         """Log an error of the cloud by what can be done about it."""
         match self._cloud.trouble(error):
             case Trouble.CREDENTIALS:

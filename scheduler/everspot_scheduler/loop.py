@@ -45,10 +45,10 @@ from everspot_scheduler.losses import Losses
 from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
-from everspot_scheduler.pools import Pools, choices, pools_of
+from everspot_scheduler.pools import Pools, choices
 from everspot_scheduler.repeats import Repeats
 from everspot_scheduler.retire import Retirement
-from everspot_scheduler.scores import ASK_EVERY, Scores
+from everspot_scheduler.scores import Scores
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer
 from everspot_scheduler.waiting import Waits
@@ -85,20 +85,15 @@ class Scheduler:
         self._notifier = Notifier(store, self._declaration, cloud)
         self._retirement = Retirement(store, self._declaration)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
-        self._asking, self._repeats = Asking(cloud, store.clock), Repeats(store, scheduler_id)
+        tick = manifest.limits.tick_every
+        self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._pools = Pools(self._scores)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
-        seconds, tick = timedelta(seconds=1), manifest.limits.tick_every
-        self._describe = Pace(max(5 * seconds, 2 * tick))
-        self._prices = Pace(max(15 * seconds, 6 * tick))
-        self._scoring = Pace(max(ASK_EVERY, 6 * tick))
-        self._budgets = Pace(max(10 * seconds, 2 * tick))
-        self._ending = Pace(tick / 2)
-        self._beat = Pace(BEAT)
+        self._budgets, self._beat = Pace(max(timedelta(seconds=10), 2 * tick)), Pace(BEAT)
         self._spent: dict[str, Spent] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
@@ -152,15 +147,15 @@ class Scheduler:
             return mine or name in self._facts.described or name in seen.instances
 
         urgent = self._facts.wants_description(known)
-        self._asking.ask(self._describe, self._describe_instances, "describing instances", urgent=urgent)
+        self._asking.instances(self._facts, urgent=urgent)
         self._facts.understand(known)
         self._desk.look(seen)
         self._decide(seen)
         self._ledger.note_instances(self._facts)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
-        self._asking.ask(self._prices, self._note_prices, "reading spot prices")
-        if types := self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue):
-            self._asking.ask(self._scoring, lambda: self._scores.ask(self._cloud, types), "asking for placement scores")
+        self._asking.prices(self._ledger, self._desk)
+        wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)
+        self._asking.scores(self._scores, wanted)
         self._acknowledge(seen, known)
         self._notifier.look(seen)
         self._changeovers.look(seen, self._ledger, self._desk)
@@ -185,10 +180,6 @@ class Scheduler:
         lived = (instance.ended_at or self._store.clock.now()) - instance.launched_at
         return self._store.clock.to_real(lived) >= self._declaration.limits.boot_deadline
 
-    def _describe_instances(self) -> None:
-        now = self._store.clock.monotonic()
-        self._facts.describe(self._cloud.instances(), now)
-
     def _decide(self, seen: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
@@ -206,7 +197,7 @@ class Scheduler:
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
         self._desk.launch(launches, self._ledger.usd_per_hour)
-        self._desk.release(seen, self._end_instances)
+        self._desk.release(seen, lambda names: self._asking.end(self._desk, names))
         self._waits.note([*holds, *launches], self._desk.note)
         self._fleet_note.note(view)
         self._watch.look(view, holds, self._facts, self._ledger)
@@ -216,15 +207,6 @@ class Scheduler:
         """The plan of a driver that launches, where anything is launched or may be; else that of declared fleets."""
         now = self._store.clock.now()
         return plan(view, now) if self._desk.active else plan_standing(view, now)
-
-    def _end_instances(self, names: list[str]) -> None:
-        self._asking.ask(self._ending, lambda: self._desk.end(names), "ending instances")
-
-    def _note_prices(self) -> None:
-        """Of what is used, and of what may be launched."""
-        elastic = self._desk.declared
-        watched = [(p.instance_type, p.zone) for p in pools_of(elastic)] if elastic is not None else []
-        self._ledger.note_prices(self._cloud, watched)
 
     def _known(self, seen: Observation) -> Known:
         """What the plan is told beside the documents that were just read."""
@@ -273,10 +255,7 @@ class Scheduler:
 
         done = self._facts.acknowledgeable(known, written)
         if done:
-            try:
-                self._cloud.acknowledge(done)
-            except Exception as error:  # they come again, and are found to be written down
-                self._asking.trouble("deleting messages", error)
+            self._asking.acknowledge(done)
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, StoreDenied):

@@ -1,5 +1,7 @@
 """A sweep: one job run many times with other values of some fields, to find those with the best metric."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -8,7 +10,10 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 from everspot_core.documents import Document, Frozen, Utc
 from everspot_core.field_types import Flag, Line, Name, Number, Whole
 from everspot_core.problems import shown
+from everspot_core.records import JobState
 
+SWEEP_TAG = "Sweep"
+"""A trial's job has it, with the name of its sweep."""
 Value = str | int | float | bool
 
 
@@ -116,6 +121,43 @@ class SweepRecord(Document):
     spec: SweepSpec
     made_at: Utc
     made_by: str = ""
+
+
+def trial_job(sweep: str, number: int) -> str:
+    """The id of a trial's job. `number`: 0 for the first."""
+    return f"{sweep}-t{number:04d}"
+
+
+def sweep_of(job_id: str, tags: Mapping[str, str]) -> str | None:
+    """The sweep that a job of this id and these tags is a trial of; None: it is none."""
+    name, _, number = job_id.rpartition("-t")
+    return name if number.isdigit() and tags.get(SWEEP_TAG) == name else None
+
+
+def is_useful(state: JobState, value: float | None) -> bool:
+    """Whether a trial has been of use: its job ran to its end and reported the metric, so that it can be compared with
+    others. One that was ended early, failed or was cancelled has not been."""
+    return state is JobState.SUCCEEDED and value is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepCost:
+    """What a sweep has cost. `dollars`: of all its trials, those of no use included. `useful`: of them, `is_useful`."""
+
+    trials: int
+    useful: int
+    dollars: float
+
+    def figures(self) -> dict[str, float | None]:
+        """Dollars of all, for each trial, and for each useful one; None where there is no such trial."""
+        return {
+            "cost_usd": round(self.dollars, 6),
+            "cost_per_trial_usd": self._each(self.trials),
+            "cost_per_useful_trial_usd": self._each(self.useful),
+        }
+
+    def _each(self, count: int) -> float | None:
+        return round(self.dollars / count, 6) if count else None
 
 
 class JournalEntry(Document):

@@ -1,15 +1,17 @@
 """`everspot sweep`: a study in the store, trials that are jobs, and a command that may end at any moment."""
 
 import json
+import math
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from everspot_cli.session import Session
 from everspot_cli.sweeping import study as optuna
-from everspot_cli.sweeping.runner import Standing, Sweep, job_of
+from everspot_cli.sweeping.runner import Standing, Sweep
 from everspot_core.records import EventKind, JobState, Progress, Reason
-from everspot_core.sweep import SweepRecord, SweepSpec
+from everspot_core.sweep import SweepRecord, SweepSpec, sweep_of, trial_job
 from everspot_store.studies import Journal, Studies
 
 SWEEP: dict[str, Any] = {
@@ -54,9 +56,9 @@ class Playground:
         self.world.assign(job, "i-base", self.seconds)
         self.world.start(job, self.seconds + 1)
 
-    def reports(self, job: str, step: int, value: float) -> None:
+    def reports(self, job: str, step: int, value: float, total: int | None = 100) -> None:
         record = self.world.record(job)
-        progress = Progress(step=step, total_steps=100, metrics={"accuracy": value})
+        progress = Progress(step=step, total_steps=total, metrics={"accuracy": value})
         self.world.save(record.model_copy(update={"progress": progress}))
 
     def ends(self, job: str, reason: Reason) -> None:
@@ -162,6 +164,141 @@ def test_trials_that_do_worse_at_the_same_step_are_cancelled(play: Playground) -
     assert {states[job] for job in set(jobs) - ended} == {"RUNNING"}
 
 
+HYPERBAND: dict[str, Any] = {"parallel": 24, "trials": 24, "pruner": "hyperband", "min_steps": 10}
+
+
+def brackets(count: int, total: int, least: int, name: str = "rates") -> dict[int, set[str]]:
+    """Which trials are in which bracket, as the paper has it (Li et al., 2018, algorithm 1; a third goes on): of n + 1
+    brackets the s-th from the end has (n + 1) / (s + 1) x 3^s shares of the trials, which fall to it by their names'
+    checksums."""
+    last = int(math.log(total / least, 3))
+    shares = [math.ceil((last + 1) * 3**s / (s + 1)) for s in range(last, -1, -1)]
+    owners = [b for b, share in enumerate(shares) for _ in range(share)]
+    found: dict[int, set[str]] = {b: set() for b in range(last + 1)}
+    for n in range(count):
+        found[owners[zlib.crc32(f"{name}_{n}".encode()) % len(owners)]].add(trial_job(name, n))
+    return found
+
+
+def worst_come_last(play: Playground, step: int, total: int | None = 100) -> None:
+    """All that run report at this step; the later a trial's number, the worse."""
+    for job in play.world.store.jobs.names():
+        if play.world.record(job) is not None and not play.world.record(job).state.final:
+            play.reports(job, step, 1 - int(job[-4:]) / 100, total)
+
+
+def test_hyperband_ends_trials_of_a_bracket_at_its_steps_and_not_before(play: Playground) -> None:
+    """100 steps, from 10 on: three brackets, which look at steps 10, 30 and 90 first."""
+    known = brackets(24, 100, 10)
+    assert all(len(jobs) >= 3 for jobs in known.values()), "the test needs some in each"
+    play.sweep(**HYPERBAND).turn()
+    for job in play.waiting():
+        play.start(job)
+    expected: set[str] = set()
+    for step, patience in ((9, -1), (10, 0), (29, 0), (30, 1), (89, 1), (90, 2)):
+        worst_come_last(play, step)
+        play.sweep(**HYPERBAND).turn()  # another process each time
+        ended = set(play.world.store.cancels.names())
+        beyond = set().union(*(jobs for bracket, jobs in known.items() if bracket > patience))
+        assert not ended & beyond, f"step {step}"
+        assert expected <= ended
+        if step == 10 * 3 ** max(patience, 0) and patience >= 0:
+            assert ended & known[patience], f"step {step}"
+            assert min(known[patience]) not in ended, "the best of its bracket goes on"
+        expected = ended
+
+
+def test_hyperband_without_known_steps_waits_for_the_first_trial_to_end_and_then_keeps_to_its_steps(
+    play: Playground,
+) -> None:
+    play.sweep(**HYPERBAND).turn()
+    for job in play.waiting():
+        play.start(job)
+    for step in (10, 30):
+        worst_come_last(play, step, None)
+        play.sweep(**HYPERBAND).turn()
+    assert play.world.store.cancels.names() == []
+    play.reports("rates-t0000", 100, 1.0, None)
+    play.ends("rates-t0000", Reason.FINISHED)
+    play.sweep(**HYPERBAND).turn()
+    worst_come_last(play, 31, None)
+    play.sweep(**HYPERBAND).turn()
+    known = brackets(24, 100, 10)
+    ended = set(play.world.store.cancels.names())
+    assert ended
+    assert not ended & known[2]
+    survivor = max(known[2])  # one that is far longer changes no bracket
+    play.reports(survivor, 10_000, 2.0, None)
+    play.ends(survivor, Reason.FINISHED)
+    play.sweep(**HYPERBAND).turn()
+    worst_come_last(play, 89, None)
+    play.sweep(**HYPERBAND).turn()
+    assert not set(play.world.store.cancels.names()) & known[2]
+
+
+def test_a_hyperband_sweep_keeps_its_caps_and_comes_to_its_end_with_the_best_trial(play: Playground) -> None:
+    """Whole: trials begin where others end, each turn is another process, and what is pruned is a trial that counts."""
+    many = HYPERBAND | {"parallel": 6, "trials": 12}
+    worth = {trial_job("rates", n): (5 * n) % 12 / 12 for n in range(12)}
+    steps: dict[str, int] = {}
+    reached: dict[str, int] = {}
+    for _ in range(40):
+        standing = play.sweep(**many).turn()
+        assert len(under_way(standing)) <= 6
+        assert len(standing.trials) <= 12
+        if standing.over:
+            break
+        for job in play.waiting():
+            play.start(job)
+            steps[job] = 0
+        for job in list(steps):
+            if play.world.store.cancels.get(job) is not None:
+                reached[job] = steps.pop(job)
+                play.ends(job, Reason.CANCEL)
+                continue
+            steps[job] += 30
+            play.reports(job, min(100, steps[job]), worth[job])
+            if steps[job] >= 100:
+                del steps[job]
+                play.ends(job, Reason.FINISHED)
+    assert standing.over
+    states = {t.job_id: t.state for t in standing.trials}
+    assert set(states.values()) == {"COMPLETE", "PRUNED"}
+    assert {job for job, state in states.items() if state == "PRUNED"} == set(reached)
+    assert min(reached.values()) >= 10
+    assert states[max(worth, key=lambda job: worth[job])] == "COMPLETE", "no other is better at any step"
+    assert set(states) == set(worth)
+
+
+def test_a_hyperband_sweep_ends_at_its_budget(play: Playground) -> None:
+    poor = HYPERBAND | {"parallel": 3, "budget": {"dollars": 0.1}}
+    play.sweep(**poor).turn()
+    first, *others = play.waiting()
+    for job in (first, *others):
+        play.start(job)
+        play.reports(job, 5, 0.5)
+    play.ends(first, Reason.FINISHED)
+    play.world.to(play.seconds + 3600)
+    standing = play.sweep(**poor).turn()
+    assert standing.exhausted
+    assert len(standing.trials) == 3
+    assert sorted(play.world.store.cancels.names()) == others
+
+
+def test_trials_that_ended_between_two_looks_are_compared_with_those_that_run(play: Playground) -> None:
+    many = {"parallel": 2, "trials": 2, "pruner": "asha", "min_steps": 10}
+    play.sweep(**many).turn()
+    good, bad = play.waiting()
+    for job in (good, bad):
+        play.start(job)
+    play.reports(good, 100, 0.9)
+    play.ends(good, Reason.FINISHED)  # nobody has looked since it began
+    play.sweep(**many).turn()
+    play.reports(bad, 10, 0.1)
+    play.sweep(**many).turn()
+    assert play.world.store.cancels.names() == [bad]
+
+
 def test_without_a_pruner_nothing_is_ended_early(play: Playground) -> None:
     many = {"parallel": 4, "trials": 4, "pruner": "none"}
     play.sweep(**many).turn()
@@ -170,6 +307,47 @@ def test_without_a_pruner_nothing_is_ended_early(play: Playground) -> None:
         play.reports(job, 50, -float(rank))
     play.sweep(**many).turn()
     assert play.world.store.cancels.names() == []
+
+
+def test_the_report_tells_the_cost_of_each_trial_and_of_each_useful_one_as_the_sweep_does(play: Playground) -> None:
+    """Three trials of an hour: one is done, one failed, one is done and never reported the metric."""
+    play.world.store.studies.begin(record(play, trials=3, parallel=3))
+    play.sweep(trials=3, parallel=3).turn()
+    done, failed, silent = play.waiting()
+    assert play.world.run("--json", "report").json["sweeps"] == [
+        {"sweep": "rates", "metric": "accuracy", "trials": 3, "useful_trials": 0, "cost_usd": 0.0,
+         "cost_per_trial_usd": 0.0, "cost_per_useful_trial_usd": None}
+    ]  # fmt: skip
+    for job in (done, failed, silent):
+        play.start(job)
+        if job != silent:
+            play.reports(job, 100, 0.5)
+        play.ends(job, Reason.BUDGET if job == failed else Reason.FINISHED)
+    for _ in range(2):  # before the command has looked, and when it has: the same
+        shown = play.world.run("sweep", str(play.write(trials=3, parallel=3)), "--show", "--json").json
+        (row,) = play.world.run("--json", "report").json["sweeps"]
+        assert (row["trials"], row["useful_trials"]) == (3, 1)
+        for name in ("cost_usd", "cost_per_trial_usd", "cost_per_useful_trial_usd"):
+            assert row[name] == pytest.approx(shown[name], rel=1e-6), name
+        assert row["cost_per_useful_trial_usd"] == pytest.approx(3 * row["cost_per_trial_usd"], rel=1e-5)
+        assert row["cost_usd"] == pytest.approx(3 * 0.096, rel=0.01)
+        play.sweep(trials=3, parallel=3).turn()
+    lines = [line.split() for line in play.world.run("report").out.splitlines()]
+    assert ["rates", "accuracy", "3", "1", "$0.2880", "$0.0960", "$0.2880"] in lines
+    page = play.folder / "report.html"
+    assert play.world.run("report", "--html", str(page)).code == 0
+    assert "a useful one" in page.read_text()
+    assert play.world.run("--json", "report", done).json["sweeps"] == []
+
+
+def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playground) -> None:
+    play.sweep().turn()
+    assert play.world.run("--json", "report").json["sweeps"] == [], "no sweep of that name was begun"
+    play.world.store.studies.begin(record(play))
+    assert [row["trials"] for row in play.world.run("--json", "report").json["sweeps"]] == [2]
+    play.world.store.control.put("studies/rates/sweep.json", b"{")
+    assert play.world.run("--json", "report").json["sweeps"] == []
+    assert sweep_of("rates-t0001", {"Sweep": "other"}) is sweep_of("rates", {"Sweep": "rates"}) is None
 
 
 def test_nothing_begins_and_nothing_goes_on_once_the_budget_is_used_up(play: Playground) -> None:
@@ -242,4 +420,4 @@ def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play
 
 
 def test_ids_of_trials_follow_from_their_numbers() -> None:
-    assert job_of(SweepSpec.model_validate(SWEEP), 12) == "rates-t0012"
+    assert trial_job("rates", 12) == "rates-t0012"

@@ -105,16 +105,6 @@ def _best(spec: SweepSpec, standing: Standing) -> Trial | None:
     return max((t for t in standing.useful if t.value is not None), key=lambda t: sign * (t.value or 0.0), default=None)
 
 
-def _costs(standing: Standing) -> dict[str, float | None]:
-    """Dollars of all, of each trial and of each useful one."""
-    usd, count, useful = standing.spent.dollars, len(standing.trials), len(standing.useful)
-    return {
-        "cost_usd": round(usd, 6),
-        "cost_per_trial_usd": round(usd / count, 6) if count else None,
-        "cost_per_useful_trial_usd": round(usd / useful, 6) if useful else None,
-    }
-
-
 def _answer(spec: SweepSpec, standing: Standing) -> dict[str, Any]:
     best = _best(spec, standing)
     return {
@@ -123,7 +113,7 @@ def _answer(spec: SweepSpec, standing: Standing) -> dict[str, Any]:
         "over": standing.over,
         "budget_used_up": standing.exhausted,
         "best": best.job_id if best is not None else None,
-        **_costs(standing),
+        **standing.cost.figures(),
         "gpu_hours": round(standing.spent.gpu_hours, 6),
         "trials": [
             {
@@ -156,7 +146,7 @@ def _line(spec: SweepSpec, standing: Standing) -> str:
 def _print(session: Session, spec: SweepSpec, standing: Standing) -> None:
     best = _best(spec, standing)
     session.console.print(_table(spec, standing, best))
-    costs = _costs(standing)
+    costs = standing.cost.figures()
     notes = [_line(spec, standing)]
     each = [
         f"${value:.4f} for each {what}"

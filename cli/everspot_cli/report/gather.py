@@ -13,8 +13,10 @@ from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
+from everspot_core.sweep import SweepRecord
 from everspot_store import BadDocument, Store, StoreError
 
+from everspot_cli.report.sweeps import sweeps_of
 from everspot_cli.session import Session, side_by_side
 
 
@@ -34,6 +36,7 @@ class Material:
     events: dict[str, list[Event]]
     bill: Bill
     changeovers: Changeovers | None
+    sweeps: dict[str, SweepRecord]
 
 
 def gather(session: Session, as_of: datetime | None = None) -> Material:
@@ -79,6 +82,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         events=events,
         bill=computed,
         changeovers=_changeovers(store),
+        sweeps=sweeps_of(store, submissions),
     )
 
 

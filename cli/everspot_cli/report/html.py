@@ -16,6 +16,7 @@ from everspot_cli.report.terminal import (
     percent,
     redone,
     resumed_on,
+    sweep_figures,
     waived,
     where_prices_come_from,
 )
@@ -35,6 +36,7 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
         cards(report),
         _section("Jobs", _jobs(report)),
         *(_section(f"Cost by {key}", _share(key, rows)) for key, rows in report["cost_by_tag"].items()),
+        _section("Sweeps", _sweeps(report)) if report["sweeps"] else "",
         _section("Each job's path", paths) if (paths := draw_paths(material, only)) else "",
         f'<h2>Timeline of the instances</h2><div class="scroll">{draw(material, only)}</div>{legend(material, only)}',
         _section("Interruptions", _interruptions(report)) if report["interruptions"] else "",
@@ -121,6 +123,11 @@ def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
         for row in rows
     ]
     return _table((key, "cost", "on-demand", "saved", "jobs", "spot / on-demand h", "time lost"), told, 1)
+
+
+def _sweeps(report: dict[str, Any]) -> str:
+    rows = [[row["sweep"], row["metric"], *sweep_figures(row)] for row in report["sweeps"]]
+    return _table(("sweep", "metric", "trials", "useful", "cost", "a trial", "a useful one"), rows, 2)
 
 
 def _interruptions(report: dict[str, Any]) -> str:

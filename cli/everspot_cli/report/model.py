@@ -15,6 +15,7 @@ from everspot_core.records import JobRecord, JobState, Market, Role
 from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
+from everspot_cli.report.sweeps import sweep_rows
 from everspot_cli.views import last_word
 
 ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
@@ -33,6 +34,9 @@ DEFINITIONS = {
     "notice_to_durable_seconds": "from the moment of the notice until the checkpoint was published, market time",
     "changeovers": "from the wish for an instance until the job works on it, by part: market time, measured when an "
     "attempt has ended; upper is what deadlines reckon with",
+    "sweeps": "cost_usd of all trials of a sweep, divided by all of them and by the useful ones: those that ran to "
+    "their end and reported the metric; what ended early, failed or was cancelled is in the sum; boot and idling are "
+    "not",
     "accuracy": "the lowest final test accuracy of the jobs that report one",
 }
 
@@ -53,6 +57,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "unpriced_hours": _unpriced(usages),
         "jobs": jobs,
         "cost_by_tag": shares(jobs),
+        "sweeps": [] if only else sweep_rows(material.sweeps, jobs),
         "interruptions": sorted(strokes, key=lambda s: s["at"]),
         "steps_redone_after_notice": sum(s["steps_redone"] or 0 for s in strokes if s["with_notice"]),
         "steps_redone_total": sum(s["steps_redone"] or 0 for s in strokes),

@@ -52,6 +52,8 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
     for key, rows in report["cost_by_tag"].items():
         if len(rows) > 1 or rows[0]["value"] != UNTAGGED:
             parts += [Text(f"\nCost by {key}", style="bold"), _shares(key, rows)]
+    if report["sweeps"]:
+        parts += [Text("\nSweeps", style="bold"), _sweeps(report["sweeps"])]
     if report["changeovers"]:
         parts += [Text("\nChangeovers", style="bold"), changeovers(report["changeovers"])]
     parts += [Text("\nWhere the hours went", style="bold"), _usage(report), Text(), _small_print(report)]
@@ -202,6 +204,26 @@ def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
             percent(row["savings_percent"]),
         )
     return table
+
+
+def _sweeps(rows: list[dict[str, Any]]) -> Table:
+    table = sheet(
+        ("SWEEP", "METRIC", "TRIALS", "USEFUL", "COST", "A TRIAL", "A USEFUL ONE"), left=2, fold=("SWEEP", "METRIC")
+    )
+    for row in rows:
+        table.add_row(row["sweep"], row["metric"], *sweep_figures(row))
+    return table
+
+
+def sweep_figures(row: dict[str, Any]) -> list[str]:
+    """The cells of a sweep behind its name: trials and useful ones, then dollars of all, of one, of a useful one."""
+    return [
+        str(row["trials"]),
+        str(row["useful_trials"]),
+        money(row["cost_usd"]),
+        money(row["cost_per_trial_usd"]),
+        money(row["cost_per_useful_trial_usd"]),
+    ]
 
 
 def _usage(report: dict[str, Any]) -> Table:

@@ -14,8 +14,8 @@ from everspot_core.budgets import Amount
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.prices import PriceBook
-from everspot_core.records import JobState, Request
-from everspot_core.sweep import SweepSpec
+from everspot_core.records import Request
+from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
 from everspot_store import JobExists
 
 from everspot_cli.chaining import timed
@@ -31,7 +31,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One trial as it stands. `value`: the last that its job has reported of the metric."""
+    """One trial as it stands. `value`: the last that its job has reported of the metric. `useful`: see `is_useful`."""
 
     number: int
     job_id: str
@@ -40,6 +40,7 @@ class Trial:
     step: int
     fields: dict[str, Any]
     spent: Amount
+    useful: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,13 @@ class Standing:
 
     @property
     def useful(self) -> list[Trial]:
-        """The trials that have run to their end."""
-        return [trial for trial in self.trials if trial.state == "COMPLETE"]
+        """The trials that have been of use."""
+        return [trial for trial in self.trials if trial.useful]
+
+    @property
+    def cost(self) -> SweepCost:
+        """What it has cost so far."""
+        return SweepCost(trials=len(self.trials), useful=len(self.useful), dollars=self.spent.dollars)
 
 
 class Sweep:
@@ -70,6 +76,7 @@ class Sweep:
         self._spent: dict[int, Amount] = {}
         self._settled: set[int] = set()
         self._said: dict[int, tuple[float | None, int]] = {}
+        self._useful: set[int] = set()
 
     def turn(self, *, act: bool = True) -> Standing:
         """Look at the trials once, and do what is to be done. Without `act` only look.
@@ -85,9 +92,10 @@ class Sweep:
             return standing
         for trial in trials:
             if trial.state.name == "RUNNING":
-                self._look_after(trial, dossiers.get(trial.number))
-                if standing.exhausted:
-                    self._cancel(job_of(self._spec, trial.number), "the sweep's budget is used up")
+                dossier = dossiers.get(trial.number)
+                self._look_after(trial, dossier)
+                if standing.exhausted and not _is_over(dossier):
+                    self._cancel(trial_job(self._spec.name, trial.number), "the sweep's budget is used up")
         if not standing.exhausted:
             self._begin()
         return standing
@@ -105,7 +113,7 @@ class Sweep:
             if set(trial.params) == set(self._spec.fields):
                 self._submit(trial.number, trial.params)
             else:
-                optuna.tell(self._study, trial.number, None, "FAIL")
+                optuna.fail(self._study, trial)
             return
         record = dossier.record
         if record is None:
@@ -113,13 +121,14 @@ class Sweep:
         said = last_word(record, dossier.events)
         value = said.metrics.get(self._spec.metric)
         if not record.state.final:
+            optuna.lasts(self._study, self._spec, said.total_steps)
             if value is not None and said.step and optuna.report(self._study, trial, value, said.step):
                 self._cancel(dossier.job_id, "other trials of the sweep do better")
-            return
-        if record.state is JobState.SUCCEEDED and value is not None:
-            optuna.tell(self._study, trial.number, value, "COMPLETE")
+        elif value is not None and is_useful(record.state, value):
+            optuna.lasts(self._study, self._spec, said.step)
+            optuna.complete(self._study, trial, value, said.step)
         else:
-            optuna.tell(self._study, trial.number, None, "PRUNED" if optuna.PRUNED in trial.user_attrs else "FAIL")
+            optuna.fail(self._study, trial)
 
     def _submit(self, number: int, fields: dict[str, Any]) -> None:
         submission = trial_of(self._session, self._spec, self._file, number, fields)
@@ -133,7 +142,7 @@ class Sweep:
 
     def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
         """What is known of the trials' jobs, those included that have left the tables; by the trials' numbers."""
-        store, numbers = self._session.store, {job_of(self._spec, t.number): t.number for t in trials}
+        store, numbers = self._session.store, {trial_job(self._spec.name, t.number): t.number for t in trials}
         jobs = list(numbers)
         found, records = store.jobs.read(jobs), store.records.read(jobs)
         events = store.events_of(list(found), brief=True) if found else {}
@@ -171,16 +180,20 @@ class Sweep:
             if dossier is not None and dossier.record is not None:
                 said = last_word(dossier.record, dossier.events)
                 self._said[trial.number] = said.metrics.get(self._spec.metric), said.step
+                if is_useful(dossier.record.state, self._said[trial.number][0]):
+                    self._useful.add(trial.number)
             value, step = self._said.get(trial.number, (None, 0))
             found.append(
                 Trial(
                     number=trial.number,
-                    job_id=job_of(self._spec, trial.number),
+                    job_id=trial_job(self._spec.name, trial.number),
                     state=trial.state.name,
                     value=value if trial.state.name == "RUNNING" or trial.value is None else trial.value,
                     step=step,
                     fields=dict(trial.params),
                     spent=self._spent.get(trial.number, NOTHING),
+                    # What was told of one whose job is deleted is known from the study alone.
+                    useful=trial.number in self._useful or trial.state.name == "COMPLETE",
                 )
             )
         total, budget = sum((trial.spent for trial in found), NOTHING), self._spec.budget
@@ -192,9 +205,8 @@ class Sweep:
         return Standing(trials=tuple(found), over=over, exhausted=exhausted)
 
 
-def job_of(spec: SweepSpec, number: int) -> str:
-    """The id of a trial's job."""
-    return f"{spec.name}-t{number:04d}"
+def _is_over(dossier: Dossier | None) -> bool:
+    return dossier is not None and dossier.record is not None and dossier.record.state.final
 
 
 def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]) -> JobSubmission:
@@ -204,10 +216,10 @@ def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields:
         CliError: if the result is no valid job.
     """
     values = {path: str(value) if path.startswith("env.") else value for path, value in fields.items()}
-    job = read_spec(file, Overrides({**values, "name": spec.name, "tags.Sweep": spec.name}))
+    job = read_spec(file, Overrides({**values, "name": spec.name, f"tags.{SWEEP_TAG}": spec.name}))
     now = session.now
     deadline = now + job.deadline if isinstance(job.deadline, timedelta) else job.deadline
     made = JobSubmission(
-        job_id=job_of(spec, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
+        job_id=trial_job(spec.name, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
     )
     return timed(made)

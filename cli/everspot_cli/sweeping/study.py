@@ -11,6 +11,9 @@ from everspot_cli.errors import CliError
 
 PRUNED = "everspot:pruned"
 """The mark of a trial that is to be ended early: its job is being cancelled."""
+LENGTH = "everspot:steps"
+"""The attribute of a study that says how many steps a trial has, as the first one that told it did. Hyperband divides
+trials into brackets by it, so it stays what it is: with another length the same trial would be in another bracket."""
 
 
 def opened(spec: SweepSpec, journal: Journal) -> Any:
@@ -24,19 +27,28 @@ def opened(spec: SweepSpec, journal: Journal) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Optuna calls experimental: trials that run count while others are chosen
         sampler = optuna.samplers.TPESampler(seed=spec.seed, constant_liar=True)
-    return optuna.create_study(
+    study = optuna.create_study(
         storage=storage,
         study_name=spec.name,
         load_if_exists=True,
         direction="maximize" if spec.direction is Direction.MAXIMIZE else "minimize",
         sampler=sampler,
-        pruner=_pruner(optuna, spec),
     )
+    study.pruner = _pruner(optuna, spec, study.user_attrs.get(LENGTH))
+    return study
 
 
 def ask(study: Any, spec: SweepSpec) -> Any:
     """A new trial with a value for every field: an `optuna.trial.Trial`."""
     return study.ask({path: _distribution(dimension) for path, dimension in spec.fields.items()})
+
+
+def lasts(study: Any, spec: SweepSpec, steps: int | None) -> None:
+    """A trial has told, or shown by its end, that it has so many steps. The first one counts."""
+    if not steps or spec.pruner is not Pruning.HYPERBAND or LENGTH in study.user_attrs:
+        return
+    study.set_user_attr(LENGTH, steps)
+    study.pruner = _pruner(_optuna(), spec, study.user_attrs[LENGTH])
 
 
 def report(study: Any, trial: Any, value: float, step: int) -> bool:
@@ -51,18 +63,31 @@ def report(study: Any, trial: Any, value: float, step: int) -> bool:
     return True
 
 
-def tell(study: Any, number: int, value: float | None, state: str) -> None:
-    """A trial has ended: `COMPLETE` with its value, `PRUNED` or `FAIL`."""
-    states = _optuna().trial.TrialState
-    study.tell(number, value if state == "COMPLETE" else None, state=states[state], skip_if_finished=True)
+def complete(study: Any, trial: Any, value: float, step: int) -> None:
+    """A trial has run to its end, at this step. Those that still run are compared with it, too."""
+    if step > max(trial.intermediate_values, default=0):
+        handle = _optuna().trial.Trial(study, trial._trial_id)
+        handle.report(value, step)
+        handle.should_prune()  # what it says comes too late; it notes which steps the trial has passed, and how well
+    _tell(study, trial.number, value, "COMPLETE")
 
 
-def _pruner(optuna: Any, spec: SweepSpec) -> Any:
-    if spec.pruner is Pruning.NONE:
-        return optuna.pruners.NopPruner()
-    if spec.pruner is Pruning.HYPERBAND:
-        return optuna.pruners.HyperbandPruner(min_resource=spec.min_steps)
-    return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps)
+def fail(study: Any, trial: Any) -> None:
+    """A trial has ended, and was of no use: it was ended early, or has failed."""
+    _tell(study, trial.number, None, "PRUNED" if PRUNED in trial.user_attrs else "FAIL")
+
+
+def _tell(study: Any, number: int, value: float | None, state: str) -> None:
+    study.tell(number, value, state=_optuna().trial.TrialState[state], skip_if_finished=True)
+
+
+def _pruner(optuna: Any, spec: SweepSpec, length: int | None) -> Any:
+    """What ends trials early. Hyperband needs to know how long one is; until then it ends none."""
+    if spec.pruner is Pruning.ASHA:
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps)
+    if spec.pruner is Pruning.HYPERBAND and length is not None:
+        return optuna.pruners.HyperbandPruner(min_resource=spec.min_steps, max_resource=length)
+    return optuna.pruners.NopPruner()
 
 
 def _distribution(dimension: Dimension) -> Any:

@@ -1,0 +1,48 @@
+"""What the sweeps have cost: all trials together, for each of them, and for each that was of use."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everspot_core.job import JobSubmission
+from everspot_core.records import JobState
+from everspot_core.sweep import SweepCost, SweepRecord, is_useful, sweep_of
+from everspot_store import BadDocument, Store
+
+from everspot_cli.session import side_by_side
+
+
+def sweeps_of(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[str, SweepRecord]:
+    """The sweeps that have trials among these jobs, by name. One whose document cannot be read is left out: its jobs
+    are told all the same.
+
+    Raises:
+        StoreError: if the store could not be asked.
+    """
+
+    def found(name: str) -> SweepRecord | None:
+        try:
+            return store.studies.get(name)
+        except BadDocument:
+            return None
+
+    names = sorted({name for job, s in submissions.items() if (name := sweep_of(job, s.spec.tags)) is not None})
+    records = side_by_side(*(lambda name=name: found(name) for name in names)) if names else []
+    return {name: record for name, record in zip(names, records, strict=True) if record is not None}
+
+
+def sweep_rows(sweeps: Mapping[str, SweepRecord], jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each sweep, the dearest first. `jobs`: the rows of all jobs."""
+    trials: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for job in jobs:
+        name = sweep_of(job["job_id"], job["tags"])
+        if name is not None and name in sweeps:
+            trials[name].append(job)
+    rows = [_row(sweeps[name].spec.metric, name, own) for name, own in trials.items()]
+    return sorted(rows, key=lambda row: (-row["cost_usd"], row["sweep"]))
+
+
+def _row(metric: str, name: str, trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    useful = sum(is_useful(JobState(t["state"]), t["metrics"].get(metric)) for t in trials)
+    cost = SweepCost(trials=len(trials), useful=useful, dollars=sum(t["cost_usd"] for t in trials))
+    return {"sweep": name, "metric": metric, "trials": cost.trials, "useful_trials": cost.useful, **cost.figures()}

@@ -10,10 +10,11 @@ from everspot_core.counting import counted
 from everspot_core.documents import format_duration
 from everspot_core.launching import LaunchIntent
 from everspot_core.market import Market
+from everspot_core.norms import Norm
 from everspot_core.pool_history import Pool, PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 
-from everspot_cli.market import Asked, ask, seen, zones_of
+from everspot_cli.market import Asked, Past, ask, past, zones_of
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
 from everspot_cli.views import instance_rows
@@ -26,7 +27,7 @@ class Read:
     """What was read of a cluster's fleet. `state` None: no scheduler has written any."""
 
     state: FleetState | None
-    known: Mapping[Pool, PoolHistory]
+    past: Past
     instances: list[dict[str, Any]]
     launching: list[LaunchIntent]
     asked: Asked = field(default_factory=Asked)
@@ -44,14 +45,14 @@ def read(session: Session, *, live: bool) -> Read:
             trouble.append(f"prices, scores and refusals cannot be read: {error}")
             return None
 
-    state, known, instances, intents = side_by_side(
-        noted, lambda: seen(session), lambda: instance_rows(session), session.store.launching.scan
+    state, before, instances, intents = side_by_side(
+        noted, lambda: past(session), lambda: instance_rows(session), session.store.launching.scan
     )
-    asked = _ask(session, known) if live else Asked()
+    asked = _ask(session, before.known) if live else Asked()
     open_ones = [doc.value for doc in intents.values() if doc.value.outcome is None]
     return Read(
         state,
-        known,
+        before,
         [row for row in instances if row["role"] == "agent"],
         sorted(open_ones, key=lambda intent: intent.seq),
         asked,
@@ -77,8 +78,8 @@ def pool_rows(found: Read) -> list[dict[str, Any]]:
         here[Pool(row["instance_type"], row["zone"], Market(row["market"]))].append(row)
     live = {Pool(name, zone, Market.SPOT) for name, zone in (*found.asked.prices, *found.asked.scores)}
     rows = [
-        _row(pool, noted.get(pool), found.known.get(pool, PoolHistory()), here.get(pool, []), found.asked)
-        for pool in {*noted, *found.known, *here, *live}
+        _row(pool, noted.get(pool), found.past, here.get(pool, []), found.asked)
+        for pool in {*noted, *found.past.known, *here, *live}
     ]
     return sorted(rows, key=_order)
 
@@ -87,9 +88,8 @@ def _pool(state: PoolState) -> Pool:
     return Pool(state.instance_type, state.zone, state.market)
 
 
-def _row(
-    pool: Pool, noted: PoolState | None, history: PoolHistory, here: list[dict[str, Any]], asked: Asked
-) -> dict[str, Any]:
+def _row(pool: Pool, noted: PoolState | None, past: Past, here: list[dict[str, Any]], asked: Asked) -> dict[str, Any]:
+    history = past.known.get(pool, PoolHistory())
     place, spot = (pool.instance_type, pool.zone), pool.market is Market.SPOT
     point = asked.prices.get(place) if spot else None
     score = asked.scores.get(place) if spot else None
@@ -110,6 +110,7 @@ def _row(
         "hours": history.hours,
         "lifetimes_hours": list(history.lifetimes),
         "hours_per_interruption": history.hours_per_interruption,
+        "over_norm": [norm.value for norm in past.over.get(pool, ())],
         "refusals": len(noted.refused_at) if noted else 0,
         "refused_at": noted.refused_at[-1] if noted and noted.refused_at else None,
         "noticed_at": noted.noticed_at if noted else None,
@@ -145,9 +146,24 @@ def as_json(session: Session, found: Read) -> dict[str, Any]:
     }
 
 
+_WORSE = {
+    Norm.INTERRUPTIONS: "takes far more instances than it uses to",
+    Norm.PRICE: "costs far more than it uses to",
+}
+
+
+def norm_notes(found: Read) -> list[str]:
+    """Which pools are over their norms, a sentence each."""
+    return [
+        f"Over its norm: {pool.instance_type} in {pool.zone}, {pool.market.value}, "
+        f"{' and '.join(_WORSE[norm] for norm in norms)}."
+        for pool, norms in sorted(found.past.over.items())
+    ]
+
+
 def notes(session: Session, found: Read, now: datetime) -> list[str]:
     """What is said below the table."""
-    said, state, elastic = [], found.state, session.manifest.elastic
+    said, state, elastic = norm_notes(found), found.state, session.manifest.elastic
     if state is not None and state.elastic is not None:
         use = state.elastic
         cap = f" of ${use.max_usd_per_hour:.2f}" if use.max_usd_per_hour is not None else ""

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.market import Market
+from everspot_core.norms import Norm, in_use, over_norm
 from everspot_core.placement import groups
 from everspot_core.pool_history import Pool, PoolHistory, histories
 from everspot_core.price_table import PriceTable, TypePrice, priced
@@ -113,9 +115,30 @@ def with_prices(session: Session, catalogue: Catalogue, asked: Asked) -> Catalog
 
 def seen(session: Session) -> dict[Pool, PoolHistory]:
     """What the ledger says of the pools from which the cluster has had instances."""
+    return histories(*_given(session), session.now)
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the ledger says of the pools. `over`: which spot pools do worse than they use to, and in what."""
+
+    known: dict[Pool, PoolHistory]
+    over: dict[Pool, tuple[Norm, ...]]
+
+
+def past(session: Session) -> Past:
+    """As `seen`, and which pools are over their norms, by the rule of the scheduler's own figures and alarm."""
+    launches, ends = _given(session)
+    now, by_id = session.now, {launch.instance_id: launch for launch in launches}
+    used = in_use(by_id, ends, now)
+    prices = session.store.prices(used) if used else []
+    return Past(histories(launches, ends, now), over_norm(by_id, ends, prices, now))
+
+
+def _given(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
+    """All launches, and all ends by the instance."""
     launches, ends = side_by_side(session.store.launches.scan, session.store.ends.scan)
-    ended = {name: doc.value for name, doc in ends.items()}
-    return histories([doc.value for doc in launches.values()], ended, session.now)
+    return [doc.value for doc in launches.values()], {name: doc.value for name, doc in ends.items()}
 
 
 def zones_of(session: Session, known: Iterable[Pool]) -> list[str]:

@@ -1,7 +1,7 @@
 """The store of one cluster: two buckets, and every document in them by name. See docs/store.md for the layout."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
+from everspot_core.market import Market
 from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request
 
 from everspot_store import code, going_on
@@ -237,15 +238,17 @@ class Store(ClusterDocuments):
         """
         append(self._events, event)
 
-    def prices(self) -> list[PricePoint]:
-        """All price points, oldest first."""
-        points = [found.value for found in self._prices.scan().values()]
+    def prices(self, pools: Iterable[tuple[str, str, Market]] | None = None) -> list[PricePoint]:
+        """All price points, or those of these pools (type, zone, market), oldest first."""
+        begins = None if pools is None else tuple(_price_key(*pool) for pool in pools)
+        wanted = None if begins is None else lambda id: id.startswith(begins)
+        points = [found.value for found in self._prices.scan(wanted=wanted).values()]
         return sorted(points, key=lambda point: (point.at, point.instance_type, point.zone, point.market))
 
     def add_price(self, point: PricePoint) -> None:
         """Note a price. The first note for a pool and second counts; later ones change nothing."""
         stamp = point.at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-        self._prices.create(f"{point.instance_type}/{point.zone}/{point.market.value}-{stamp}", point)
+        self._prices.create(_price_key(point.instance_type, point.zone, point.market) + stamp, point)
 
     # Logs and metrics
 
@@ -264,3 +267,8 @@ class Store(ClusterDocuments):
     def read_metrics(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
         """Chunks of the metrics in order, as `read_logs`."""
         return self.metrics.read(job_id, after)
+
+
+def _price_key(instance_type: str, zone: str, market: Market) -> str:
+    """What the ids of a pool's prices begin with."""
+    return f"{instance_type}/{zone}/{market.value}-"

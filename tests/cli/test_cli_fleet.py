@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.launching import LaunchIntent, LaunchPool
+from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Elastic, Manifest
+from everspot_core.norms import over_norm
 from everspot_core.records import Market
 from everspot_store import ElasticUse, FleetState, PoolState
 
@@ -86,6 +88,34 @@ def test_people_read_it_on_any_terminal(fleet, width):
     )
     assert "2 instances on spot for 2 jobs." in text.replace("\n", " ")
     assert max(map(len, text.splitlines()[:-3])) <= int(width)
+
+
+def test_a_pool_over_its_norm_is_marked_and_named_with_what_is_worse(fleet, monkeypatch):
+    """Two were taken within minutes, and the price has doubled since yesterday: what the alarm and the metric count."""
+    now = fleet.clock.now()
+    monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{now.timestamp()}")  # and so it stays
+    for name in ("i-x1", "i-x2"):
+        began = now - timedelta(minutes=30)
+        fleet.store.launches.create(name, LaunchRecord(instance_id=name, **POOL, zone="us-east-1b", launched_at=began))
+        fleet.store.ends.create(name, EndRecord(instance_id=name, ended_at=now, interrupted=True))
+    for hours, usd in ((40, 0.02), (0.1, 0.5)):
+        at = now - timedelta(hours=hours)
+        fleet.store.add_price(PricePoint(**POOL, zone="us-east-1b", at=at, usd_per_hour=usd, source="t"))
+    rows = rows_of(fleet.run("--json", "fleet", "--json").json)
+    assert rows["c6i.large", "us-east-1b", "spot"]["over_norm"] == ["interruptions", "price"]
+    assert [row["over_norm"] for pool, row in rows.items() if pool[1] != "us-east-1b"] == [[]] * (len(rows) - 1)
+    text = fleet.run("fleet").out
+    assert (
+        "Over its norm: c6i.large in us-east-1b, spot, takes far more instances than it uses to and costs far" in text
+    )
+    (line,) = (line for line in text.splitlines() if line.startswith("c6i.large") and "us-east-1b" in line)
+    assert ("0.0510 !" in line, "3 !" in line) == (True, True)
+    launches = {name: doc.value for name, doc in fleet.store.launches.scan().items()}
+    ends = {name: doc.value for name, doc in fleet.store.ends.scan().items()}
+    over = over_norm(launches, ends, fleet.store.prices(), now)  # the scheduler counts by all prices that it has
+    assert {tuple(pool): list(norms) for pool, norms in over.items()} == {
+        pool: row["over_norm"] for pool, row in rows.items() if row["over_norm"]
+    }
 
 
 def test_a_cluster_of_which_nothing_is_known_says_so(world):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,10 @@ from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_clouds.base import PlacementScore
 from everspot_core.budgets import Budgets
 from everspot_core.launching import LaunchTrouble
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
 from everspot_scheduler.loop import Scheduler
 from everspot_scheduler.watch.listen import address
-from everspot_scheduler.watch.norms import INTERRUPTIONS, PRICE, over_norm
 from everspot_scheduler.watch.prometheus import PrometheusWatcher
 from everspot_store import ManualClock
 from prometheus_client import generate_latest
@@ -144,42 +142,6 @@ def test_nobody_who_watches_can_stop_a_tick(here: ElasticCluster, caplog: pytest
     here.run(12)
     assert here.state("j") == "SUCCEEDED"
     assert "could not be told" in caplog.text
-
-
-def launch(name: str, began: datetime) -> LaunchRecord:
-    return LaunchRecord(instance_id=name, instance_type=TYPE, zone=ZONE, market=Market.SPOT, launched_at=began)
-
-
-def end(name: str, at: datetime) -> EndRecord:
-    return EndRecord(instance_id=name, ended_at=at, interrupted=True)
-
-
-def test_a_pool_that_takes_far_more_than_it_used_to_is_over_its_norm() -> None:
-    now = ManualClock().now()
-    launches = {n: launch(n, now - 100 * HOUR) for n in ("a", "b", "c")}
-    ends = {"a": end("a", now - 90 * HOUR)}
-    assert over_norm(launches, ends, [], now)[INTERRUPTIONS] == 0
-    ends |= {n: end(n, now - HOUR / 2) for n in ("b", "c")}
-    assert over_norm(launches, ends, [], now)[INTERRUPTIONS] == 1
-    always = {f"x{n}": launch(f"x{n}", now - (n + 1) * HOUR / 2) for n in range(60)}
-    taken = {name: end(name, record.launched_at + HOUR / 2) for name, record in always.items()}
-    assert over_norm(always, taken, [], now)[INTERRUPTIONS] == 0  # two an hour is what this pool does
-
-
-def test_a_pool_that_costs_far_more_than_in_the_last_week_is_over_its_norm() -> None:
-    now = ManualClock().now()
-
-    def price(ago: float, usd: float) -> PricePoint:
-        return PricePoint(
-            instance_type=TYPE, zone=ZONE, market=Market.SPOT, at=now - ago * HOUR, usd_per_hour=usd, source="t"
-        )
-
-    used = {"a": launch("a", now - 2 * HOUR)}
-    assert over_norm(used, {}, [price(200, 1.0), price(1, 1.4)], now)[PRICE] == 0
-    assert over_norm(used, {}, [price(200, 1.0), price(1, 1.6)], now)[PRICE] == 1
-    assert over_norm(used, {}, [price(20, 1.0), price(1, 1.6)], now)[PRICE] == 0  # too little is known of it
-    gone = {"a": end("a", now - 2 * HOUR)}
-    assert over_norm(used, gone, [price(200, 1.0), price(1, 1.6)], now)[PRICE] == 0  # nobody uses it any more
 
 
 @pytest.mark.parametrize(

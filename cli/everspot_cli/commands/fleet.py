@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from everspot_core.norms import Norm
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +33,8 @@ def fleet(
 
     BUSY, IDLE and COMING count instances that live. LAUNCHED and TAKEN count all that the cluster has had, and those of
     them that the cloud took back; LASTS is how long an instance ran for each one that was taken. REFUSED counts the
-    launches that a pool lately refused.
+    launches that a pool lately refused. A figure with a ! is why a pool is over its norm: it takes more instances, or
+    costs more, than it uses to.
     """
     session = session_of(context, json)
     if session.json:
@@ -67,10 +69,13 @@ def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
 def _cells(row: dict[str, Any], now: datetime) -> list[str]:
     usd, each = row["usd_per_hour"], row["hours_per_interruption"]
     refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
+    worse = row["over_norm"]
+    taken = str(row["interrupted"] or "—")
     return [
-        f"{usd:.4f}" if usd is not None else "—",
+        (f"{usd:.4f}" if usd is not None else "—") + " !" * (Norm.PRICE in worse),
         str(row["placement_score"] or "—"),
-        *(str(row[name] or "—") for name in ("busy", "idle", "coming", "launched", "interrupted")),
+        *(str(row[name] or "—") for name in ("busy", "idle", "coming", "launched")),
+        taken + " !" * (Norm.INTERRUPTIONS in worse),
         duration(each * 3600 if each is not None else None),
         refused,
     ]

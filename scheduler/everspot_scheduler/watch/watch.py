@@ -8,13 +8,13 @@ from typing import Protocol
 
 from everspot_core.clock import Clock
 from everspot_core.launching import LaunchIntent
+from everspot_core.norms import Norm, over_norm
 from everspot_core.schedule import ClusterView, Hold
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Counting, Figures, Glance
-from everspot_scheduler.watch.norms import over_norm
 
 COUNT_EVERY = timedelta(seconds=10)
 """Market time between two countings at the least, but not less than a second of real time."""
@@ -60,7 +60,8 @@ class Watch:
         self._pace.called(now)
         if self._norms_pace.due(now):
             self._norms_pace.called(now)
-            self._norms = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
+            over = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
+            self._norms = {norm.value: sum(norm in worse for worse in over.values()) for norm in Norm}
         glance = Glance(
             view=view, holds=tuple(holds), instances=tuple(facts.described.values()), ledger=ledger,
             now=self._clock.now(),

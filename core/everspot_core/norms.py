@@ -1,11 +1,12 @@
 """What is usual for a pool, and which pools do worse: they take more instances, or cost more, than they use to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.pool_history import Pool
 from everspot_core.records import Market, Role
-from everspot_core.schedule import PoolKey
 
 LATELY = timedelta(hours=1)
 """Interruptions within this time are compared with those before."""
@@ -18,36 +19,57 @@ ENOUGH = timedelta(days=1)
 """A price norm takes prices of so long at the least."""
 DEAR = 1.5
 """A price of more than so many times its mean over the last week is not usual."""
-INTERRUPTIONS, PRICE = "interruptions", "price"
 _HOUR = timedelta(hours=1)
 
 
+class Norm(StrEnum):
+    """What a pool may do worse than it uses to."""
+
+    INTERRUPTIONS = "interruptions"
+    PRICE = "price"
+
+
 def over_norm(
-    launches: dict[str, LaunchRecord], ends: dict[str, EndRecord], prices: Iterable[PricePoint], now: datetime
-) -> dict[str, int]:
-    """How many spot pools that are in use, or were within LATELY, do worse than usual: by interruptions, by price."""
-    pools: dict[PoolKey, list[LaunchRecord]] = {}
+    launches: Mapping[str, LaunchRecord],
+    ends: Mapping[str, EndRecord],
+    prices: Iterable[PricePoint],
+    now: datetime,
+) -> dict[Pool, tuple[Norm, ...]]:
+    """The spot pools that do worse than usual, and in what. Only those are looked at that are in use, or were within
+    LATELY. `prices`: those of these pools at the least; see `in_use`."""
+    used = in_use(launches, ends, now)
+    points: dict[Pool, list[PricePoint]] = {pool: [] for pool in used}
+    for point in prices:
+        pool = Pool(point.instance_type, point.zone, point.market)
+        if pool in points:
+            points[pool].append(point)
+    found = {
+        pool: (
+            *([Norm.INTERRUPTIONS] if _takes_more(mine, ends, now) else []),
+            *([Norm.PRICE] if _costs_more(points[pool], now) else []),
+        )
+        for pool, mine in used.items()
+    }
+    return {pool: norms for pool, norms in found.items() if norms}
+
+
+def in_use(
+    launches: Mapping[str, LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
+) -> dict[Pool, list[LaunchRecord]]:
+    """The spot pools whose norms count now, with all that agents have ever had of each."""
+    pools: dict[Pool, list[LaunchRecord]] = {}
     for launch in launches.values():
         if launch.market is Market.SPOT and launch.role is Role.AGENT:
-            pools.setdefault(PoolKey(launch.instance_type, launch.zone, launch.market), []).append(launch)
-    used = {key: found for key, found in pools.items() if any(_used(launch, ends, now) for launch in found)}
-    points: dict[PoolKey, list[PricePoint]] = {key: [] for key in used}
-    for point in prices:
-        key = PoolKey(point.instance_type, point.zone, point.market)
-        if key in points:
-            points[key].append(point)
-    return {
-        INTERRUPTIONS: sum(_takes_more(found, ends, now) for found in used.values()),
-        PRICE: sum(_costs_more(found, now) for found in points.values()),
-    }
+            pools.setdefault(Pool(launch.instance_type, launch.zone, launch.market), []).append(launch)
+    return {pool: mine for pool, mine in pools.items() if any(_used(launch, ends, now) for launch in mine)}
 
 
-def _used(launch: LaunchRecord, ends: dict[str, EndRecord], now: datetime) -> bool:
+def _used(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) -> bool:
     end = ends.get(launch.instance_id)
     return end is None or now - end.ended_at < LATELY
 
 
-def _takes_more(launches: Iterable[LaunchRecord], ends: dict[str, EndRecord], now: datetime) -> bool:
+def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime) -> bool:
     """By how many it took for each hour that an instance ran, in the last hour and before."""
     begin, taken, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
     for launch in launches:

@@ -29,7 +29,7 @@ from everspot_core.notify import Notifications
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
-from everspot_store.backend import Entry, Versioned, WriteResult
+from everspot_store.backend import Entry, Version, Versioned, WriteResult
 from everspot_store.testing import MemoryBackend
 
 SIZES = ((100, 50), (1_000, 200), (10_000, 2_000))
@@ -71,7 +71,7 @@ class SlowBackend(MemoryBackend):
         self._wait("list", max(1, math.ceil(len(found) / PAGE)))
         return found
 
-    def put(self, key: str, data: bytes) -> str:
+    def put(self, key: str, data: bytes) -> Version:
         self._tables.setdefault(key.partition("/")[0], set()).add(key)
         return super().put(key, data)
 
@@ -79,9 +79,9 @@ class SlowBackend(MemoryBackend):
         self._wait("create")
         return super().create(key, data)
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         self._wait("replace")
-        return super().replace(key, data, etag)
+        return super().replace(key, data, version)
 
     def delete(self, key: str) -> None:
         self._wait("delete")

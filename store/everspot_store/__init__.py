@@ -1,7 +1,7 @@
 """The store: job records, leases, events and checkpoints in two buckets, kept consistent by conditional writes."""
 
 from everspot_store.archive import Archive
-from everspot_store.backend import Entry, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Entry, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk
@@ -19,6 +19,7 @@ from everspot_store.errors import (
     NoCluster,
     NoRoom,
     NothingLeft,
+    StoreBusy,
     StoreDenied,
     StoreError,
     StoreMissing,
@@ -65,6 +66,7 @@ __all__ = [
     "PoolState",
     "SchedulerBeat",
     "Store",
+    "StoreBusy",
     "StoreDenied",
     "StoreError",
     "StoreMissing",
@@ -77,6 +79,7 @@ __all__ = [
     "Unreadable",
     "UnsafeArchive",
     "Uploaded",
+    "Version",
     "Versioned",
     "Wait",
     "WaitPool",

@@ -1,7 +1,7 @@
 """The interface of a storage backend: one attempt per call, without retries and without policy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -11,15 +11,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Version:
+    """What a conditional write names. `etag` tells versions of a key apart. `generation` is Cloud Storage's number for
+    one, which its conditional writes go by; empty on other stores, and where only a listing told the ETag."""
+
+    etag: str
+    generation: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
 class Versioned(Generic[T]):
-    """A value together with the tag that its next conditional write must name."""
+    """A value together with the version that its next conditional write must name."""
 
     value: T
-    etag: str
+    version: Version
+
+    @property
+    def etag(self) -> str:
+        """The ETag of the version."""
+        return self.version.etag
 
 
 class WriteOutcome(Enum):
-    """The four answers of one conditional write."""
+    """The five answers of one conditional write."""
 
     DONE = "done"
     """Written."""
@@ -27,16 +41,19 @@ class WriteOutcome(Enum):
     """412: the key is not as the caller believed. Nothing was written by this attempt."""
     CONFLICT = "conflict"
     """409: another write to the key was under way. Nothing was written; the same attempt may be made again."""
+    BUSY = "busy"
+    """429: the key, or the bucket, is written too often. Nothing was written; the same attempt may be made again after
+    a second or more."""
     UNKNOWN = "unknown"
     """The answer was lost. It may have been written, or be written later; only reading tells."""
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The outcome of one conditional write, with the new ETag if it was done."""
+    """The outcome of one conditional write, with the new version if it was done."""
 
     outcome: WriteOutcome
-    etag: str | None = None
+    version: Version | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +85,9 @@ Guard = Callable[[], bool]
 class Backend(Protocol):
     """Raw access to one bucket or folder.
 
-    Every method raises `StoreUnavailable`, `StoreDenied` or `StoreMissing`; none of them retries. Conditional writes
-    answer `UNKNOWN` instead of raising `StoreUnavailable`.
+    Every method raises `StoreUnavailable` (`StoreBusy` where the store asks for fewer requests), `StoreDenied` or
+    `StoreMissing`; none of them retries. Conditional writes answer `BUSY` or `UNKNOWN` instead of raising
+    `StoreUnavailable`.
     """
 
     def get(self, key: str) -> Versioned[bytes] | None:
@@ -80,16 +98,16 @@ class Backend(Protocol):
         """All keys below `prefix`, which is empty or a whole path segment ending in `/`, sorted."""
         ...
 
-    def put(self, key: str, data: bytes) -> str:
-        """Write whatever was there before; the new ETag."""
+    def put(self, key: str, data: bytes) -> Version:
+        """Write whatever was there before; the new version."""
         ...
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """Write if the key does not exist."""
         ...
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
-        """Write if the key still has this ETag."""
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
+        """Write if the key still has this version."""
         ...
 
     def delete(self, key: str) -> None:

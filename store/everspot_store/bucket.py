@@ -1,4 +1,4 @@
-"""One bucket, opened by its URL: a backend with bounded retries, and the four outcomes of conditional writes."""
+"""One bucket, opened by its URL: a backend with bounded retries, and the outcomes of conditional writes."""
 
 import hashlib
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Backend, Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Backend, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.clock import SystemClock
 from everspot_store.cloud import open_cloud
-from everspot_store.errors import DigestMismatch, KeyTaken, StoreError, StoreUnavailable
+from everspot_store.errors import DigestMismatch, KeyTaken, StoreBusy, StoreError, StoreUnavailable
 from everspot_store.folder import FolderBackend
 from everspot_store.region import region_of_bucket, split_region
 
@@ -23,13 +23,16 @@ R = TypeVar("R")
 
 ATTEMPTS = 4
 BACKOFF = timedelta(milliseconds=200)  # before the second attempt; doubles
+BUSY_BACKOFF = timedelta(seconds=1.1)
+"""Before the second attempt after a 429; doubles. Cloud Storage takes one write a second to the same key (Cloud Storage
+quotas, "Maximum rate of writes to the same object name")."""
 
 
 class Bucket:
     """Bytes under keys. Thread-safe.
 
     Reads and unconditional writes are tried up to `ATTEMPTS` times when the store is busy or silent. A conditional
-    write is one attempt, because what to do after each of its four outcomes depends on what was written: see `Table`.
+    write is one attempt, because what to do after each of its outcomes depends on what was written: see `Table`.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -64,7 +67,7 @@ class Bucket:
         raise StoreError(f"{url!r} is no store: write s3://bucket?region=…, gs://bucket or file:///folder")
 
     def get(self, key: str) -> Versioned[bytes] | None:
-        """The bytes under a key with their ETag, or None."""
+        """The bytes under a key with their version, or None."""
         return self._retrying(lambda: self._backend.get(key))
 
     def list(self, prefix: str = "") -> list[Entry]:
@@ -73,17 +76,17 @@ class Bucket:
             raise ValueError(f"a prefix ends in '/', {prefix!r} does not")
         return self._retrying(lambda: self._backend.list(prefix))
 
-    def put(self, key: str, data: bytes) -> str:
-        """Write whatever was there before; the new ETag."""
+    def put(self, key: str, data: bytes) -> Version:
+        """Write whatever was there before; the new version."""
         return self._retrying(lambda: self._backend.put(key, data))
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """One attempt to write a key that must not exist."""
         return self._backend.create(key, data)
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
-        """One attempt to write a key that must still have `etag`."""
-        return self._backend.replace(key, data, etag)
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
+        """One attempt to write a key that must still have `version`."""
+        return self._backend.replace(key, data, version)
 
     def delete(self, key: str) -> bool:
         """Remove a key; nothing happens if it does not exist. False: it took several attempts, and one that was not
@@ -130,8 +133,11 @@ class Bucket:
         """
 
         def attempt() -> None:
-            if self.create(key, data).outcome is WriteOutcome.DONE:
+            outcome = self.create(key, data).outcome
+            if outcome is WriteOutcome.DONE:
                 return
+            if outcome is WriteOutcome.BUSY:
+                raise StoreBusy(f"{self.url}/{key} could not be created: too many writes")
             there = self._backend.get(key)
             if there is None:
                 raise StoreUnavailable(f"{self.url}/{key} could not be created")
@@ -140,10 +146,11 @@ class Bucket:
 
         self._retrying(attempt)
 
-    def pause(self, attempt: int) -> None:
-        """Wait before attempt number `attempt` (the first is 0 and waits not at all)."""
+    def pause(self, attempt: int, *, busy: bool = False) -> None:
+        """Wait before attempt number `attempt` (the first is 0 and waits not at all). `busy`: the one before it was
+        answered with 429."""
         if attempt > 0:
-            self._clock.sleep(BACKOFF * 2 ** (attempt - 1))
+            self._clock.sleep((BUSY_BACKOFF if busy else BACKOFF) * 2 ** (attempt - 1))
 
     def _retrying(self, call: Callable[[], R]) -> R:
         return _patiently(self._clock, call)
@@ -153,6 +160,6 @@ def _patiently(clock: Clock, call: Callable[[], R]) -> R:
     for attempt in range(ATTEMPTS - 1):
         try:
             return call()
-        except StoreUnavailable:
-            clock.sleep(BACKOFF * 2**attempt)
+        except StoreUnavailable as error:
+            clock.sleep((BUSY_BACKOFF if isinstance(error, StoreBusy) else BACKOFF) * 2**attempt)
     return call()

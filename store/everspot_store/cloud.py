@@ -6,7 +6,6 @@ our own first attempt caused. `Bucket` and `Table` retry instead, and know what 
 
 import hashlib
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,17 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import BaseError
 from obstore.store import GCSStore, S3Store
 
-from everspot_store.backend import Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
-from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
+from everspot_store.backend import Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
+from everspot_store.cloud_errors import Refused, short, translated
+from everspot_store.errors import KeyTaken, StoreBusy, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.region import endpoint
 
 if TYPE_CHECKING:
@@ -38,6 +32,8 @@ CONNECT_TIMEOUT = timedelta(seconds=5)
 _PIECE = 16 * 1024 * 1024
 _PIECES_IN_FLIGHT = 6
 _TRANSFER_RETRIES = 4
+GCS_ENDPOINT = "GOOGLE_BASE_URL"
+"""The variable by which obstore finds another Cloud Storage than Google's."""
 
 
 def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, region: str = "") -> "CloudBackend":
@@ -56,9 +52,11 @@ def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, regi
         options["config"] = _s3_config(endpoint(), region)
         options["credential_provider"] = credentials
         kind: Callable[..., S3Store | GCSStore] = S3Store.from_url
+        backend: type[CloudBackend] = CloudBackend
         plain_http = endpoint().startswith("http://")
     else:
-        kind = GCSStore.from_url
+        kind, backend = GCSStore.from_url, GcsBackend
+        plain_http = os.environ.get(GCS_ENDPOINT, "").startswith("http://")
 
     def client(timeout: timedelta, retries: int) -> S3Store | GCSStore:
         http: ClientConfig = {"timeout": timeout, "connect_timeout": CONNECT_TIMEOUT}
@@ -68,9 +66,9 @@ def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, regi
         return kind(url, client_options=http, retry_config=retry, **options)
 
     try:
-        return CloudBackend(url, client(REQUEST_TIMEOUT, 0), client(TRANSFER_TIMEOUT, _TRANSFER_RETRIES))
+        return backend(url, client(REQUEST_TIMEOUT, 0), client(TRANSFER_TIMEOUT, _TRANSFER_RETRIES))
     except (BaseError, ValueError) as error:
-        raise StoreError(f"{url} cannot be opened: {_short(error)}") from error
+        raise StoreError(f"{url} cannot be opened: {short(error)}") from error
 
 
 def _s3_config(where: str, region: str) -> dict[str, Any]:
@@ -102,31 +100,31 @@ class CloudBackend:
             except FileNotFoundError as error:
                 self._absent(error)
                 return None
-            return Versioned(bytes(answer.bytes()), _tag(answer.meta["e_tag"]))
+            return Versioned(bytes(answer.bytes()), _version(answer.meta))
 
     def list(self, prefix: str) -> list[Entry]:
         """See `Backend`."""
         with self._errors(prefix):
             found = obstore.list(self._small, prefix.rstrip("/") or None, chunk_size=1000)
             entries = [
-                Entry(meta["path"], _tag(meta["e_tag"]), meta["size"], meta["last_modified"])
+                Entry(meta["path"], _version(meta).etag, meta["size"], meta["last_modified"])
                 for chunk in found
                 for meta in chunk
             ]
         return sorted(entries, key=lambda entry: entry.key)
 
-    def put(self, key: str, data: bytes) -> str:
+    def put(self, key: str, data: bytes) -> Version:
         """See `Backend`."""
         with self._errors(key):
-            return _tag(obstore.put(self._small, key, data, use_multipart=False)["e_tag"])
+            return _version(obstore.put(self._small, key, data, use_multipart=False))
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """See `Backend`."""
         return self._conditional(key, data, "create")
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         """See `Backend`."""
-        return self._conditional(key, data, {"e_tag": etag})
+        return self._conditional(key, data, {"e_tag": version.etag})
 
     def delete(self, key: str) -> None:
         """See `Backend`."""
@@ -212,9 +210,11 @@ class CloudBackend:
         try:
             with self._errors(key):
                 answer = obstore.put(store or self._small, key, data, mode=mode)
-                return WriteResult(WriteOutcome.DONE, _tag(answer["e_tag"]))
-        except _Refused as refused:
+                return WriteResult(WriteOutcome.DONE, _version(answer))
+        except Refused as refused:
             return WriteResult(refused.outcome)
+        except StoreBusy:
+            return WriteResult(WriteOutcome.BUSY)
         except StoreUnavailable:
             return WriteResult(WriteOutcome.UNKNOWN)
 
@@ -228,38 +228,33 @@ class CloudBackend:
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            raise self._translate(key, error) from error
-
-    def _translate(self, key: str, error: Exception) -> Exception:
-        text = str(error)
-        where = f"{self._url}/{key}: {_short(error)}"
-        if "<Code>NoSuchBucket" in text:
-            return StoreMissing(f"bucket {self._url} does not exist")
-        if "409 Conflict" in text:  # obstore reports it as AlreadyExistsError: the one case where the text must decide
-            return _Refused(WriteOutcome.CONFLICT, where)
-        if isinstance(error, AlreadyExistsError | PreconditionError):
-            return _Refused(WriteOutcome.LOST, where)
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED):
-            return StoreDenied(where)
-        if any(code in text for code in _ELSEWHERE):
-            return StoreError(f"{self._url} lies in {_named(text)}: its URL has to say so, {self._url}?region=…")
-        if isinstance(error, FileNotFoundError) or any(code in text for code in _WRONG):
-            return StoreError(where)
-        return StoreUnavailable(where)
+            raise translated(self._url, key, error) from error
 
 
-_DENIED = ("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId", "<Code>SignatureDoesNotMatch")
-# A signature for another region than the bucket's, and a bucket asked for at another region's endpoint.
-_ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
-_WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
+class GcsBackend(CloudBackend):
+    """A bucket in Cloud Storage. Its conditional writes go by generation: a PUT with If-Match is refused there (Cloud
+    Storage, "Request preconditions")."""
 
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
+        """See `Backend`. A version of which only the ETag is known, from a listing, is looked up first: every write of
+        a table has an ETag of its own, so an equal one is the same version."""
+        try:
+            generation = version.generation or self._generation(key, version.etag)
+        except StoreUnavailable as error:  # nothing was sent that could be written
+            return WriteResult(WriteOutcome.BUSY if isinstance(error, StoreBusy) else WriteOutcome.CONFLICT)
+        if generation is None:
+            return WriteResult(WriteOutcome.LOST)
+        return self._conditional(key, data, {"version": generation})
 
-class _Refused(StoreUnavailable):
-    """A conditional write that was answered with 409 or 412."""
-
-    def __init__(self, outcome: WriteOutcome, message: str) -> None:
-        super().__init__(message)
-        self.outcome = outcome
+    def _generation(self, key: str, etag: str) -> str | None:
+        """The generation of the key if it still has this ETag."""
+        with self._errors(key):
+            try:
+                there = _version(obstore.head(self._small, key))
+            except FileNotFoundError as error:
+                self._absent(error)
+                return None
+        return there.generation if there.etag == etag else None
 
 
 def _pieces(path: Path, see: Callable[[bytes], None], moved: Moved) -> Iterator[bytes]:
@@ -275,18 +270,8 @@ def _pieces(path: Path, see: Callable[[bytes], None], moved: Moved) -> Iterator[
     moved(sum(ahead))
 
 
-def _tag(etag: str | None) -> str:
-    if etag is None:
+def _version(meta: Any) -> Version:
+    """`meta`: what obstore tells of an object, or of a write to it."""
+    if meta["e_tag"] is None:
         raise StoreError("the store gave no ETag; conditional writes are impossible there")
-    return etag
-
-
-def _named(text: str) -> str:
-    """The region that S3's refusal names."""
-    found = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
-    return f"region {found[1]}" if found else "another region"
-
-
-def _short(error: BaseException) -> str:
-    """obstore appends a page of Rust debug output to the sentence that matters."""
-    return str(error).split("\n\nDebug source:")[0]
+    return Version(meta["e_tag"], meta.get("version") or "")

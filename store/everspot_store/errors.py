@@ -2,6 +2,7 @@
 
 StoreError
 ├── StoreUnavailable    transient: bounded retries are spent, try again later
+│   └── StoreBusy       the store asks for fewer requests (429); nothing was written
 ├── StoreDenied         credentials or permission: a person must act
 ├── StoreMissing        the bucket or folder does not exist
 ├── BadDocument         a document cannot be read as its type
@@ -25,6 +26,11 @@ class StoreError(Exception):
 
 class StoreUnavailable(StoreError):
     """The store did not answer, or answered that it is busy, more often than the bounded retries allow."""
+
+
+class StoreBusy(StoreUnavailable):
+    """The store answered that it gets too many requests, more often than the bounded retries allow. Nothing was
+    written."""
 
 
 class StoreDenied(StoreError):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.copying import copy_with_digest
 from everspot_store.errors import KeyTaken, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 from everspot_store.file_locks import FileLocks, LockBusy
@@ -49,7 +49,7 @@ class FolderBackend:
         with _as_store_errors(self._root):
             try:
                 with self._path(key).open("rb") as file:
-                    return Versioned(file.read(), _etag(os.fstat(file.fileno())))
+                    return Versioned(file.read(), Version(_etag(os.fstat(file.fileno()))))
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 self._check_root()
                 return None
@@ -61,7 +61,7 @@ class FolderBackend:
             folder = self._path(prefix.rstrip("/")) if prefix else self._root
             return sorted(_walk(folder, prefix), key=lambda entry: entry.key)
 
-    def put(self, key: str, data: bytes) -> str:
+    def put(self, key: str, data: bytes) -> Version:
         """See `Backend`."""
         with _as_store_errors(self._root):
             temporary = self._stage(data)
@@ -70,15 +70,15 @@ class FolderBackend:
             finally:
                 temporary.unlink(missing_ok=True)
             assert etag is not None  # noqa: S101 - without a condition nothing refuses
-            return etag
+            return Version(etag)
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """See `Backend`."""
         return self._conditional(key, data, None)
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         """See `Backend`."""
-        return self._conditional(key, data, etag)
+        return self._conditional(key, data, version.etag)
 
     def delete(self, key: str) -> None:
         """See `Backend`."""
@@ -128,7 +128,9 @@ class FolderBackend:
                 return WriteResult(WriteOutcome.CONFLICT)
             finally:
                 temporary.unlink(missing_ok=True)
-            return WriteResult(WriteOutcome.DONE if written is not None else WriteOutcome.LOST, written)
+            if written is None:
+                return WriteResult(WriteOutcome.LOST)
+            return WriteResult(WriteOutcome.DONE, Version(written))
 
     def _path(self, key: str) -> Path:
         segments = key.split("/")

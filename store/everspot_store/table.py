@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from everspot_core.documents import Document
 from pydantic import ValidationError
 
-from everspot_store.backend import Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS, Bucket
 from everspot_store.errors import BadDocument, StoreUnavailable
 from everspot_store.memo import Memo
@@ -55,7 +55,7 @@ class Table(Generic[D]):
             BadDocument: if it cannot be read as its type.
         """
         found = self.bucket.get(self.key(id))
-        return None if found is None else Versioned(self._parse(self.key(id), found.value), found.etag)
+        return None if found is None else Versioned(self._parse(self.key(id), found.value), found.version)
 
     def scan(self, under: str = "", wanted: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
         """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `wanted`:
@@ -136,7 +136,7 @@ class Table(Generic[D]):
             body = bodies.get(self.key(id))
             if body is not None:
                 with suppress(BadDocument):  # the bucket's own bytes decide, and are logged if they are no better
-                    found[id] = Versioned(self._parse(self.key(id), body), etag)
+                    found[id] = Versioned(self._parse(self.key(id), body), Version(etag))
         return found
 
     @property
@@ -160,7 +160,7 @@ class Table(Generic[D]):
     def replace(self, id: str, old: Versioned[D], new: D) -> Versioned[D] | None:
         """Write `new` if the document is still `old`. None: somebody else has changed it, and nothing of ours is
         there now."""
-        return self._conditional(id, new, old.etag)
+        return self._conditional(id, new, old.version)
 
     def put(self, id: str, doc: D) -> Versioned[D]:
         """Write without a condition; for documents with a single writer."""
@@ -171,25 +171,25 @@ class Table(Generic[D]):
         """Remove a document; nothing happens if it does not exist."""
         self.bucket.delete(self.key(id))
 
-    def _conditional(self, id: str, doc: D, etag: str | None) -> Versioned[D] | None:
+    def _conditional(self, id: str, doc: D, old: Version | None) -> Versioned[D] | None:
         """Every attempt sends the same bytes under the same condition, so at most one of them can take effect, and
         it does not matter which."""
         key = self.key(id)
         data = self._bytes(key, doc)
         result = WriteResult(WriteOutcome.UNKNOWN)
         for attempt in range(ATTEMPTS):
-            self.bucket.pause(attempt)
-            result = self.bucket.create(key, data) if etag is None else self.bucket.replace(key, data, etag)
+            self.bucket.pause(attempt, busy=result.outcome is WriteOutcome.BUSY)
+            result = self.bucket.create(key, data) if old is None else self.bucket.replace(key, data, old)
             if result.outcome is WriteOutcome.DONE:
-                assert result.etag is not None  # noqa: S101 - by the contract of a backend
-                return self._remember(id, Versioned(doc, result.etag))
-            if result.outcome is WriteOutcome.CONFLICT:
+                assert result.version is not None  # noqa: S101 - by the contract of a backend
+                return self._remember(id, Versioned(doc, result.version))
+            if result.outcome in (WriteOutcome.CONFLICT, WriteOutcome.BUSY):
                 continue
             # Lost may be the answer to an earlier attempt of ours that was carried out, so both are read back.
             there = self.bucket.get(key)
             if there is not None and there.value == data:
-                return Versioned(doc, there.etag)
-            if (there.etag if there is not None else None) != etag:
+                return Versioned(doc, there.version)
+            if (there.version if there is not None else None) != old:
                 return None
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
 
@@ -225,7 +225,7 @@ class Table(Generic[D]):
             _log.error("%s", error)
             return error
         raw[key] = (found.etag, found.value)
-        return Versioned(document, found.etag)
+        return Versioned(document, found.version)
 
     def _bytes(self, key: str, doc: D) -> bytes:
         """What is written. It is read once before, since a document that nobody can read would stay for good."""

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 from everspot_core.clock import Clock
 
-from everspot_store.backend import Backend, Entry, Moved, Uploaded, Versioned, WriteOutcome, WriteResult
+from everspot_store.backend import Backend, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import Bucket
-from everspot_store.errors import KeyTaken, StoreDenied, StoreUnavailable
+from everspot_store.errors import KeyTaken, StoreBusy, StoreDenied, StoreUnavailable
 from everspot_store.store import Store
 
 R = TypeVar("R")
@@ -37,6 +37,7 @@ class Fault(Enum):
 
     LOST = "412, and nothing written"
     CONFLICT = "409, and nothing written"
+    BUSY = "429, and nothing written"
     NEVER_ARRIVED = "no answer, and nothing written"
     ANSWER_LOST = "no answer, but written"
     ARRIVES_LATER = "no answer, and written only when the next call is made"
@@ -116,7 +117,7 @@ class FaultyBackend:
         """See `Backend`."""
         return self._plain("list", prefix, lambda: self._inner.list(prefix))
 
-    def put(self, key: str, data: bytes) -> str:
+    def put(self, key: str, data: bytes) -> Version:
         """See `Backend`."""
         return self._plain("put", key, lambda: self._inner.put(key, data))
 
@@ -124,9 +125,9 @@ class FaultyBackend:
         """See `Backend`."""
         return self._conditional("create", key, lambda: self._inner.create(key, data))
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         """See `Backend`."""
-        return self._conditional("replace", key, lambda: self._inner.replace(key, data, etag))
+        return self._conditional("replace", key, lambda: self._inner.replace(key, data, version))
 
     def delete(self, key: str) -> None:
         """See `Backend`."""
@@ -152,6 +153,8 @@ class FaultyBackend:
     def _plain(self, operation: str, key: str, call: Callable[[], R]) -> R:
         """Calls without a condition know only two faults: not carried out, and carried out without an answer."""
         fault = self._begin(operation, key)
+        if fault is Fault.BUSY:
+            raise StoreBusy(f"{operation} {key}: scripted")
         if fault in (Fault.LOST, Fault.CONFLICT, Fault.NEVER_ARRIVED):
             raise StoreUnavailable(f"{operation} {key}: scripted")
         if fault is Fault.ARRIVES_LATER:
@@ -170,6 +173,8 @@ class FaultyBackend:
             return WriteResult(WriteOutcome.LOST)
         if fault is Fault.CONFLICT:
             return WriteResult(WriteOutcome.CONFLICT)
+        if fault is Fault.BUSY:
+            return WriteResult(WriteOutcome.BUSY)
         if fault is Fault.NEVER_ARRIVED:
             return WriteResult(WriteOutcome.UNKNOWN)
         if fault is Fault.ARRIVES_LATER:
@@ -197,7 +202,7 @@ class MemoryBackend:
     def get(self, key: str) -> Versioned[bytes] | None:
         """See `Backend`."""
         with self._lock:
-            return Versioned(self.objects[key], self._tags[key]) if key in self.objects else None
+            return Versioned(self.objects[key], Version(self._tags[key])) if key in self.objects else None
 
     def list(self, prefix: str) -> list[Entry]:
         """See `Backend`."""
@@ -208,13 +213,13 @@ class MemoryBackend:
                 if key.startswith(prefix)
             ]
 
-    def put(self, key: str, data: bytes) -> str:
+    def put(self, key: str, data: bytes) -> Version:
         """See `Backend`."""
         with self._lock:
             self._watch(key, data)
             self._count += 1
             self.objects[key], self._tags[key] = data, f"v{self._count}"
-            return self._tags[key]
+            return Version(self._tags[key])
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """See `Backend`."""
@@ -223,10 +228,10 @@ class MemoryBackend:
                 return WriteResult(WriteOutcome.LOST)
             return WriteResult(WriteOutcome.DONE, self.put(key, data))
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         """See `Backend`."""
         with self._lock:
-            if self._tags.get(key) != etag:
+            if self._tags.get(key) != version.etag:
                 return WriteResult(WriteOutcome.LOST)
             return WriteResult(WriteOutcome.DONE, self.put(key, data))
 

@@ -31,6 +31,7 @@ from everspot_store import (
     Store,
     StoreUnavailable,
     Uploaded,
+    Version,
     Versioned,
     WriteOutcome,
     WriteResult,
@@ -120,9 +121,9 @@ class KnifedBackend:
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write(key, lambda: self._inner.create(key, data))
 
-    def replace(self, key: str, data: bytes, etag: str) -> WriteResult:
+    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
         self._knife.rewrites.append((self._clock.monotonic(), key))
-        return self._write(key, lambda: self._inner.replace(key, data, etag))
+        return self._write(key, lambda: self._inner.replace(key, data, version))
 
     def delete(self, key: str) -> None:
         return self._read(key, lambda: self._inner.delete(key))

@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from everspot_core.manifest import Manifest
 from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))
+from gcs_helpers import Door
+
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -50,8 +52,28 @@ def s3_store(s3_urls: list[str], clock: ManualClock) -> Store:
     return store
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(scope="session")
+def gcs_door() -> Iterator[Door]:
+    with Door() as door:
+        yield door
+
+
+@pytest.fixture
+def gs_store(gcs_door: Door, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """On Cloud Storage, which takes one write a second to a name by the test's own clock."""
+    gcs_door.open(clock)
+    for name, value in gcs_door.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("control", "data"):
+        gcs_door.objects.make_bucket(f"everspot-{name}")
+    control, data = "gs://everspot-control", "gs://everspot-data"
+    store = Store.open(control, data, clock=clock)
+    store.write_manifest(Manifest(cluster="test", cloud="folder", control_url=control, data_url=data))
+    return store
+
+
+@pytest.fixture(params=["folder", "s3", "gs"])
 def store(request: pytest.FixtureRequest) -> Store:
-    """The same behaviour is asked of both kinds of store."""
+    """The same behaviour is asked of every kind of store."""
     found: Store = request.getfixturevalue(f"{request.param}_store")
     return found

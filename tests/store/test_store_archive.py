@@ -34,13 +34,14 @@ def test_a_finished_job_becomes_one_document_and_leaves_the_hot_tables(
     store: Store, submission: Callable[..., JobSubmission]
 ) -> None:
     record, events = finished(store, submission()), store.events("job-1")
-    store.archive.move(submission(), record, store.clock.now() + timedelta(hours=1))
+    at = store.clock.now() + timedelta(hours=1)
+    store.archive.move(submission(), record, at)
     for prefix in HOT:
         assert store.control.list(f"{prefix}/") == []
     assert [e.key for e in store.control.list("archive/")] == ["archive/2026-01/job-1.json"]
     found = store.dossier("job-1")
     assert (found.submission, found.record, found.events) == (submission(), record, events)
-    assert found.archived_at == store.clock.now() + timedelta(hours=1)
+    assert found.archived_at == at
     assert store.archive.read(store.archive.keys().values()) == {"job-1": found}
     assert store.archive.keys(store.clock.now() + timedelta(days=31)) == {}
     assert store.dossier("job-2") is store.archive.get("job-2") is None

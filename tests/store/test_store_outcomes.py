@@ -15,6 +15,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 TTL = timedelta(seconds=60)
 OURS_IN_THE_END = [
     Fault.CONFLICT,
+    Fault.BUSY,
     Fault.LOST,
     Fault.NEVER_ARRIVED,
     Fault.ANSWER_LOST,
@@ -79,7 +80,7 @@ def test_content_that_comes_back_is_not_taken_for_the_old_version(world: World) 
     assert world.ours.cancels.replace("job-1", idle, Request(at=AT, by="us")) is None
 
 
-@pytest.mark.parametrize("fault", [Fault.CONFLICT, Fault.NEVER_ARRIVED])
+@pytest.mark.parametrize("fault", [Fault.CONFLICT, Fault.BUSY, Fault.NEVER_ARRIVED])
 def test_retries_are_bounded_and_back_off(world: World, fault: Fault) -> None:
     for _ in range(20):
         world.faults.on("create", then=fault)

@@ -29,6 +29,7 @@ from everspot_store import (
     Table,
     Transfer,
     TransferCancelled,
+    Version,
     WriteOutcome,
 )
 
@@ -65,22 +66,22 @@ def table(bucket: Bucket) -> Table[Request]:
 
 def test_the_four_outcomes_on_the_wire(bucket: Bucket, wire: Any) -> None:
     done = bucket.create("k", b"1")
-    assert done.outcome is WriteOutcome.DONE and done.etag is not None
+    assert done.outcome is WriteOutcome.DONE and done.version is not None
     assert bucket.create("k", b"2").outcome is WriteOutcome.LOST
-    assert bucket.replace("k", b"2", '"other"').outcome is WriteOutcome.LOST
-    assert bucket.replace("absent", b"2", done.etag).outcome is WriteOutcome.LOST
+    assert bucket.replace("k", b"2", Version('"other"')).outcome is WriteOutcome.LOST
+    assert bucket.replace("absent", b"2", done.version).outcome is WriteOutcome.LOST
     wire.on("PUT", "/k", (409, "ConditionalRequestConflict"), times=2)
     assert bucket.create("k2", b"1").outcome is WriteOutcome.CONFLICT
-    assert bucket.replace("k", b"2", done.etag).outcome is WriteOutcome.CONFLICT
+    assert bucket.replace("k", b"2", done.version).outcome is WriteOutcome.CONFLICT
     wire.on("PUT", "/k", "cut")
-    assert bucket.replace("k", b"2", done.etag).outcome is WriteOutcome.UNKNOWN
+    assert bucket.replace("k", b"2", done.version).outcome is WriteOutcome.UNKNOWN
     there = bucket.get("k")
     assert there is not None and there.value == b"2"
     wire.on("PUT", "/k", "drop")
-    assert bucket.replace("k", b"3", there.etag).outcome is WriteOutcome.UNKNOWN
+    assert bucket.replace("k", b"3", there.version).outcome is WriteOutcome.UNKNOWN
     assert bucket.get("k") == there
     wire.on("PUT", "/k", (503, "SlowDown"))
-    assert bucket.replace("k", b"3", there.etag).outcome is WriteOutcome.UNKNOWN
+    assert bucket.replace("k", b"3", there.version).outcome is WriteOutcome.UNKNOWN
     assert wire.spent
 
 

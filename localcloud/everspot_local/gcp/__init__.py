@@ -1,0 +1,1 @@
+"""What of Google Cloud the local cloud stands in for."""

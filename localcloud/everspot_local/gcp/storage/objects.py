@@ -1,0 +1,222 @@
+"""Buckets and objects as Cloud Storage keeps them: generations, preconditions, one write a second to a name.
+
+Sources (Cloud Storage documentation): "Request preconditions"; "Quotas and limits" (one write a second to the same
+object name; names of objects; parts); "Object naming"; "Bucket naming"; "XML API multipart uploads"; "HTTP status and
+error codes for XML".
+"""
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from everspot_core.clock import Clock
+
+WRITE_EVERY = timedelta(seconds=1)
+"""Between two writes to the same name."""
+PART_AT_LEAST = 5 * 1024 * 1024
+"""Bytes of every part of a multipart upload but the last."""
+PARTS_AT_MOST = 10_000
+KEY_AT_MOST = 1024
+"""Bytes of an object's name."""
+PAGE = 1000
+"""Names in one page of a listing."""
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+
+
+class Refused(Exception):
+    """An answer of Cloud Storage that is no success."""
+
+    def __init__(self, status: int, code: str, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.details = status, code, message, details
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One object. `etag` is quoted, as headers have it."""
+
+    data: bytes
+    generation: int
+    etag: str
+    at: datetime
+
+
+@dataclass
+class _Bucket:
+    objects: dict[str, Stored] = field(default_factory=dict)
+    written: dict[str, timedelta] = field(default_factory=dict)
+
+
+@dataclass
+class _Upload:
+    bucket: str
+    key: str
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Part of a listing. `more`: the name after which the next one begins; empty after the last."""
+
+    objects: Mapping[str, Stored]
+    prefixes: tuple[str, ...]
+    more: str
+
+
+class Objects:
+    """All buckets of one Cloud Storage. Thread-safe. Every method raises `Refused`.
+
+    Args:
+        clock: Market time for what is told; the pace of writes is kept by its real time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._buckets: dict[str, _Bucket] = {}
+        self._uploads: dict[str, _Upload] = {}
+        self._count = int(clock.now().timestamp() * 1_000_000)
+        self._lock = threading.RLock()
+
+    def make_bucket(self, name: str) -> None:
+        """Create a bucket."""
+        if not _BUCKET.fullmatch(name) or name.startswith("goog") or "google" in name:
+            raise Refused(400, "InvalidBucketName", "The specified bucket is not valid.", name)
+        with self._lock:
+            if name in self._buckets:
+                raise Refused(409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket"
+                              " succeeded and you already own it.")  # fmt: skip
+            self._buckets[name] = _Bucket()
+
+    def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
+        """An object; `generation`: only if it is this one."""
+        with self._lock:
+            found = self._bucket(bucket).objects.get(key)
+        if found is None or generation not in (None, found.generation):
+            raise Refused(404, "NoSuchKey", "The specified key does not exist.", f"No such object: {bucket}/{key}")
+        return found
+
+    def put(self, bucket: str, key: str, data: bytes, wanted: int | None) -> Stored:
+        """Write an object. `wanted`: the generation that it has to have; 0: none."""
+        with self._lock:
+            self._write(bucket, key, wanted)
+            return self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())
+
+    def delete(self, bucket: str, key: str, wanted: int | None) -> None:
+        """Remove an object."""
+        with self._lock:
+            self.get(bucket, key)
+            self._write(bucket, key, wanted)
+            del self._bucket(bucket).objects[key]
+
+    def page(self, bucket: str, prefix: str, delimiter: str, after: str, most: int) -> Page:
+        """A page of the names that begin with `prefix`, in the order of their bytes."""
+        with self._lock:
+            objects = dict(self._bucket(bucket).objects)
+        names = sorted((n for n in objects if n.startswith(prefix) and n > after), key=str.encode)
+        found, prefixes, last = dict[str, Stored](), list[str](), ""
+        for name in names:
+            folder = _folder(name, prefix, delimiter)
+            if folder and (folder in prefixes or folder <= after):
+                last = name
+                continue
+            if len(found) + len(prefixes) >= min(most, PAGE):
+                return Page(found, tuple(prefixes), last)
+            if folder:
+                prefixes.append(folder)
+            else:
+                found[name] = objects[name]
+            last = name
+        return Page(found, tuple(prefixes), "")
+
+    def begin(self, bucket: str, key: str) -> str:
+        """Begin a multipart upload; its id."""
+        with self._lock:
+            self._bucket(bucket)
+            _check_key(key)
+            name = f"upload-{self._next()}"
+            self._uploads[name] = _Upload(bucket, key)
+            return name
+
+    def part(self, upload: str, number: int, data: bytes) -> str:
+        """Add a part; its ETag."""
+        if not 1 <= number <= PARTS_AT_MOST:
+            raise Refused(400, "InvalidArgument", "Invalid argument.", f"Part number must be 1 to {PARTS_AT_MOST}.")
+        with self._lock:
+            self._upload(upload).parts[number] = data
+        return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+    def complete(self, upload: str, numbers: list[int]) -> tuple[str, Stored]:
+        """Make an object of these parts, whatever had its name before; name and object."""
+        with self._lock:
+            there = self._upload(upload)
+            if not numbers or numbers != sorted(set(numbers)) or not set(numbers) <= set(there.parts):
+                raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
+            parts = [there.parts[n] for n in numbers]
+            if any(len(part) < PART_AT_LEAST for part in parts[:-1]):
+                raise Refused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum object size.")
+            self._write(there.bucket, there.key, None)
+            del self._uploads[upload]
+            return there.key, self._store(there.bucket, there.key, b"".join(parts), f"-{self._next():x}")
+
+    def abort(self, upload: str) -> None:
+        """Give a multipart upload up."""
+        with self._lock:
+            self._upload(upload)
+            del self._uploads[upload]
+
+    def unfinished(self) -> Iterator[str]:
+        """The names of what is being uploaded."""
+        with self._lock:
+            return iter([u.key for u in self._uploads.values()])
+
+    def _bucket(self, name: str) -> _Bucket:
+        if name not in self._buckets:
+            raise Refused(404, "NoSuchBucket", "The specified bucket does not exist.")
+        return self._buckets[name]
+
+    def _upload(self, upload: str) -> _Upload:
+        if upload not in self._uploads:
+            raise Refused(404, "NoSuchUpload", "The requested upload was not found.")
+        return self._uploads[upload]
+
+    def _write(self, bucket: str, key: str, wanted: int | None) -> None:
+        """Whether the name may be written now, and holds what it has to."""
+        there = self._bucket(bucket)
+        _check_key(key)
+        held = there.objects.get(key)
+        if wanted is not None and wanted != (held.generation if held is not None else 0):
+            raise Refused(
+                412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.",
+                "x-goog-if-generation-match",
+            )  # fmt: skip
+        now = self._clock.monotonic()
+        if key in there.written and now - there.written[key] < WRITE_EVERY:
+            raise Refused(
+                429, "SlowDown", "The object exceeded the rate limit for object mutation operations (create, update,"
+                " and delete). Please reduce your request rate.", f"{bucket}/{key}",
+            )  # fmt: skip
+        there.written[key] = now
+
+    def _store(self, bucket: str, key: str, data: bytes, etag: str) -> Stored:
+        made = Stored(data, self._next(), f'"{etag}"', self._clock.now())
+        self._buckets[bucket].objects[key] = made
+        return made
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def _check_key(key: str) -> None:
+    bad = not key or key in (".", "..") or "\r" in key or "\n" in key or len(key.encode()) > KEY_AT_MOST
+    if bad or key.startswith(".well-known/acme-challenge/"):
+        raise Refused(400, "InvalidArgument", "Invalid argument.", "Disallowed object name.")
+
+
+def _folder(name: str, prefix: str, delimiter: str) -> str:
+    """What a listing with a delimiter shows in place of a name; empty for the name itself."""
+    head, found, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+    return f"{prefix}{head}{delimiter}" if found else ""

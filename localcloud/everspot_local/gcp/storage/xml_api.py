@@ -1,0 +1,172 @@
+"""Stands in for Cloud Storage's XML API, as far as obstore and the product use it; the rest is refused with 501.
+
+It asks for a bearer token and believes any. It knows no ACLs, no customer keys, no versions of the past, no ranges of
+several pieces and no signed URLs. Source: Cloud Storage, "XML API reference" and "HTTP status and error codes for XML".
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC
+from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from werkzeug.datastructures import Headers
+from werkzeug.http import http_date, parse_range_header
+from werkzeug.wrappers import Request, Response
+
+from everspot_local.gcp.storage.objects import PAGE, Objects, Refused, Stored
+
+_CONDITION = "x-goog-if-generation-match"
+_LISTING = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type"}
+_NOT_FOR_WRITES = ("If-Match", "If-None-Match")
+"""Cloud Storage, "Request preconditions": these apply to requests that read."""
+
+
+class XmlApi:
+    """A WSGI application over the objects of one Cloud Storage."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """One request."""
+        request = Request(environ)
+        try:
+            response = self._answer(request)
+        except Refused as refused:
+            response = _refusal(refused)
+        return response(environ, start_response)
+
+    def _answer(self, request: Request) -> Response:
+        if not request.headers.get("Authorization", "").startswith("Bearer "):
+            raise Refused(401, "AuthenticationRequired", "Authentication required.")
+        bucket, _, key = request.path.lstrip("/").partition("/")
+        if not key:
+            return self._of_bucket(request, bucket)
+        if "uploads" in request.args or "uploadId" in request.args:
+            return self._of_upload(request, bucket, key)
+        _refuse_unknown(request, {"generation"} if request.method in ("GET", "HEAD") else set())
+        answers: Mapping[str, Callable[[Request, str, str], Response]] = {
+            "GET": self._read, "HEAD": self._read, "PUT": self._write, "DELETE": self._delete,
+        }  # fmt: skip
+        if request.method not in answers:
+            raise Refused(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+        return answers[request.method](request, bucket, key)
+
+    def _of_bucket(self, request: Request, bucket: str) -> Response:
+        if request.method == "PUT":
+            _refuse_unknown(request, set())
+            self._objects.make_bucket(bucket)
+            return Response(status=200)
+        if request.method != "GET":
+            raise Refused(501, "NotImplemented", "The requested operation is not implemented.")
+        _refuse_unknown(request, _LISTING)
+        page = self._objects.page(
+            bucket,
+            request.args.get("prefix", ""),
+            request.args.get("delimiter", ""),
+            request.args.get("continuation-token") or request.args.get("start-after", ""),
+            request.args.get("max-keys", PAGE, type=int),
+        )
+        body = [f"<Name>{escape(bucket)}</Name><Prefix>{escape(request.args.get('prefix', ''))}</Prefix>"]
+        body += [f"<KeyCount>{len(page.objects)}</KeyCount><IsTruncated>{str(bool(page.more)).lower()}</IsTruncated>"]
+        if page.more:
+            body.append(f"<NextContinuationToken>{escape(page.more)}</NextContinuationToken>")
+        body += [_content(name, stored) for name, stored in page.objects.items()]
+        body += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in page.prefixes]
+        return _xml("ListBucketResult", "".join(body))
+
+    def _read(self, request: Request, bucket: str, key: str) -> Response:
+        stored = self._objects.get(bucket, key, request.args.get("generation", type=int))
+        headers = _headers(stored)
+        headers["Accept-Ranges"] = "bytes"
+        if "Range" not in request.headers:
+            return Response(stored.data, headers=headers, mimetype="application/octet-stream")
+        wanted = parse_range_header(request.headers["Range"])
+        span = wanted.range_for_length(len(stored.data)) if wanted is not None else None
+        if span is None or span[0] is None or span[1] is None:
+            raise Refused(416, "InvalidRange", "The requested range cannot be satisfied.")
+        headers["Content-Range"] = f"bytes {span[0]}-{span[1] - 1}/{len(stored.data)}"
+        piece = stored.data[span[0] : span[1]]
+        return Response(piece, status=206, headers=headers, mimetype="application/octet-stream")
+
+    def _write(self, request: Request, bucket: str, key: str) -> Response:
+        if any(name in request.headers for name in _NOT_FOR_WRITES):
+            raise Refused(501, "NotImplemented", "A header you provided implies functionality that is not implemented.")
+        stored = self._objects.put(bucket, key, request.get_data(), _wanted(request))
+        return Response(status=200, headers=_headers(stored))
+
+    def _delete(self, request: Request, bucket: str, key: str) -> Response:
+        self._objects.delete(bucket, key, _wanted(request))
+        return Response(status=204)
+
+    def _of_upload(self, request: Request, bucket: str, key: str) -> Response:
+        if _CONDITION in request.headers:
+            raise Refused(400, "InvalidArgument", "Preconditions are not supported for XML API multipart uploads.")
+        if "uploads" in request.args and request.method == "POST":
+            upload = self._objects.begin(bucket, key)
+            named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
+            return _xml("InitiateMultipartUploadResult", f"{named}<UploadId>{upload}</UploadId>")
+        upload = request.args.get("uploadId", "")
+        if request.method == "PUT":
+            etag = self._objects.part(upload, request.args.get("partNumber", 0, type=int), request.get_data())
+            return Response(status=200, headers={"ETag": etag})
+        if request.method == "DELETE":
+            self._objects.abort(upload)
+            return Response(status=204)
+        if request.method != "POST":
+            raise Refused(501, "NotImplemented", "The requested operation is not implemented.")
+        name, stored = self._objects.complete(upload, _part_numbers(request.get_data()))
+        named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(stored.etag)}</ETag>"
+        return _xml("CompleteMultipartUploadResult", named, _headers(stored))
+
+
+def _wanted(request: Request) -> int | None:
+    told = request.headers.get(_CONDITION)
+    if told is None:
+        return None
+    if not told.isdigit():
+        raise Refused(400, "InvalidArgument", "Invalid argument.", f"{_CONDITION} must be a number.")
+    return int(told)
+
+
+def _refuse_unknown(request: Request, known: set[str]) -> None:
+    unknown = sorted(set(request.args) - known)
+    if unknown:
+        raise Refused(501, "NotImplemented", "The requested operation is not implemented.", ", ".join(unknown))
+
+
+def _part_numbers(body: bytes) -> list[int]:
+    try:
+        root = ElementTree.fromstring(body)  # noqa: S314 - of a client on this machine
+        return [int(e.text or "") for e in root.iter() if e.tag.rpartition("}")[2] == "PartNumber"]
+    except (ElementTree.ParseError, ValueError):
+        raise Refused(400, "MalformedCompleteMultipartUploadRequest", "The XML you provided is not valid.") from None
+
+
+def _headers(stored: Stored) -> Headers:
+    return Headers({
+        "ETag": stored.etag, "x-goog-generation": str(stored.generation), "x-goog-metageneration": "1",
+        "Last-Modified": http_date(stored.at),
+    })  # fmt: skip
+
+
+def _content(name: str, stored: Stored) -> str:
+    at = f"{stored.at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{stored.at.microsecond // 1000:03d}Z"
+    return (
+        f"<Contents><Key>{escape(name)}</Key><Generation>{stored.generation}</Generation>"
+        f"<MetaGeneration>1</MetaGeneration><LastModified>{at}</LastModified>"
+        f"<ETag>{escape(stored.etag)}</ETag><Size>{len(stored.data)}</Size></Contents>"
+    )
+
+
+def _xml(root: str, body: str, headers: Headers | None = None, status: int = 200) -> Response:
+    text = f"<?xml version='1.0' encoding='UTF-8'?><{root}>{body}</{root}>"
+    return Response(text, status=status, headers=headers, content_type="application/xml; charset=UTF-8")
+
+
+def _refusal(refused: Refused) -> Response:
+    told = f"<Code>{refused.code}</Code><Message>{escape(refused.message)}</Message>"
+    if refused.details:
+        told += f"<Details>{escape(refused.details)}</Details>"
+    return _xml("Error", told, status=refused.status)

@@ -1,0 +1,54 @@
+"""What a bucket's refusal means, by obstore's exception and, where that does not tell, by the text of the answer."""
+
+import re
+
+from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+
+from everspot_store.backend import WriteOutcome
+from everspot_store.errors import StoreBusy, StoreDenied, StoreError, StoreMissing, StoreUnavailable
+
+_DENIED = ("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId", "<Code>SignatureDoesNotMatch")
+# A signature for another region than the bucket's, and a bucket asked for at another region's endpoint.
+_ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
+_WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
+_BUSY = "429 Too Many Requests"
+
+
+class Refused(StoreUnavailable):
+    """A conditional write that was answered with 409 or 412."""
+
+    def __init__(self, outcome: WriteOutcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+def translated(bucket: str, key: str, error: Exception) -> Exception:
+    """The store's own error for one of obstore's. `bucket`: its URL."""
+    text = str(error)
+    where = f"{bucket}/{key}: {short(error)}"
+    if "<Code>NoSuchBucket" in text:
+        return StoreMissing(f"bucket {bucket} does not exist")
+    if _BUSY in text:
+        return StoreBusy(where)
+    if "409 Conflict" in text:  # obstore reports it as AlreadyExistsError: the one case where the text must decide
+        return Refused(WriteOutcome.CONFLICT, where)
+    if isinstance(error, AlreadyExistsError | PreconditionError):
+        return Refused(WriteOutcome.LOST, where)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED):
+        return StoreDenied(where)
+    if any(code in text for code in _ELSEWHERE):
+        return StoreError(f"{bucket} lies in {_named(text)}: its URL has to say so, {bucket}?region=…")
+    if isinstance(error, FileNotFoundError) or any(code in text for code in _WRONG):
+        return StoreError(where)
+    return StoreUnavailable(where)
+
+
+def short(error: BaseException) -> str:
+    """The sentence that matters: obstore appends a page of Rust debug output to it."""
+    return str(error).split("\n\nDebug source:")[0]
+
+
+def _named(text: str) -> str:
+    """The region that S3's refusal names."""
+    found = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
+    return f"region {found[1]}" if found else "another region"

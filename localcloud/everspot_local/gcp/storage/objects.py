@@ -26,7 +26,7 @@ PAGE = 1000
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
-class Refused(Exception):
+class StorageRefused(Exception):
     """An answer of Cloud Storage that is no success."""
 
     def __init__(self, status: int, code: str, message: str, details: str = "") -> None:
@@ -45,13 +45,13 @@ class Stored:
 
 
 @dataclass
-class _Bucket:
+class _Held:
     objects: dict[str, Stored] = field(default_factory=dict)
     written: dict[str, timedelta] = field(default_factory=dict)
 
 
 @dataclass
-class _Upload:
+class _Unfinished:
     bucket: str
     key: str
     parts: dict[int, bytes] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Page:
 
 
 class Objects:
-    """All buckets of one Cloud Storage. Thread-safe. Every method raises `Refused`.
+    """All buckets of one Cloud Storage. Thread-safe. Every method raises `StorageRefused`.
 
     Args:
         clock: Market time for what is told; the pace of writes is kept by its real time.
@@ -75,27 +75,29 @@ class Objects:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
-        self._uploads: dict[str, _Upload] = {}
+        self._buckets: dict[str, _Held] = {}
+        self._uploads: dict[str, _Unfinished] = {}
         self._count = int(clock.now().timestamp() * 1_000_000)
         self._lock = threading.RLock()
 
     def make_bucket(self, name: str) -> None:
         """Create a bucket."""
         if not _BUCKET.fullmatch(name) or name.startswith("goog") or "google" in name:
-            raise Refused(400, "InvalidBucketName", "The specified bucket is not valid.", name)
+            raise StorageRefused(400, "InvalidBucketName", "The specified bucket is not valid.", name)
         with self._lock:
             if name in self._buckets:
-                raise Refused(409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket"
+                raise StorageRefused(409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket"
                               " succeeded and you already own it.")  # fmt: skip
-            self._buckets[name] = _Bucket()
+            self._buckets[name] = _Held()
 
     def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
         """An object; `generation`: only if it is this one."""
         with self._lock:
             found = self._bucket(bucket).objects.get(key)
         if found is None or generation not in (None, found.generation):
-            raise Refused(404, "NoSuchKey", "The specified key does not exist.", f"No such object: {bucket}/{key}")
+            raise StorageRefused(
+                404, "NoSuchKey", "The specified key does not exist.", f"No such object: {bucket}/{key}"
+            )
         return found
 
     def put(self, bucket: str, key: str, data: bytes, wanted: int | None) -> Stored:
@@ -137,13 +139,15 @@ class Objects:
             self._bucket(bucket)
             _check_key(key)
             name = f"upload-{self._next()}"
-            self._uploads[name] = _Upload(bucket, key)
+            self._uploads[name] = _Unfinished(bucket, key)
             return name
 
     def part(self, upload: str, number: int, data: bytes) -> str:
         """Add a part; its ETag."""
         if not 1 <= number <= PARTS_AT_MOST:
-            raise Refused(400, "InvalidArgument", "Invalid argument.", f"Part number must be 1 to {PARTS_AT_MOST}.")
+            raise StorageRefused(
+                400, "InvalidArgument", "Invalid argument.", f"Part number must be 1 to {PARTS_AT_MOST}."
+            )
         with self._lock:
             self._upload(upload).parts[number] = data
         return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
@@ -153,10 +157,12 @@ class Objects:
         with self._lock:
             there = self._upload(upload)
             if not numbers or numbers != sorted(set(numbers)) or not set(numbers) <= set(there.parts):
-                raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
+                raise StorageRefused(400, "InvalidPart", "One or more of the specified parts could not be found.")
             parts = [there.parts[n] for n in numbers]
             if any(len(part) < PART_AT_LEAST for part in parts[:-1]):
-                raise Refused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum object size.")
+                raise StorageRefused(
+                    400, "EntityTooSmall", "Your proposed upload is smaller than the minimum object size."
+                )
             self._write(there.bucket, there.key, None)
             del self._uploads[upload]
             return there.key, self._store(there.bucket, there.key, b"".join(parts), f"-{self._next():x}")
@@ -172,14 +178,14 @@ class Objects:
         with self._lock:
             return iter([u.key for u in self._uploads.values()])
 
-    def _bucket(self, name: str) -> _Bucket:
+    def _bucket(self, name: str) -> _Held:
         if name not in self._buckets:
-            raise Refused(404, "NoSuchBucket", "The specified bucket does not exist.")
+            raise StorageRefused(404, "NoSuchBucket", "The specified bucket does not exist.")
         return self._buckets[name]
 
-    def _upload(self, upload: str) -> _Upload:
+    def _upload(self, upload: str) -> _Unfinished:
         if upload not in self._uploads:
-            raise Refused(404, "NoSuchUpload", "The requested upload was not found.")
+            raise StorageRefused(404, "NoSuchUpload", "The requested upload was not found.")
         return self._uploads[upload]
 
     def _write(self, bucket: str, key: str, wanted: int | None) -> None:
@@ -188,13 +194,13 @@ class Objects:
         _check_key(key)
         held = there.objects.get(key)
         if wanted is not None and wanted != (held.generation if held is not None else 0):
-            raise Refused(
+            raise StorageRefused(
                 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.",
                 "x-goog-if-generation-match",
             )  # fmt: skip
         now = self._clock.monotonic()
         if key in there.written and now - there.written[key] < WRITE_EVERY:
-            raise Refused(
+            raise StorageRefused(
                 429, "SlowDown", "The object exceeded the rate limit for object mutation operations (create, update,"
                 " and delete). Please reduce your request rate.", f"{bucket}/{key}",
             )  # fmt: skip
@@ -213,7 +219,7 @@ class Objects:
 def _check_key(key: str) -> None:
     bad = not key or key in (".", "..") or "\r" in key or "\n" in key or len(key.encode()) > KEY_AT_MOST
     if bad or key.startswith(".well-known/acme-challenge/"):
-        raise Refused(400, "InvalidArgument", "Invalid argument.", "Disallowed object name.")
+        raise StorageRefused(400, "InvalidArgument", "Invalid argument.", "Disallowed object name.")
 
 
 def _folder(name: str, prefix: str, delimiter: str) -> str:

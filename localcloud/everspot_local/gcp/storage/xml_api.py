@@ -14,7 +14,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.http import http_date, parse_range_header
 from werkzeug.wrappers import Request, Response
 
-from everspot_local.gcp.storage.objects import PAGE, Objects, Refused, Stored
+from everspot_local.gcp.storage.objects import PAGE, Objects, StorageRefused, Stored
 
 _CONDITION = "x-goog-if-generation-match"
 _LISTING = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type"}
@@ -33,13 +33,13 @@ class XmlApi:
         request = Request(environ)
         try:
             response = self._answer(request)
-        except Refused as refused:
+        except StorageRefused as refused:
             response = _refusal(refused)
         return response(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
         if not request.headers.get("Authorization", "").startswith("Bearer "):
-            raise Refused(401, "AuthenticationRequired", "Authentication required.")
+            raise StorageRefused(401, "AuthenticationRequired", "Authentication required.")
         bucket, _, key = request.path.lstrip("/").partition("/")
         if not key:
             return self._of_bucket(request, bucket)
@@ -50,7 +50,7 @@ class XmlApi:
             "GET": self._read, "HEAD": self._read, "PUT": self._write, "DELETE": self._delete,
         }  # fmt: skip
         if request.method not in answers:
-            raise Refused(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+            raise StorageRefused(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
         return answers[request.method](request, bucket, key)
 
     def _of_bucket(self, request: Request, bucket: str) -> Response:
@@ -59,7 +59,7 @@ class XmlApi:
             self._objects.make_bucket(bucket)
             return Response(status=200)
         if request.method != "GET":
-            raise Refused(501, "NotImplemented", "The requested operation is not implemented.")
+            raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.")
         _refuse_unknown(request, _LISTING)
         page = self._objects.page(
             bucket,
@@ -85,14 +85,16 @@ class XmlApi:
         wanted = parse_range_header(request.headers["Range"])
         span = wanted.range_for_length(len(stored.data)) if wanted is not None else None
         if span is None or span[0] is None or span[1] is None:
-            raise Refused(416, "InvalidRange", "The requested range cannot be satisfied.")
+            raise StorageRefused(416, "InvalidRange", "The requested range cannot be satisfied.")
         headers["Content-Range"] = f"bytes {span[0]}-{span[1] - 1}/{len(stored.data)}"
         piece = stored.data[span[0] : span[1]]
         return Response(piece, status=206, headers=headers, mimetype="application/octet-stream")
 
     def _write(self, request: Request, bucket: str, key: str) -> Response:
         if any(name in request.headers for name in _NOT_FOR_WRITES):
-            raise Refused(501, "NotImplemented", "A header you provided implies functionality that is not implemented.")
+            raise StorageRefused(
+                501, "NotImplemented", "A header you provided implies functionality that is not implemented."
+            )
         stored = self._objects.put(bucket, key, request.get_data(), _wanted(request))
         return Response(status=200, headers=_headers(stored))
 
@@ -102,7 +104,9 @@ class XmlApi:
 
     def _of_upload(self, request: Request, bucket: str, key: str) -> Response:
         if _CONDITION in request.headers:
-            raise Refused(400, "InvalidArgument", "Preconditions are not supported for XML API multipart uploads.")
+            raise StorageRefused(
+                400, "InvalidArgument", "Preconditions are not supported for XML API multipart uploads."
+            )
         if "uploads" in request.args and request.method == "POST":
             upload = self._objects.begin(bucket, key)
             named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
@@ -115,7 +119,7 @@ class XmlApi:
             self._objects.abort(upload)
             return Response(status=204)
         if request.method != "POST":
-            raise Refused(501, "NotImplemented", "The requested operation is not implemented.")
+            raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.")
         name, stored = self._objects.complete(upload, _part_numbers(request.get_data()))
         named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(stored.etag)}</ETag>"
         return _xml("CompleteMultipartUploadResult", named, _headers(stored))
@@ -126,14 +130,14 @@ def _wanted(request: Request) -> int | None:
     if told is None:
         return None
     if not told.isdigit():
-        raise Refused(400, "InvalidArgument", "Invalid argument.", f"{_CONDITION} must be a number.")
+        raise StorageRefused(400, "InvalidArgument", "Invalid argument.", f"{_CONDITION} must be a number.")
     return int(told)
 
 
 def _refuse_unknown(request: Request, known: set[str]) -> None:
     unknown = sorted(set(request.args) - known)
     if unknown:
-        raise Refused(501, "NotImplemented", "The requested operation is not implemented.", ", ".join(unknown))
+        raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.", ", ".join(unknown))
 
 
 def _part_numbers(body: bytes) -> list[int]:
@@ -141,7 +145,9 @@ def _part_numbers(body: bytes) -> list[int]:
         root = ElementTree.fromstring(body)  # noqa: S314 - of a client on this machine
         return [int(e.text or "") for e in root.iter() if e.tag.rpartition("}")[2] == "PartNumber"]
     except (ElementTree.ParseError, ValueError):
-        raise Refused(400, "MalformedCompleteMultipartUploadRequest", "The XML you provided is not valid.") from None
+        raise StorageRefused(
+            400, "MalformedCompleteMultipartUploadRequest", "The XML you provided is not valid."
+        ) from None
 
 
 def _headers(stored: Stored) -> Headers:
@@ -165,7 +171,7 @@ def _xml(root: str, body: str, headers: Headers | None = None, status: int = 200
     return Response(text, status=status, headers=headers, content_type="application/xml; charset=UTF-8")
 
 
-def _refusal(refused: Refused) -> Response:
+def _refusal(refused: StorageRefused) -> Response:
     told = f"<Code>{refused.code}</Code><Message>{escape(refused.message)}</Message>"
     if refused.details:
         told += f"<Details>{escape(refused.details)}</Details>"

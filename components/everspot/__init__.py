@@ -21,6 +21,7 @@ from everspot.aws.monitoring import AwsAlarmsArgs, AwsMonitoring, AwsMonitoringA
 from everspot.aws.network import AwsNetwork, AwsNetworkArgs
 from everspot.aws.notifications import AwsNotificationsArgs
 from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
+from everspot.aws.scraping import AwsPrometheusArgs
 from everspot.aws.store import AwsStore, AwsStoreArgs
 from everspot.limits import LimitsArgs
 
@@ -45,6 +46,7 @@ __all__ = [
     "AwsNetworkArgs",
     "AwsNotificationsArgs",
     "AwsOnDemandAllocation",
+    "AwsPrometheusArgs",
     "AwsSchedulerService",
     "AwsSchedulerServiceArgs",
     "AwsSpotAllocation",

@@ -13,6 +13,7 @@ from everspot_core.manifest import (
     FleetOffer,
     Limits,
     Manifest,
+    Metrics,
     Monitoring,
     Proxy,
     Standing,
@@ -101,13 +102,15 @@ def build_manifest(
     shares: Mapping[str, float] | None = None,
     shared_instances: bool = False,
     monitoring: Monitoring | None = None,
+    metrics: Metrics | None = None,
     proxy: Proxy | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `elastic`,
-    `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only.
+    `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only, `metrics` for the
+    scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -129,6 +132,7 @@ def build_manifest(
         "shares": dict(shares or {}),
         "shared_instances": shared_instances,
         "monitoring": monitoring,
+        "metrics": metrics,
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))

@@ -152,6 +152,16 @@ class Monitoring(Frozen):
     namespace: str = Field(min_length=1, max_length=255, description="Under which name the cloud keeps them.")
 
 
+METRICS_PORT = 9494
+"""Where a scheduler answers Prometheus unless it is told otherwise."""
+
+
+class Metrics(Frozen):
+    """Where others than the scheduler's own machine may read its metrics."""
+
+    port: int = Field(ge=1, le=65535, description="On every IPv4 address of the machine.")
+
+
 class Proxy(Frozen):
     """How the machines of an existing network reach what is outside of it."""
 
@@ -216,6 +226,10 @@ class Manifest(Document):
     )
     monitoring: Monitoring | None = Field(
         default=None, description="In `cluster.json` only. None: the cloud keeps no figures."
+    )
+    metrics: Metrics | None = Field(
+        default=None,
+        description="Schedulers only. None: they answer Prometheus on the loopback address of their machine alone.",
     )
     limits: Limits = Limits()
     instance_types: list[InstanceType] = Field(

@@ -15,7 +15,7 @@ from everspot_store import Store, StoreError, SystemClock
 from pydantic import ValidationError
 
 from everspot_scheduler.loop import Scheduler
-from everspot_scheduler.watch.listen import METRICS, address, watchers
+from everspot_scheduler.watch.listen import METRICS, address, usual, watchers
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"
     _log.info("%s begins for cluster %s on %s", scheduler_id, manifest.cluster, manifest.control_url)
     try:
-        with watchers(None if options.once else options.metrics) as told:
+        with watchers(_metrics(options, manifest)) as told:
             scheduler = Scheduler(store, manifest, cloud, scheduler_id, options.instance, told)
             if options.once:
                 scheduler.tick()
@@ -50,6 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _metrics(options: argparse.Namespace, manifest: Manifest) -> tuple[str, int] | None:
+    """Where metrics are read: as the command line says, else as the manifest does; nowhere for a single tick."""
+    return None if options.once else vars(options).get("metrics", usual(manifest.metrics))
+
+
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="everspot-scheduler", description="Decide which job runs where, and say so.")
     parser.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="the cluster's manifest, as JSON")
@@ -57,8 +62,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--instance", default=None, metavar="ID", help="the instance on which it runs")
     parser.add_argument("--id", default="", help="name of this scheduler; by default a random one")
     parser.add_argument(
-        "--metrics", type=address, default=METRICS, metavar="HOST:PORT",
-        help=f"where Prometheus may read metrics; a port alone: on loopback; off: nowhere. Default: {METRICS}",
+        "--metrics", type=address, default=argparse.SUPPRESS, metavar="HOST:PORT",
+        help="where Prometheus may read metrics; a port alone: on loopback; off: nowhere. Default: what the manifest "
+        f"says, else {METRICS}",
     )  # fmt: skip
     return parser.parse_args(argv)
 

@@ -24,8 +24,8 @@ COMPONENTS = {
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsAlarmsArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs",
-    "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsSpotAllocation", "AwsStandingArgs",
-    "LimitsArgs", "WeightBy",
+    "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs", "AwsSpotAllocation",
+    "AwsStandingArgs", "LimitsArgs", "WeightBy",
 }  # fmt: skip
 
 

@@ -14,8 +14,10 @@ from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_clouds.base import PlacementScore
 from everspot_core.budgets import Budgets
 from everspot_core.launching import LaunchTrouble
+from everspot_core.manifest import Metrics
 from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
+from everspot_scheduler import main
 from everspot_scheduler.loop import Scheduler
 from everspot_scheduler.watch.listen import address
 from everspot_scheduler.watch.prometheus import PrometheusWatcher
@@ -156,6 +158,27 @@ def test_nobody_who_watches_can_stop_a_tick(here: ElasticCluster, caplog: pytest
 )
 def test_where_metrics_are_read(text: str, where: tuple[str, int] | None) -> None:
     assert address(text) == where
+
+
+@pytest.mark.parametrize(
+    ("command", "port", "where"),
+    [
+        ("", None, ("127.0.0.1", 9494)),
+        ("", 9500, ("0.0.0.0", 9500)),
+        ("--metrics off", 9500, None),
+        ("--metrics 80", 9500, ("127.0.0.1", 80)),
+        ("--once", 9500, None),
+    ],
+)
+def test_the_command_line_says_where_and_the_manifest_else(
+    tmp_path: Path, command: str, port: int | None, where: tuple[str, int] | None
+) -> None:
+    manifest = Cluster(folder_store(tmp_path, ManualClock()), ManualClock()).manifest
+    metrics = None if port is None else Metrics(port=port)
+    found = main._metrics(
+        main._parse(["--manifest", "m", *command.split()]), manifest.model_copy(update={"metrics": metrics})
+    )
+    assert found == where
 
 
 @pytest.fixture

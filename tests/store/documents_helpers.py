@@ -40,7 +40,7 @@ from everspot_core.launching import (
     LaunchTrouble,
 )
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
-from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Monitoring, Proxy, Standing
+from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Metrics, Monitoring, Proxy, Standing
 from everspot_core.notify import Notifications, Occasion
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_core.records import (
@@ -188,6 +188,7 @@ def _manifest() -> Manifest:
         shares={"vision": 2.0},
         shared_instances=True,
         monitoring=every_field(Monitoring, namespace="Everspot"),
+        metrics=every_field(Metrics, port=9494),
         proxy=every_field(Proxy, url="http://proxy:3128", no_proxy=("10.0.0.0/8",)),
         notifications=every_field(
             Notifications, topic_arn="arn:aws:sns:eu-west-1:1:t", webhook_secret_arn="arn:aws:x", on=(Occasion.LATE,)

@@ -58,14 +58,8 @@ def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
     for key, name in (("cidrs", "cidrs"), ("proxy_cidrs", "proxyCidrs")):
         for index, text in enumerate(egress.get(key, [])):
             parse_block(text, f"{name}[{index}]", problems)
-    for key, name, pattern, like in (
-        ("prefix_list_ids", "prefixListIds", _PREFIX_LIST, "pl-0123abcd"),
-        ("security_group_ids", "securityGroupIds", _GROUP, "sg-0123abcd"),
-    ):
-        for index, given in enumerate(egress.get(key, [])):
-            if isinstance(given, str):
-                fits = bool(pattern.match(given))
-                problems.need(fits, f"{name}[{index}]", f"{shown(given)} is not an id such as {like}")
+    _id_problems(problems, "prefixListIds", egress.get("prefix_list_ids", []), _PREFIX_LIST, "pl-0123abcd")
+    group_problems(problems, egress)
     proxy = egress.get("proxy")
     if proxy is not None:
         problems.need(
@@ -79,6 +73,18 @@ def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
     for index, host in enumerate(egress.get("no_proxy", [])):
         fits = bool(re.match(r"^[A-Za-z0-9.:/*-]+$", host))
         problems.need(fits, f"noProxy[{index}]", f"{shown(host)} is not a host, a domain or a block")
+
+
+def group_problems(problems: Problems, args: Mapping[str, Any]) -> None:
+    """Add what is wrong with the settings' `security_group_ids`."""
+    _id_problems(problems, "securityGroupIds", args.get("security_group_ids", []), _GROUP, "sg-0123abcd")
+
+
+def _id_problems(problems: Problems, name: str, ids: Sequence[Any], pattern: re.Pattern[str], like: str) -> None:
+    for index, given in enumerate(ids):
+        if isinstance(given, str):  # else it is an output that nobody knows yet
+            fits = bool(pattern.match(given))
+            problems.need(fits, f"{name}[{index}]", f"{shown(given)} is not an id such as {like}")
 
 
 def no_proxy(region: str, given: Sequence[str] | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from everspot.aws.network import check_network
 from everspot.aws.notifications import check_notifications
 from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
 from everspot.aws.scheduler import DEFAULT_TYPE, check_type
+from everspot.aws.scraping import check_prometheus
 from everspot.aws.store import check_store
 from everspot.declared import declared_types, known_types
 from everspot.limits import build_manifest, check_limits, check_shares
@@ -62,6 +63,8 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
         check_notifications(problems.at("notifications"), args["notifications"])
     if "monitoring" in args:
         check_monitoring(problems.at("monitoring"), args["monitoring"])
+    if "prometheus" in args:
+        check_prometheus(problems.at("prometheus"), args["prometheus"])
     check_shares(problems.at("shares"), args.get("shares", {}))
     network = network_args(name, args)
     check_network(problems, network)

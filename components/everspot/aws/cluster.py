@@ -24,6 +24,7 @@ from everspot.aws.offers import tell_hour
 from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
 from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
+from everspot.aws.scraping import AwsPrometheusArgs, metrics_of, scraped_group
 from everspot.aws.store import AwsStore
 from everspot.declared import declared_types
 from everspot.guard import guard
@@ -77,6 +78,9 @@ class AwsTrainingClusterArgs(TypedDict):
     monitoring: NotRequired[AwsAlarmsArgs]
     """A CloudWatch dashboard and alarms, and whom they tell; `{}` for nobody. They cost money, which a preview prints.
     Default: none."""
+    prometheus: NotRequired[AwsPrometheusArgs]
+    """Who may read the scheduler's metrics over the network, unencrypted. Default: nobody; the scheduler answers on its
+    own loopback address alone."""
     shares: NotRequired[dict[str, float]]
     """Weight of each team in the queue, 0.001 to 1000. A team of weight 2 gets twice the share of a team of weight 1.
     The keys are values of the jobs' tag Team. Default: 1 for every team."""
@@ -173,6 +177,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             "instance_type": args.get("scheduler_type", DEFAULT_TYPE),
         }
         may_launch = [] if elastic is None else [elastic]
+        if "prometheus" in args:
+            own["machine"]["security_group_ids"] = [self.security_group_id, self._scraped(args["prometheus"])]
         if elastic is not None:
             own["machine"]["instance_profile_arn"] = elastic.launching(identity.scheduler_profile_arn)
         scheduler = AwsSchedulerService(f"{name}-scheduler", inputs(AwsSchedulerServiceArgs, args, **own), reachable)
@@ -225,6 +231,12 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         }
         return AwsElasticCapacity(f"{self._name}-elastic", inputs(AwsElasticCapacityArgs, self._args, **own), opts)
 
+    def _scraped(self, prometheus: AwsPrometheusArgs) -> pulumi.Output[str]:
+        tags = self._args["tags"]
+        return scraped_group(
+            self, f"{self._name}-metrics", cluster=self._name, tags=tags, vpc_id=self.vpc_id, args=prometheus
+        )
+
     @property
     def _launched_tags(self) -> dict[str, str]:
         return tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
@@ -267,6 +279,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 shares=self._args.get("shares") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),
                 monitoring=monitoring_of(self._args.get("monitoring")) if published else None,
+                metrics=metrics_of(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )
         )

@@ -1,16 +1,19 @@
-"""Who watches a scheduler, by its command line: Prometheus, at an address of this machine."""
+"""Who watches a scheduler, by its command line or its manifest: Prometheus, at an address of this machine."""
 
 import argparse
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
+
+from everspot_core.manifest import METRICS_PORT, Metrics
 
 from everspot_scheduler.watch.watch import Watcher
 
 LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
-METRICS = f"{LOOPBACK}:9494"
+METRICS = f"{LOOPBACK}:{METRICS_PORT}"
 """Nobody but this machine can ask there: the instance's security group stays closed."""
+EVERYWHERE = str(IPv4Address(0))
 OFF = "off"
 _log = logging.getLogger(__name__)
 
@@ -28,6 +31,11 @@ def address(text: str) -> tuple[str, int] | None:
     if not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is neither HOST:PORT, such as {METRICS}, nor a port, nor {OFF}")
     return host, int(port)
+
+
+def usual(metrics: Metrics | None) -> tuple[str, int]:
+    """Host and port where a command line says nothing, by what the manifest says."""
+    return (LOOPBACK, METRICS_PORT) if metrics is None else (EVERYWHERE, metrics.port)
 
 
 @contextmanager

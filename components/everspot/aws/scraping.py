@@ -1,0 +1,83 @@
+"""Who may read the scheduler's metrics over the network: nobody, unless the spec names them."""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.aws.egress import group_problems
+from everspot_clouds.aws.network import parse_block
+from everspot_core.manifest import METRICS_PORT, Metrics
+from everspot_core.problems import Problems
+from pulumi_aws import ec2, vpc
+
+from everspot.aws import tagging
+
+WIDEST = 8
+"""The widest block that may be named, as the bits of its prefix. The metrics are not encrypted, and ask for no name."""
+PORTS = (1024, 65535)
+"""The scheduler is no superuser, and takes no port below."""
+
+
+class AwsPrometheusArgs(TypedDict):
+    """Who may read the scheduler's metrics. At least one block or group has to be named."""
+
+    cidrs: NotRequired[list[str]]
+    """IPv4 blocks from which Prometheus reads, /8 or smaller."""
+    security_group_ids: NotRequired[list[pulumi.Input[str]]]
+    """Security groups whose members read, sg-…, in the cluster's VPC or in a peered one."""
+    port: NotRequired[int]
+    """The scheduler's port, 1024 to 65535. Default: 9494."""
+
+
+def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
+    """Add what is wrong with the settings."""
+    named = bool(args.get("cidrs") or args.get("security_group_ids"))
+    problems.need(named, "cidrs", "who reads is missing: a block here, or a group in securityGroupIds")
+    for index, text in enumerate(args.get("cidrs", [])):
+        block = parse_block(text, f"cidrs[{index}]", problems)
+        if block is not None:
+            problems.need(block.prefixlen >= WIDEST, f"cidrs[{index}]", f"{text} is wider than a /{WIDEST}")
+    group_problems(problems, args)
+    problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
+
+
+def metrics_of(args: AwsPrometheusArgs | None) -> Metrics | None:
+    """What the scheduler's own manifest says of it."""
+    return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
+
+
+def scraped_group(
+    parent: pulumi.Resource,
+    name: str,
+    *,
+    cluster: str,
+    tags: dict[str, str],
+    vpc_id: pulumi.Input[str],
+    args: AwsPrometheusArgs,
+) -> pulumi.Output[str]:
+    """A security group for the scheduler's instance alone, through which those who are named reach its port. Agents are
+    not in it."""
+    child, port = pulumi.ResourceOptions(parent=parent), int(args.get("port", METRICS_PORT))
+    group = ec2.SecurityGroup(
+        name,
+        vpc_id=vpc_id,
+        description="The scheduler's metrics: in from Prometheus",
+        tags=tagging.cluster_tags(cluster, tags, Name=name),
+        opts=child,
+    )
+    blocks, groups = args.get("cidrs", []), args.get("security_group_ids", [])
+    sources: list[tuple[str, str | None, pulumi.Input[str] | None]] = []
+    sources += [(f"cidr-{n}", block, None) for n, block in enumerate(blocks)]
+    sources += [(f"group-{n}", None, other) for n, other in enumerate(groups)]
+    for suffix, block, other in sources:
+        vpc.SecurityGroupIngressRule(
+            f"{name}-in-{suffix}",
+            security_group_id=group.id,
+            description="Metrics to Prometheus",
+            cidr_ipv4=block,
+            referenced_security_group_id=other,
+            ip_protocol="tcp",
+            from_port=port,
+            to_port=port,
+            opts=child,
+        )
+    return group.id

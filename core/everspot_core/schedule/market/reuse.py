@@ -11,8 +11,9 @@ from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
 from everspot_core.schedule.jobs import CHANGEOVER, HOUR, critical, outlook_of
 from everspot_core.schedule.market.failover import failed_over
-from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, offers_for
+from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, offers_of
 from everspot_core.schedule.market.steering import Steering
+from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 
@@ -21,7 +22,7 @@ class Reuse:
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
-        self._steering = Steering(view, now)
+        self._steering, self._stocks = Steering(view, now), Stocks(view.pools, view.unions, now)
         self._offers: dict[str, Offers] = {}
         self._markets: dict[tuple[str, Market], bool] = {}
 
@@ -85,5 +86,5 @@ class Reuse:
 
     def _of(self, job: JobView) -> Offers:
         if job.job_id not in self._offers:
-            self._offers[job.job_id] = offers_for(job, self._view.pools, self._now)
+            self._offers[job.job_id] = offers_of(self._stocks.of(job), job, self._now)
         return self._offers[job.job_id]

@@ -6,7 +6,7 @@ from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
 from everspot_core.schedule.market.failover import failed_over
-from everspot_core.schedule.market.offers import Offers, held_of, need_of, spot_of
+from everspot_core.schedule.market.offers import Offers, held_of, need_of
 from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe, to_spare
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
 
@@ -35,7 +35,7 @@ class Steering:
         if critical(job):
             return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
         deadline, work = job.submission.deadline_at, outlook_of(job)
-        spot = spot_of(job, self._view, offers, self._now)
+        spot = offers.stock.spot(offers.fastest)
         if deadline is None:
             return self._undated(job, on, offers, spot)
         if work is None:

@@ -1,19 +1,18 @@
 """Which pools are asked for the instances that a job needs: the best, and those that would do instead of it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
-from everspot_core.job import Resources
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Launch, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS
-from everspot_core.schedule.market.offers import Acceptable, Offers, fitting, offers_for
+from everspot_core.schedule.market.offers import Acceptable, Offers, offers_of
 from everspot_core.schedule.market.policy import MarketChoice
+from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.room import Room
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class Launching:
@@ -21,17 +20,13 @@ class Launching:
 
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
         self._now, self._launches, self._admission = now, launches, admission
-        self._pools = list(view.pools)
+        self._stocks = Stocks(view.pools, view.unions, now)
         self._room = Room(view)
         self._at_cap: dict[str, Figures] = {}
-        self._large_enough: dict[Resources, frozenset[str]] = {}
 
     def offers(self, job: JobView) -> Offers:
         """What is left for the job."""
-        need = job.submission.spec.resources
-        if need not in self._large_enough:
-            self._large_enough[need] = fitting(need, self._pools)
-        return offers_for(job, self._pools, self._now, self._large_enough[need])
+        return offers_of(self._stocks.of(job), job, self._now)
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Instances of the market; None if no pool has enough, or none that has leaves the cap."""
@@ -44,10 +39,10 @@ class Launching:
             return None
         usd, gpus = max(p.usd_per_hour for p in pools), max(p.instance_type.gpus for p in pools)
         self._room.take(job.nodes, usd)
-        self._take(pools[0], job.nodes)
+        self._stocks.take(pools[0].key, job.nodes)
         self._admission.charge(job, usd * job.nodes, gpus * job.nodes)
         first = pools[0].key
-        less = first.instance_type == offers.smaller
+        less = first.instance_type == offers.stock.smaller
         return Launch(
             job_id=job.job_id,
             instance_type=first.instance_type,
@@ -94,8 +89,3 @@ class Launching:
         able = offers.acceptable(Market.SPOT if to.market is Market.SPOT else Market.ON_DEMAND)
         sound = tuple(p for p in able.pools if p.key not in self._launches.failed)
         return able._replace(pools=sound or able.pools)
-
-    def _take(self, pool: PoolView, count: int) -> None:
-        if pool.available is not None:
-            at = next(n for n, p in enumerate(self._pools) if p.key == pool.key)
-            self._pools[at] = replace(pool, available=pool.available - count)

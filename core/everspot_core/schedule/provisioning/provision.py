@@ -178,7 +178,7 @@ class _Provisioning:
             return [self._hold(job, on_its_way, offers, pool_of(coming[0]))]
         if to.market is None:
             self._launching.reserve(job, offers)
-            return [self._hold(job, to, offers, offers.wished(Market.SPOT))]
+            return [self._hold(job, to, offers, offers.stock.wished(Market.SPOT))]
         if (held := self.admission.hold(job)) is not None:  # by what this plan has launched for others
             return [held]
         if not coming and (pool := self._beside.takes(job, to)) is not None:
@@ -198,7 +198,7 @@ class _Provisioning:
             self.launches.keep(coming)
         if risk.why is Why.AT_CAP:
             self._launching.keep_room(job, offers)
-        return [self._hold(job, risk, offers, offers.wished(to.market))]
+        return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
 
     def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
         """It waits, and for on-demand no longer than is safe."""

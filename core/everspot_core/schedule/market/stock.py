@@ -1,0 +1,180 @@
+"""What pools have for all jobs that are alike: worked out once for a plan, and not once for each of its jobs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from math import inf
+
+from everspot_core.fit import Shape, fits
+from everspot_core.job import Resources
+from everspot_core.records import Market
+from everspot_core.schedule.market.behaviour import Behaviour
+from everspot_core.schedule.market.failover import smaller
+from everspot_core.schedule.market.policy import Spot
+from everspot_core.schedule.market.ranking import just_noticed
+from everspot_core.schedule.view import JobView, PoolKey, PoolView
+
+Unions = Mapping[frozenset[PoolKey], Behaviour]
+
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stock:
+    """The pools that can hold jobs of one kind: they need the same, as many instances at once, and are as fast on each
+    type.
+
+    - `nodes`, `speeds`: of those jobs; a type that is not named has speed 1.
+    - `unions`: how several pools have behaved together, as far as is known.
+    - `giving`: the on-demand pools that would give what one such job needs now.
+    - `smaller`: a type that is taken although it lacks something that was asked for.
+    """
+
+    now: datetime
+    nodes: int
+    speeds: Mapping[str, float]
+    unions: Unions
+    spot_pools: tuple[PoolView, ...]
+    on_demand_pools: tuple[PoolView, ...]
+    giving: tuple[PoolView, ...]
+    smaller: str | None
+    _spot: dict[float, Spot | None] = field(default_factory=dict, init=False, repr=False)
+
+    def speed(self, instance_type: str) -> float:
+        """Work per hour on this type."""
+        return self.speeds.get(instance_type, 1.0)
+
+    def work_usd(self, pool: PoolView) -> float:
+        """Dollars for an hour of work at speed 1."""
+        return pool.usd_per_hour / self.speed(pool.instance_type.name)
+
+    def wished(self, market: Market) -> PoolKey | None:
+        """The pool of the market where work costs least, be there any capacity now or not."""
+        return self._wished_spot if market is Market.SPOT else self._wished_on_demand
+
+    @cached_property
+    def on_demand_usd(self) -> float:
+        """Dollars for an hour of work at speed 1 on the cheapest on-demand, be there any now or not."""
+        return min(map(self.work_usd, self.on_demand_pools), default=inf)
+
+    @cached_property
+    def spot_giving(self) -> tuple[PoolView, ...]:
+        """The spot pools that would give what a job needs now; of those that gave notice lately only if all did."""
+        giving = [p for p in self.spot_pools if p.gives(self.nodes)]
+        return tuple([p for p in giving if not just_noticed(p, self.now)] or giving)
+
+    @cached_property
+    def resorts(self) -> tuple[tuple[float, float], ...]:
+        """Speeds of the on-demand pools that would give now, of all of them if none would, each with the longest time,
+        in hours, for which the pool had no capacity lately."""
+        pools = self.giving or self.on_demand_pools
+        return tuple(dict.fromkeys((self.speed(p.instance_type.name), _driest(p.behaviour, self.now)) for p in pools))
+
+    def spot(self, fastest: float) -> Spot | None:
+        """Spot as these jobs can have it, at the speed `fastest`; None if no spot pool can hold them. It counts as up
+        only below on-demand's price."""
+        if fastest not in self._spot:
+            self._spot[fastest] = self._spot_at(fastest) if self.spot_pools else None
+        return self._spot[fastest]
+
+    def _spot_at(self, fastest: float) -> Spot:
+        behaviour, usd = self._together, min(map(self.work_usd, self.spot_giving or self.spot_pools))
+        on_demand_usd = self.on_demand_usd if self.on_demand_pools else usd * 3
+        up = bool(self.spot_giving) and usd < on_demand_usd
+        return Spot(
+            up=up,
+            age=behaviour.age(self.now) if behaviour.up == up else 0.0,
+            ups=behaviour.ups,
+            downs=behaviour.downs,
+            usd=usd * fastest,
+            on_demand_usd=on_demand_usd * fastest,
+        )
+
+    @cached_property
+    def _together(self) -> Behaviour:
+        """How spot has behaved as a whole, there being any of its pools; failing that, as the steadiest of them."""
+        known = self.unions.get(frozenset(p.key for p in self.spot_pools))
+        if known is not None:
+            return known
+        return max((p.behaviour for p in self.spot_pools), key=_steadiness)
+
+    @cached_property
+    def _wished_spot(self) -> PoolKey | None:
+        return self._cheapest(self.spot_pools)
+
+    @cached_property
+    def _wished_on_demand(self) -> PoolKey | None:
+        return self._cheapest(self.on_demand_pools)
+
+    def _cheapest(self, pools: Iterable[PoolView]) -> PoolKey | None:
+        return min(((self.work_usd(p), p.key) for p in pools), default=(0.0, None))[1]
+
+
+class Stocks:
+    """The pools of a view, for each kind of job. What is taken of them is no longer there for the next job."""
+
+    def __init__(self, pools: Sequence[PoolView], unions: Unions, now: datetime) -> None:
+        self._pools = {p.key: p for p in pools}
+        self._unions, self._now = unions, now
+        self._types = {p.instance_type.name: p.instance_type for p in pools}
+        self._large_enough: dict[_Key, frozenset[str]] = {}
+        self._known: dict[_Key, Stock] = {}
+
+    def of(self, job: JobView) -> Stock:
+        """What there is now for jobs of its kind."""
+        need = job.submission.spec.resources
+        want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
+        lesser = smaller(job, self._types.values(), self._now) if job.measured else None
+        less = lesser.name if lesser is not None else None
+        key: _Key = want, job.nodes, tuple(job.speeds.items()) if job.speeds else (), less
+        stock = self._known.get(key)
+        if stock is None:
+            if want not in self._large_enough:
+                self._large_enough[want] = self._fitting(need)
+            stock = self._known[key] = self._made(job, self._large_enough[want], less)
+        return stock
+
+    def take(self, pool: PoolKey, count: int) -> None:
+        """So many of the pool's instances are given to a job."""
+        before = self._pools[pool]
+        if before.available is None:
+            return
+        after = self._pools[pool] = replace(before, available=before.available - count)
+        changed = {s.nodes for s in self._known.values() if before.gives(s.nodes) is not after.gives(s.nodes)}
+        if changed:
+            self._known = {key: s for key, s in self._known.items() if s.nodes not in changed}
+
+    def _fitting(self, asked: Resources) -> frozenset[str]:
+        """The types that have what is asked for."""
+        return frozenset(name for name, kind in self._types.items() if fits(asked, Shape.of(kind)))
+
+    def _made(self, job: JobView, large_enough: frozenset[str], less: str | None) -> Stock:
+        able = large_enough
+        if job.speeds:
+            able = frozenset(name for name in able if job.speeds.get(name, 1.0) > 0)
+        taken = able if less is None else able | {less}
+        mine = [p for p in self._pools.values() if p.instance_type.name in taken]
+        on_demand = [p for p in mine if p.market is Market.ON_DEMAND]
+        # Safety rests on on-demand: not on a type that is too small by what was asked for, unless there is no other.
+        on_demand = [p for p in on_demand if p.instance_type.name in able] or on_demand
+        return Stock(
+            now=self._now,
+            nodes=job.nodes,
+            speeds=job.speeds,
+            unions=self._unions,
+            spot_pools=tuple(p for p in mine if p.market is Market.SPOT),
+            on_demand_pools=tuple(on_demand),
+            giving=tuple(p for p in on_demand if p.gives(job.nodes)),
+            smaller=less,
+        )
+
+
+def _steadiness(behaviour: Behaviour) -> float:
+    up = sum(behaviour.ups)
+    return (up + 1) / (up + sum(behaviour.downs) + 2)
+
+
+def _driest(behaviour: Behaviour, now: datetime) -> float:
+    present = 0.0 if behaviour.up or behaviour.since is None else behaviour.age(now)
+    return max((present, *behaviour.downs))

@@ -47,7 +47,7 @@ class Shared:
         self._aside: list[Shape] = []
         self._promises = 0
         for instance in sorted(instances, key=lambda i: i.instance_id):
-            residents = tuple({*_residents(instance), *lingering(instance, records)})
+            residents = tuple(sorted({*_residents(instance), *lingering(instance, records)}))
             if instance.healthy and not instance.stopping and (residents or is_free(instance, records)):
                 host = self._host(instance, residents)
                 self._hosts[instance.instance_id] = host

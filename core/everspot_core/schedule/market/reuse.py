@@ -22,9 +22,13 @@ class Reuse:
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
-        self._steering, self._stocks = Steering(view, now), Stocks(view.pools, view.unions, now)
+        self._steering = Steering(view, now)
         self._offers: dict[str, Offers] = {}
         self._markets: dict[tuple[str, Market], bool] = {}
+
+    @cached_property
+    def _stocks(self) -> Stocks:
+        return Stocks(self._view.pools, self._view.unions, self._now)
 
     @cached_property
     def _usd(self) -> dict[PoolKey, float]:

@@ -39,6 +39,8 @@ def place(
 
     `jobs` are waiting ones; `instances` those of which nothing else has been decided.
     """
+    if not jobs:
+        return []
     desk = _Placement(jobs, instances, view, now)
     for rank, job in enumerate(desk.queue):
         desk.decide(rank, job)

@@ -1,4 +1,4 @@
-"""What teams and the environment may spend, have spent and will spend, worked out from the store as the bill is."""
+"""The budgets of teams and of the environment, and what is spent and will be spent, by the bill's rules."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ from everspot_cli.report.gather import settle
 from everspot_cli.session import Session, side_by_side
 
 LATELY = timedelta(days=1)
-"""A forecast goes on as it went for so long."""
+"""A forecast continues the spending of this span."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One budget in its present period. `team` is empty for the environment; `cap` None where there is none."""
+    """One budget in its present period. `team` is empty for the environment; `cap` is None without a cap."""
 
     team: str
     period: Period
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reading:
-    """All budgets of a cluster. `note`: why the ledger may lack what happened last."""
+    """All budgets of a cluster. `note`: why the ledger may lack the latest events."""
 
     budgets: Budgets
     rows: tuple[Row, ...]
@@ -106,7 +106,7 @@ def _rows(
 
 
 def _dossiers(session: Session, since: datetime) -> list[Dossier]:
-    """The jobs that may have held something since then."""
+    """The jobs that may have held instances since then."""
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
     events = store.events_of(list(jobs), brief=True)
@@ -120,7 +120,7 @@ def _dossiers(session: Session, since: datetime) -> list[Dossier]:
 def _spending(
     session: Session, dossiers: list[Dossier], book: PriceBook, since: datetime
 ) -> tuple[dict[tuple[date, str], Amount], dict[tuple[date, str], Amount], datetime | None]:
-    """What was spent since then, what of it LATELY, and when the first instance began to cost money."""
+    """The spending since then, that of it within LATELY, and when the first instance began to cost money."""
     now, store = session.now, session.store
     claims: dict[str, list[Hold]] = defaultdict(list)
     for dossier in dossiers:
@@ -147,7 +147,7 @@ def _spending(
 
 
 def _commitments(session: Session, dossiers: list[Dossier], book: PriceBook) -> list[Commitment]:
-    """What the jobs that run will go on to spend, by the plan's own measure."""
+    """The commitments of running jobs, by the plan's own measure."""
     now, instances, told = session.now, session.store.instances.scan(), session.store.assignments.scan()
     found = []
     for dossier in dossiers:
@@ -168,7 +168,7 @@ def _usd_per_hour(machine: InstanceRecord, book: PriceBook, now: datetime) -> fl
 
 
 def _view(dossier: Dossier) -> JobView:
-    """The job as a plan would see it that knows no more than its author and its record say."""
+    """The job as a plan sees it that knows only the author's figures and the job's record."""
     return JobView(
         submission=dossier.submission,
         record=dossier.record,

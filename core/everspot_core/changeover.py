@@ -1,19 +1,19 @@
-"""How long a changeover takes, part by part: what was measured, and what is expected of the next one.
+"""How long a changeover takes, part by part: what was measured, and what to expect of the next one.
 
-A changeover is all that lies between the wish for an instance and the job working on it:
+A changeover is the time from the need for an instance until the job works on it:
 
 - `launch`: from the request until the instance costs money, by its launch intent and the cloud;
 - `boot`: until its agent runs;
 - `agent`: until its agent has reported and been given the job that it was launched for;
 - `data`: until the job's own program starts, with its code, data and packages;
-- `restore`: until the first step is ready, imports and the checkpoint included;
-- `save`: from the notice that its last instance is taken until the job had given that one back.
+- `restore`: until the first step can begin, after imports and the checkpoint;
+- `save`: from the notice of the instance before until the job has given that one back.
 
-Durations are market time. The first step itself counts as work: nobody is told how long it took.
+Durations are market time. The first step itself counts as work, because its length is not recorded.
 
-Each estimate begins with a prior that weighs as much as PRIOR measurements, and the prior of a pool is the estimate of
-its type, whose prior is that of all types. So one slow boot changes little, twenty change nearly all, and a pool
-without any measurement is judged by others like it.
+Each estimate begins with a prior that weighs as much as PRIOR measurements. A pool's prior is the estimate of its type,
+and a type's prior that of all types. So one slow boot hardly changes the expected value, twenty decide it, and a pool
+without measurements is judged by others like it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,15 +30,15 @@ from everspot_core.documents import Document, Stored, Utc
 from everspot_core.market import Market
 
 KEPT = 32
-"""Measurements of a part that are kept for each pool, the newest last."""
+"""The most measurements of a part that are kept for each pool."""
 PRIOR = 4
-"""So many measurements weigh as much as what was believed before."""
+"""The weight of the prior, in measurements."""
 RARE = 0.05
-"""The part of the measurements that may be longer than the upper bound."""
+"""The fraction of measurements that may be longer than the upper bound."""
 MARGIN = 1.25
-"""On the longest that counts: the next one may take a little longer still."""
+"""The factor of the upper bound on the longest measurement that counts."""
 LONGEST = timedelta(hours=6)
-"""What took longer was no changeover: somebody had stopped it, or a clock was wrong."""
+"""Longer parts are no changeovers: somebody stopped the instance, or a clock was wrong."""
 
 
 class Part(StrEnum):
@@ -53,7 +53,7 @@ class Part(StrEnum):
 
 
 class Changeover(NamedTuple):
-    """The expected length, and an upper bound that has to be reckoned with."""
+    """The expected length and the upper bound of a changeover or of one of its parts."""
 
     expected: timedelta
     upper: timedelta
@@ -67,7 +67,7 @@ BELIEVED: Mapping[Part, Changeover] = {
     Part.RESTORE: Changeover(timedelta(seconds=150), timedelta(minutes=4)),
     Part.SAVE: Changeover(timedelta(seconds=30), timedelta(minutes=2)),
 }
-"""Where nothing has been measured. The longest notice that a cloud gives is two minutes, so no saving is longer."""
+"""The prior without any measurements. A notice is two minutes at most, so no `save` is longer."""
 OWN = (Part.DATA, Part.RESTORE, Part.SAVE)
 """Parts that depend on the job at least as much as on the machine."""
 
@@ -83,7 +83,7 @@ class PartTimes(Stored):
 
 
 class Changeovers(Document):
-    """What schedulers have measured. `counted`: of each job that may have more to tell the last epoch that counts."""
+    """What schedulers have measured. `counted`: the last epoch measured of each job that may have more."""
 
     updated_at: Utc
     counted: dict[str, int] = Field(default_factory=dict)
@@ -102,8 +102,8 @@ class Measurement:
 
 
 def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
-    """The estimate after these measurements: the median, and the longest but for the rare ones, with a margin, each
-    drawn towards the prior. The upper bound is never below the expected value.
+    """The estimate after these measurements: the median, and the longest but for RARE times MARGIN, each drawn towards
+    the prior, the upper bound only upwards. The upper bound is never below the expected value.
     """
     if not lengths:
         return prior
@@ -117,7 +117,7 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
 
 
 class Experience:
-    """What is known of changeovers, asked by part, type and pool."""
+    """The estimates by part, type and pool."""
 
     def __init__(self, times: Iterable[PartTimes]) -> None:
         self._all: dict[Part, list[timedelta]] = {}
@@ -146,7 +146,7 @@ class Experience:
         market: Market | None = None,
         own: Iterable[Measurement] = (),
     ) -> Changeover:
-        """What is expected of one part: on any type, on one, or in one pool. `own`: what this very job has taken."""
+        """The estimate of one part on any type, on one type, or in one pool. `own`: measurements of the same job."""
         found = estimate(self._all.get(part, []), BELIEVED[part])
         if instance_type is not None:
             found = estimate(self._types.get((part, instance_type), []), found)
@@ -161,8 +161,9 @@ class Experience:
         market: Market | None = None,
         own: Iterable[Measurement] = (),
     ) -> Changeover:
-        """A changeover to an instance that has to be launched. What comes is launched while the job saves, so saving is
-        expected to cost nothing, and reckoned with all the same.
+        """The estimate of a changeover to an instance that has to be launched.
+
+        The launch begins while the job checkpoints, so `save` counts in the upper bound alone.
         """
         mine = list(own)
         parts = {part: self.part(part, instance_type, zone, market, mine) for part in Part}
@@ -171,7 +172,7 @@ class Experience:
 
 
 def added(times: Iterable[PartTimes], new: Iterable[Measurement]) -> list[PartTimes]:
-    """The times with these measurements, KEPT of each at most."""
+    """The times with these measurements added, KEPT of each at most."""
     kept = {(t.part, t.instance_type, t.zone, t.market): list(t.seconds) for t in times}
     for one in new:
         key = one.part.value, one.instance_type, one.zone, one.market

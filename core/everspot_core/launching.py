@@ -1,7 +1,7 @@
-"""Launch intents: what a scheduler is about to launch, written down before it asks the cloud, and what came of it.
+"""Launch intents: a launch, stored before the scheduler asks the cloud, and later with its outcome.
 
-An intent holds the whole request, so that asking again, after an answer was lost, asks for exactly the same under the
-same token, whatever is declared by then. How schedulers use it is told in docs/scheduler.md.
+An intent holds the whole request. So a scheduler that repeats it after a lost answer asks for exactly the same under
+the same token, whatever is declared by then. docs/scheduler.md describes how schedulers use it.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from everspot_core.market import Market
 
 
 class LaunchTrouble(StrEnum):
-    """Why a pool gave nothing, or the request nothing at all, by what can be done about it."""
+    """Why a pool or the whole request gave nothing, by what can be done about it."""
 
     CAPACITY = "capacity"  # the pool has none now: another pool, and this one again later
     QUOTA = "quota"  # the account may have no more of the family, until that is raised
@@ -33,8 +33,8 @@ class LaunchTrouble(StrEnum):
 class LaunchPool(Stored):
     """A pool that may serve a launch.
 
-    `place`: the cloud's own name of the place in the zone (a subnet). `max_price`: the most that is paid for an hour
-    of an instance, in dollars; None: the cloud's own limit.
+    `place`: the cloud's name for the place in the zone (a subnet). `max_price`: the highest price of an instance,
+    dollars an hour; None for the cloud's own limit.
     """
 
     instance_type: str
@@ -55,7 +55,7 @@ class LaunchedInstance(Stored):
 
 
 class LaunchError(Stored):
-    """One refusal. What is empty was not named: of the zone, the whole region; of the type, every type."""
+    """One refusal. An empty zone stands for the whole region, an empty type for every type."""
 
     instance_type: str = ""
     zone: str = ""
@@ -66,7 +66,7 @@ class LaunchError(Stored):
 
 
 class LaunchOutcome(Stored):
-    """What came of a launch: never changed once it is written."""
+    """The outcome of a launch. It never changes once it is written."""
 
     instances: tuple[LaunchedInstance, ...] = ()
     errors: tuple[LaunchError, ...] = ()
@@ -74,10 +74,10 @@ class LaunchOutcome(Stored):
 
 
 class LaunchIntent(Document):
-    """A launch: written once before the cloud is asked, and once more with its outcome.
+    """A launch, written once before the cloud is asked, and once more with its outcome.
 
-    `seq` counts the launches of a cluster, so that two schedulers that launch for the same need write the same key, and
-    only one of them goes on.
+    `seq` counts the launches of a cluster. So two schedulers that launch for the same need write the same key, and only
+    one of them goes on.
     """
 
     seq: int = Field(ge=1)
@@ -110,21 +110,21 @@ class LaunchIntent(Document):
 
     @property
     def market(self) -> Market:
-        """Of all of its pools."""
+        """The market of all of its pools."""
         return self.pools[0].market
 
     def settled(self, outcome: LaunchOutcome) -> "LaunchIntent":
-        """The same with its outcome."""
+        """The intent with its outcome."""
         return self.model_copy(update={"outcome": outcome})
 
 
 def place_jobs(intent: LaunchIntent, found: tuple[str, ...]) -> dict[str, str]:
-    """Which job each of these instances of the launch is for: in the order of their names, so that whoever finds the
-    same instances says the same. Should there be more than were asked for, the last job has the rest."""
+    """The job of each of these instances of the launch. Instances count by name, so that every scheduler that finds the
+    same ones answers the same; if there are more than were asked for, the last job has the rest."""
     return {name: intent.jobs[min(n, intent.count - 1)] for n, name in enumerate(sorted(found))}
 
 
 def launched_ids(intents: Iterable[LaunchIntent]) -> set[str]:
-    """The instances that launches have brought, as far as their outcome is known."""
+    """The ids of all launched instances whose intent has an outcome."""
     outcomes = (intent.outcome for intent in intents if intent.outcome is not None)
     return {instance.instance_id for outcome in outcomes for instance in outcome.instances}

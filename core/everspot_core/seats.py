@@ -1,11 +1,11 @@
-"""The changes of an assignment: who is put on an instance, alone or beside others, who is struck out, told to stop.
+"""The changes of an assignment: a job is given an instance, alone or beside others, is removed, or is told to stop.
 
-Each function takes the present assignment, None where none is stored, and returns the next one; schedulers write it by
-a conditional write, so that two of them never give away the same room. `now` is market time, for stamps.
+Each function takes the present assignment, None if none is stored, and returns the next one. Schedulers write it
+conditionally, so that two of them never give away the same room. `now` is market time, for stamps.
 
-What a job that shares an instance pays of it is settled when it is seated: the largest of its parts of vCPUs, memory
-and GPUs, but never more than the seats before it have left. So the shares of all seats are 1 at most, whoever comes or
-goes, and what nobody's share covers is the fleet's, like boot and idling.
+A job that shares an instance gets its share of the cost when it is seated: the largest of its fractions of vCPUs,
+memory and GPUs, but never more than the seats before it leave. So all shares together never exceed 1, and the fleet
+bears what no share covers, like boot and idle time.
 """
 
 from datetime import datetime
@@ -21,7 +21,7 @@ _CRUMB = 1e-6
 
 
 def give(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now: datetime) -> Assignment | None:
-    """Put a job on an instance that it has alone. None: somebody is there."""
+    """Give a job an instance of its own. None if another job is there."""
     old = old or _empty(instance_id, now)
     if old.jobs:
         return None
@@ -31,7 +31,7 @@ def give(old: Assignment | None, instance_id: str, job_id: str, epoch: int, now:
 def seat(
     old: Assignment | None, there: InstanceRecord, job_id: str, epoch: int, need: Resources, now: datetime
 ) -> Assignment | None:
-    """Put a job beside those that share the instance. None: there is not enough room, or one has it alone."""
+    """Put a job beside those that share the instance. None if there is no room, or a job has it alone."""
     old = old or _empty(there.instance_id, now)
     taken = {index for s in old.seats for index in s.gpus}
     free = [index for index in range(there.gpus) if index not in taken]
@@ -55,7 +55,7 @@ def seat(
 
 
 def share_of(need: Resources, there: InstanceRecord | InstanceType) -> float:
-    """The part of an instance that a job takes: of what it needs most of."""
+    """The fraction of an instance that a job takes: the largest over vCPUs, memory and GPUs."""
     parts = [need.vcpus / there.vcpus, need.memory_gib / there.memory_gib]
     if there.gpus:
         parts.append(need.gpus / there.gpus)
@@ -63,7 +63,7 @@ def share_of(need: Resources, there: InstanceRecord | InstanceType) -> float:
 
 
 def strike(old: Assignment, job_id: str, epoch: int, now: datetime) -> Assignment:
-    """The job is there no more. An order to leave stays one until the instance is gone."""
+    """Remove the job. An order to leave stays until the instance is gone."""
     if (old.job_id, old.epoch) == (job_id, epoch):
         empty = Assignment(instance_id=old.instance_id, cordoned=old.cordoned, changed_at=now)
         leaves = {"order": old.order, "reason": old.reason} if old.order is Order.LEAVE else {}
@@ -84,7 +84,7 @@ def stop(
 
 
 def cordon(old: Assignment | None, instance_id: str, deadline: datetime | None, now: datetime) -> Assignment:
-    """The cloud takes the instance: nothing new is put on it, and all that runs there stops by the deadline."""
+    """Cordon an instance that the cloud takes: it gets no new job, and all its jobs stop by the deadline."""
     old = old or _empty(instance_id, now)
     told = {"order": Order.STOP, "reason": Reason.NOTICE, "deadline": deadline, "changed_at": now}
     seats = tuple(s.model_copy(update=told) for s in old.seats)
@@ -93,14 +93,14 @@ def cordon(old: Assignment | None, instance_id: str, deadline: datetime | None, 
 
 
 def leave(old: Assignment | None, instance_id: str, reason: Reason, now: datetime) -> Assignment:
-    """The instance gives back all that it runs, and powers itself off."""
+    """Order the instance to give back all its jobs and to power itself off."""
     old = old or _empty(instance_id, now)
     return old.model_copy(update={"order": Order.LEAVE, "reason": reason, "deadline": None, "changed_at": now})
 
 
 def restored(given: Assignment | None, old: Assignment | None, job_id: str, epoch: int) -> Assignment | None:
-    """`given`, by which a job has been named again, with the orders of `old`: an order to leave stays one, and of an
-    instance that is being taken the job is asked back at once. None: there was no place for it."""
+    """`given`, which names a job again, with the orders of `old`: an order to leave stays, and on a cordoned instance
+    the job is told to stop at once. None if there was no room for the job."""
     if given is None or old is None:
         return given
     if old.order is Order.LEAVE:

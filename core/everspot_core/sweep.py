@@ -1,4 +1,4 @@
-"""A sweep: one job run many times with other values of some fields, to find those with the best metric."""
+"""A sweep: one job run many times with different values of some fields, to find those with the best metric."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class Direction(StrEnum):
 
 
 class Pruning(StrEnum):
-    """How trials that do worse than others are ended early: by successive halving (`asha`), by several of it with
-    different patience (`hyperband`), or not at all."""
+    """How trials that do worse than others are ended early: by successive halving (`asha`), by several brackets of it
+    (`hyperband`), or not at all."""
 
     ASHA = "asha"
     HYPERBAND = "hyperband"
@@ -85,7 +85,7 @@ class Dimension(Frozen):
 
 
 class SweepBudget(Frozen):
-    """What all trials together may use. Once it is used up, no trial begins, and those that run are cancelled."""
+    """What all trials together may use. Once it is used up, no trial begins, and running trials are cancelled."""
 
     dollars: Number | None = Field(default=None, gt=0, le=1e9)
     gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
@@ -109,14 +109,14 @@ class SweepSpec(Frozen):
     seed: Whole | None = Field(default=None, ge=0, le=2**32 - 1, description="Of the sampler.")
 
     def differs(self, other: "SweepSpec") -> list[str]:
-        """The fields in which two sweeps differ that cannot be one. Caps may change while it goes on."""
+        """The fields whose difference makes two sweeps different ones. Caps may change while a sweep goes on."""
         free = {"trials", "parallel", "budget"}
         fixed = [name for name in type(self).model_fields if name not in free]
         return [name for name in fixed if getattr(self, name) != getattr(other, name)]
 
 
 class SweepRecord(Document):
-    """A sweep that was begun."""
+    """The stored record of a sweep that has begun."""
 
     spec: SweepSpec
     made_at: Utc

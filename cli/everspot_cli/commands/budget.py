@@ -1,4 +1,4 @@
-"""`everspot budget`: what teams and the environment may spend, and what they have spent of it."""
+"""`everspot budget`: the caps of teams and of the environment, and what they have spent."""
 
 import math
 from enum import StrEnum
@@ -20,7 +20,7 @@ BAR = 20  # characters
 
 
 class Action(StrEnum):
-    """What `everspot budget` may be asked to do."""
+    """The actions of `everspot budget`."""
 
     SHOW = "show"
     SET = "set"
@@ -75,7 +75,7 @@ def budget(
 
 
 def _check(action: Action, team: str | None, per: Period | None, values: dict[str, float | None]) -> None:
-    """All that is wrong with what was asked for, at once, before anything is changed."""
+    """Refuse wrong arguments, all at once, before anything is changed."""
     found: list[tuple[str, str]] = []
     given = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
     if team is not None and (not team.strip() or len(team) > 256 or not team.isprintable()):
@@ -150,7 +150,7 @@ def _figure(value: float) -> str:
 
 
 def _bar(row: Row) -> Text:
-    """How much of the cap is spent, and committed; red where it will not do."""
+    """A bar of spent and committed: red if the cap is spent, yellow if the forecast passes it, else green."""
     if row.cap is None:
         return Text("")
     whole = row.cap or 1.0

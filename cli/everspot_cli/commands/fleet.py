@@ -55,7 +55,7 @@ def _page(session: Session, live: bool) -> RenderableType:
 
 
 def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
-    """The pools. Where the terminal is too narrow, zone and market stand below the type."""
+    """The table of the pools. In a narrow terminal, zone and market are below the type."""
     figures = ("$/H", "SCORE", "BUSY", "IDLE", "COMING", "LAUNCHED", "TAKEN", "LASTS", "REFUSED")
     wide = sheet(("TYPE", "ZONE", "MARKET", *figures), left=3)
     narrow = sheet(("POOL", *figures[:5], "LAUN-\nCHED", *figures[6:]), left=1, fold=("REFUSED",))

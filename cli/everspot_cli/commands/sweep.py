@@ -1,4 +1,4 @@
-"""`everspot sweep`: one job many times with other values, and the best of them."""
+"""`everspot sweep`: one job run many times with different values, and the best of them."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -44,7 +44,7 @@ def sweep(
     spec = _read(file)
     job = file.parent / spec.job
     first = {path: dimension.first for path, dimension in spec.fields.items()}
-    trial = trial_of(session, spec, job, 0, first)  # what is wrong with the job is said before anything is written
+    trial = trial_of(session, spec, job, 0, first)  # faults of the job are reported before anything is written
     if not show:
         check(session, job, trial, False)
     _agreed(session, spec, file, begin=not show)
@@ -65,7 +65,7 @@ def _read(file: Path) -> SweepSpec:
     """The sweep that a file describes.
 
     Raises:
-        CliError: with every fault.
+        CliError: naming every fault.
     """
     data = read_yaml(file)
     if not isinstance(data, dict):
@@ -80,10 +80,10 @@ def _read(file: Path) -> SweepSpec:
 
 
 def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:
-    """Begin the sweep, or find that it is the one that was begun. Its caps may be others.
+    """Begin the sweep, or check that it is the one that was begun; its caps may have changed.
 
     Raises:
-        CliError: if it is another one, or is only to be shown and was never begun.
+        CliError: if it differs in more than its caps, or is only to be shown and was never begun.
     """
     record = SweepRecord(spec=spec, made_at=session.now, made_by=user())
     known = session.store.studies.begin(record) if begin else session.store.studies.get(spec.name)
@@ -132,7 +132,7 @@ def _answer(spec: SweepSpec, standing: Standing) -> dict[str, Any]:
 
 
 def _line(spec: SweepSpec, standing: Standing) -> str:
-    """Where it stands, in one line."""
+    """The state of the sweep in one line."""
     states = [trial.state for trial in standing.trials]
     best = _best(spec, standing)
     found = f"; best so far {best.value:.5g} ({best.job_id})" if best is not None and best.value is not None else ""

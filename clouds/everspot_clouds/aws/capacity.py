@@ -1,9 +1,9 @@
-"""Capacity that a scheduler launches and ends: CreateFleet of type `instant`, and TerminateInstances.
+"""Launching and terminating elastic instances: CreateFleet of type `instant`, and TerminateInstances.
 
 Sources: botocore's EC2 service model (CreateFleetRequest, SpotOptionsRequest, OnDemandOptionsRequest,
 FleetLaunchTemplateOverridesRequest, CreateFleetError); EC2 User Guide, "Configure an EC2 Fleet of type instant"; EC2
-Developer Guide, "Ensuring idempotency in Amazon EC2 API requests": the same client token with the same parameters
-answers the same and launches nothing more. The request is a function of the intent alone, so that it stays the same.
+Developer Guide, "Ensuring idempotency in Amazon EC2 API requests": a request with the same client token and parameters
+gets the same answer and launches nothing more. The request depends on the intent alone, so that it stays the same.
 """
 
 import logging
@@ -22,21 +22,21 @@ from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import LaunchAnswer, Launched, Trouble
 
 AT_ONCE = 100
-"""Instances in one TerminateInstances; it takes 1,000, and advises smaller batches."""
+"""The most instances in one TerminateInstances; EC2 takes 1,000 and advises smaller batches."""
 AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
-"""Failures of a whole request that pass. Whether an earlier attempt was carried out is not known then."""
+"""Passing failures of a whole request. After one it is not known whether the request was carried out."""
 _POINTER = "failed to fulfill capacity. please review errors in the response."
-"""The message of an override that gave nothing because of the errors of others; it is none of its own."""
+"""The message of an override that failed with others; it says nothing about its own pool."""
 _MISMATCH = "IdempotentParameterMismatch"
 _DENIED = "UnauthorizedOperation"
 _DENIED_AT_MOST = 3
-"""Instances that are refused one by one, with none ended, before nothing counts as allowed."""
+"""After this many single instances that were refused, with none ended, the caller counts as not allowed to end any."""
 _UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _log = logging.getLogger(__name__)
 
 
 def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
-    """See `Cloud.launch`. Raises botocore's errors where the request may have been carried out."""
+    """See `Cloud.launch`. Raises botocore's errors if the request may have been carried out."""
     try:
         answer = ec2.create_fleet(**request(cluster, intent))
     except (ClientError, BotoCoreError) as error:
@@ -73,7 +73,7 @@ def request(cluster: str, intent: LaunchIntent) -> dict[str, Any]:
 
 
 def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
-    """What an answer of CreateFleet says."""
+    """The answer of CreateFleet in the words of an intent."""
     found = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
     raw = answer.get("Errors") or []
     own = [e for e in raw if e.get("ErrorMessage", "").lower() != _POINTER] or raw
@@ -83,9 +83,9 @@ def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
 def terminate(ec2: Any, instances: Iterable[str]) -> None:
     """See `Cloud.terminate`. Raises botocore's errors.
 
-    One id that EC2 does not know, or one instance that is protected, fails the whole call (API reference,
-    TerminateInstances): then the batch is halved until it stands alone. So it is with one that may not be ended: what
-    is gone has no tags any more, and a policy that asks for them refuses it before EC2 looks for it.
+    One id that EC2 does not know, or one protected instance, fails the whole call (API reference, TerminateInstances);
+    the batch is then halved until that one stands alone. The same goes for an instance that may not be ended: one that
+    is gone has no tags any more, so a policy that requires them refuses the call before EC2 looks for the instance.
     """
     batches = _Batches(ec2)
     wanted = list(dict.fromkeys(instances))
@@ -96,7 +96,7 @@ def terminate(ec2: Any, instances: Iterable[str]) -> None:
 
 
 class _Batches:
-    """One round of terminations: how many instances were ended, and why others were not."""
+    """One round of terminations. `failed`: the errors of instances that could not be ended."""
 
     def __init__(self, ec2: Any) -> None:
         self._ec2 = ec2
@@ -122,20 +122,20 @@ class _Batches:
             self._ended += len(batch)
 
     def _is_of_one(self, error: ClientError) -> bool:
-        """Whether one instance may be what the whole call failed for."""
+        """Whether a single instance may have failed the whole call."""
         if errors.code_of(error) == _DENIED:
             return self._ended > 0 or len(self.failed) < _DENIED_AT_MOST
         return errors.trouble(error) is Trouble.REQUEST
 
 
 def _tags(cluster: str, intent: LaunchIntent) -> dict[str, str]:
-    """All tags that the template has too, and the launch's own. Whether EC2 adds the template's to those of a request
-    is documented nowhere."""
+    """The template's tags and the launch's own. AWS does not document whether EC2 adds a template's tags to those of a
+    request, so the request has them all."""
     return {**intent.tags, CLUSTER_TAG: cluster, ROLE_TAG: Role.AGENT.value, LAUNCH_TAG: intent.token}
 
 
 def _override(rank: int, pool: LaunchPool, intent: LaunchIntent) -> dict[str, Any]:
-    """One pool. Of an instant fleet each names one subnet; a maximum price is for Spot alone."""
+    """The override of one pool. In an instant fleet it names one subnet; a maximum price is for Spot alone."""
     override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": pool.place}
     if intent.ordered:
         override["Priority"] = float(rank)
@@ -147,7 +147,7 @@ def _override(rank: int, pool: LaunchPool, intent: LaunchIntent) -> dict[str, An
 def _options(intent: LaunchIntent) -> dict[str, Any]:
     spot, on_demand = STRATEGIES[Prefer.ORDER if intent.ordered else Prefer.BALANCE]
     found: dict[str, Any] = {"AllocationStrategy": (spot if intent.market is Market.SPOT else on_demand).value}
-    if intent.market is Market.ON_DEMAND:  # what is reserved is paid for anyway
+    if intent.market is Market.ON_DEMAND:  # a reservation is paid for anyway
         found["CapacityReservationOptions"] = {"UsageStrategy": "use-capacity-reservations-first"}
     if intent.whole:
         single = {"SingleInstanceType": True, "SingleAvailabilityZone": True}
@@ -182,9 +182,9 @@ def _error(raw: dict[str, Any], intent: LaunchIntent) -> LaunchError:
 
 
 def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchError:
-    """A refusal of the whole request: it speaks of every pool."""
+    """A refusal of the whole request, which is about every pool."""
     code = errors.code_of(error)
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
-    # This token was carried out for other parameters, a newer release's: what came of it is found by its tag.
+    # The token was used with other parameters, by a newer release: its instances are found by their tag.
     found = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
     return LaunchError(market=intent.market, kind=found, code=code or type(error).__name__, message=message)

@@ -1,9 +1,9 @@
-"""How likely EC2 finds it that spot capacity is to be had: GetSpotPlacementScores, within its limits.
+"""Placement scores, EC2's rating of the chance of spot capacity: GetSpotPlacementScores, within its limits.
 
-All by the Amazon EC2 User Guide, "Spot placement score" and "How Spot placement score works": fewer than three types
-always score low, so they are not asked about; a score speaks of the moment, so it is kept for a short time only; the
-same configuration (types, capacity, zones or regions) may be asked about again and again, but EC2 may refuse new ones
-for a day (`MaxConfigLimitExceeded`), so few are asked about. It costs nothing.
+The limits are those of the Amazon EC2 User Guide, "Spot placement score" and "How Spot placement score works". Fewer
+than three types always score low, so they are not asked about. A score describes the moment, so it is kept for a short
+time only. The same configuration (types, capacity, zones or regions) may be asked about again and again, but EC2 may
+refuse new ones for a day (`MaxConfigLimitExceeded`), so few are asked about. Requests cost nothing.
 """
 
 from collections.abc import Collection
@@ -21,17 +21,17 @@ from everspot_clouds.base import PlacementScore
 TYPES_AT_LEAST = 3
 """With fewer the score "will always be low" (EC2 API Reference, GetSpotPlacementScores, InstanceType)."""
 KEPT = timedelta(minutes=10)
-"""Market time for which an answer is used again."""
+"""Market time for which an answer is reused."""
 DAY = timedelta(hours=24)
 NEW_A_DAY = 10
-"""So many configurations are asked about in a day (market time). AWS names no figure; as met it is "a few (10)"
+"""The most configurations in a day (market time). AWS names no figure; users have met "a few (10)"
 (https://github.com/aws-solutions-library-samples/guidance-for-ec2-spot-placement-score-tracker)."""
 REFUSED = "MaxConfigLimitExceeded"
 
 
 @dataclass(frozen=True)
 class _Question:
-    """What EC2 counts as a configuration. `regions` empty: the zones of the client's own region."""
+    """A configuration, as EC2 counts them. Empty `regions` stand for the zones of the client's own region."""
 
     types: tuple[str, ...]
     count: int
@@ -39,7 +39,7 @@ class _Question:
 
 
 class Placement:
-    """Placement scores for one region's client. What was answered lately is not asked again."""
+    """Placement scores by one region's client, with a short memory."""
 
     def __init__(self, ec2: Any, clock: Clock) -> None:
         self._ec2, self._clock = ec2, clock
@@ -49,8 +49,10 @@ class Placement:
         self._zone_names: dict[str, str] = {}
 
     def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
-        """The scores of each zone for `count` spot instances of any of these types, all in one zone; with `regions`,
-        one score for each of them, its zones taken together. Empty where nothing may or can be asked.
+        """The score of each zone for `count` spot instances of any of these types, all in that zone.
+
+        With `regions`, it is the score of each region, its zones taken together. The answer is empty where asking is of
+        no use, or over the limits.
 
         Raises:
             botocore's errors.
@@ -77,13 +79,13 @@ class Placement:
         return found
 
     def _may_be_asked(self, question: _Question, now: datetime) -> bool:
-        """Whether EC2 would not count it as new, or it is not one more than may be asked about in a day."""
+        """Whether the configuration is not new to EC2, or today's limit allows one more."""
         lately = self._lately(now)
         full = self._full_until is not None and now < self._full_until
         return question in lately or (len(lately) < NEW_A_DAY and not full)
 
     def _nearest(self, question: _Question, now: datetime) -> _Question | None:
-        """What may be asked in its place: about the same for another number of instances."""
+        """The closest configuration that may be asked in its place, for another number of instances."""
         alike = [q for q in self._lately(now) if (q.types, q.regions) == (question.types, question.regions)]
         return min(alike, key=lambda q: abs(q.count - question.count), default=None)
 
@@ -113,7 +115,7 @@ class Placement:
         ]
 
     def _zone(self, zone_id: str) -> str:
-        """A zone's name in this account. Scores name zones by their ids, which are the same in every account."""
+        """The name in this account of a zone. Scores have zone ids, which are the same in every account."""
         if zone_id and not self._zone_names:
             zones = self._ec2.describe_availability_zones()["AvailabilityZones"]
             self._zone_names = {zone["ZoneId"]: zone["ZoneName"] for zone in zones}

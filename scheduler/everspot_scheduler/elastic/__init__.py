@@ -1,5 +1,6 @@
-"""Elastic capacity: what the scheduler launches for jobs and lets go again.
+"""Elastic capacity: the instances that the scheduler launches for jobs and terminates again.
 
-`groups` makes requests of a plan's launches, `intents` writes them down before and after, `launcher` asks the cloud,
-`refusals` remembers what it said, `releaser` ends what nobody needs, and `desk` is what the loop sees of it.
+`groups` makes requests of a plan's launches, `room` cuts them to the cap, `intents` stores each before the request and
+again with its outcome, `launcher` asks the cloud, `refusals` remembers what pools refused, `releaser` terminates what
+nobody needs, and `desk` is the loop's interface to all of it.
 """

@@ -1,4 +1,4 @@
-"""Elastic capacity as the loop sees it: what is launched, what may be, and what was refused."""
+"""The loop's interface to elastic capacity: what is launched, what may be, and what was refused."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,9 +22,9 @@ from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
 
 UNSEEN = timedelta(minutes=5)
-"""Real time after which a launched instance that was never described, and never reported, is taken to be gone."""
+"""Real time after which a launched instance counts as gone if the cloud never described it and it never reported."""
 LATELY = timedelta(minutes=1)
-"""Real time for which a description says something of what is not in it."""
+"""Real time for which an instance's absence from the cloud's description counts."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +45,7 @@ class Desk:
 
     @property
     def declared(self) -> Elastic | None:
-        """What may be launched; None: nothing."""
+        """What may be launched; None if nothing may."""
         elastic = self._declaration.manifest.elastic
         if elastic is not None and self._by_hand:
             if not self._told:
@@ -56,16 +56,16 @@ class Desk:
 
     @property
     def active(self) -> bool:
-        """Whether anything is launched or may be: a cluster of declared fleets alone is asked and told nothing."""
+        """Whether anything is launched or may be. False in a cluster of standing fleets alone."""
         return self.declared is not None or bool(self._intents)
 
     @property
     def launched(self) -> Mapping[str, Place]:
-        """Every instance that was launched, by its intent."""
+        """Every launched instance by its id, with its place in its intent."""
         return self._intents.launched
 
     def settled(self) -> Iterator[LaunchIntent]:
-        """The launches whose outcome is known, oldest first."""
+        """The intents whose outcome is known, oldest first."""
         return self._intents.settled()
 
     @property
@@ -76,12 +76,12 @@ class Desk:
 
     @property
     def idle_limit(self) -> timedelta:
-        """For how long a launched instance without work is kept."""
+        """How long a launched instance without work is kept."""
         elastic = self.declared
         return timedelta(0) if elastic is None else elastic.idle_limit
 
     def look(self, seen: Observation) -> None:
-        """Read the intents, and find out what came of those that have no outcome."""
+        """Read the intents, and settle those without an outcome."""
         if not self.active and not any(i.launch for i in self._facts.described.values()):
             return
         self._intents.look()
@@ -105,7 +105,7 @@ class Desk:
             self._learnt = self._intents.edition
 
     def release(self, seen: Observation, end: Callable[[list[str]], None]) -> None:
-        """Have those instances ended that are to be ended now. Then forget intents that say nothing any more."""
+        """End the instances that are due, by `end`. Then delete the intents that are of no use any more."""
         if not self.active:
             return
         names = self._releaser.due(seen, self._facts, self._ledger.ends)
@@ -120,24 +120,24 @@ class Desk:
 
     @property
     def version(self) -> str:
-        """Of the template that is launched from."""
+        """The template and its version that launches use now; empty where nothing may be launched."""
         elastic = self.declared
         return "" if elastic is None else version_of(elastic.template, elastic.template_version)
 
     def gone(self, name: str) -> bool:
-        """Whether a launched instance runs no more, as far as anybody can tell."""
+        """Whether a launched instance runs no longer, as far as is known."""
         return name in self._ledger.ends or self._facts.gone(name) or self._unseen(name)
 
     def strangers(self) -> set[str]:
-        """Instances that will be ended because no intent tells of them: nothing is put there."""
+        """The instances that no intent names: they get no job, and will be ended."""
         return {i.instance_id for i in self._facts.described.values() if is_stranger(i, self._intents)}
 
     def resting(self, pool: PoolKey, now: datetime) -> Refusal | None:
-        """Why the pool is not to be asked now; None if it may be."""
+        """The refusal for which the pool is not asked now; None if it may be asked."""
         return self.refusals.resting(pool, now, self.version, self._freed)
 
     def note(self, job_id: str) -> str:
-        """What became of the last launch for a job that still waits; empty if there is nothing to tell."""
+        """A sentence on the last launch for a job that still waits; empty if it was not refused lately."""
         if self._launcher.trouble:
             return self._launcher.trouble
         last = self.refusals.by_job.get(job_id)
@@ -151,7 +151,7 @@ class Desk:
         return any(name not in there and not self.gone(name) for name in self.launched)
 
     def _unseen(self, name: str) -> bool:
-        """Launched, so the cloud said, and never described since."""
+        """Whether the cloud said that it launched the instance, and has not described it since."""
         place = self.launched.get(name)
         known = name in self._facts.described or name in self._ledger.launches
         clock, described_at = self._store.clock, self._facts.described_at

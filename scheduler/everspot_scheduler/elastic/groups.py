@@ -1,4 +1,4 @@
-"""Makes requests of launches: those that would do with the same pools, on the same terms, are asked for together."""
+"""Makes requests of launches: launches with the same pools on the same terms become one request."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ from everspot_core.market import Market
 from everspot_core.schedule import Launch, PoolKey
 
 POOLS_AT_MOST = 300
-"""Pools of one request: more are no use to anybody."""
+"""The most pools of one request; more would gain nothing."""
 AT_ONCE = 500
-"""Instances of one request. A cloud says of each that it could not launch why, and answers before it is given up."""
+"""The most instances of one request, so that the cloud answers, with an error for each instance, before the timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Launches that are one request. `jobs`: one for each instance; `whole`: all of them or none."""
+    """Launches that are one request. `jobs`: one for each instance; `whole`: all instances or none."""
 
     jobs: tuple[str, ...]
     pools: tuple[PoolKey, ...]
@@ -26,13 +26,12 @@ class Group:
 
     @property
     def market(self) -> Market:
-        """Of all of its pools."""
+        """The market of all of its pools."""
         return self.pools[0].market
 
 
 def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
-    """The requests, in the order in which the plan came to them. A gang is one by itself, or it would be all or nothing
-    together with others."""
+    """The requests, in the plan's order. A gang has a request of its own, so that it alone is all or nothing."""
     alike: dict[tuple[tuple[PoolKey, ...], bool, str], list[str]] = defaultdict(list)
     for launch in launches:
         pools = tuple(p for p in launch.ranked if elastic.offers(p.instance_type, p.zone, p.market))[:POOLS_AT_MOST]
@@ -48,7 +47,7 @@ def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
 
 
 def launch_pools(pools: Iterable[PoolKey], places: Mapping[str, str], prices: Mapping[str, float]) -> list[LaunchPool]:
-    """These pools as an intent names them. `prices`: the most that is paid for Spot, by type."""
+    """These pools in the form of an intent. `prices`: the highest Spot price that is paid, by type."""
     return [
         LaunchPool(
             instance_type=pool.instance_type,

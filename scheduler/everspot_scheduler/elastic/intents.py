@@ -1,8 +1,8 @@
-"""The launch intents of a cluster: the only record of what was launched, for whom, and what came of it.
+"""The launch intents of a cluster: the only record of what was launched, for which job, and with which outcome.
 
-Every launch is written down before the cloud is asked for it, under the next number that is free, and once more with
-what came of it. Two schedulers that launch for the same need write the same number: one of them is first, and the other
-learns that it has not seen everything yet.
+Every launch is written before the cloud is asked, under the next free number, and once more with its outcome. Two
+schedulers that launch for the same need write the same number: one of them is first, and the other learns that it has
+not seen everything yet.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ from everspot_store import Store, Versioned
 from everspot_scheduler.together import side_by_side
 
 FORGET_AFTER = timedelta(hours=1)
-"""Market time for which a settled intent stays at the least. A number must not be free again while a scheduler may be
+"""The least market time for which a settled intent stays: its number must not become free while a scheduler may be
 about to write it."""
 REMEMBERED = timedelta(days=1)
-"""Market time for which an intent that was refused something stays: its refusals are what is known of the pools."""
+"""Market time for which an intent with refusals stays: they are what is known of the pools."""
 MARK, TOKEN = 8, 32
-"""Hexadecimal digits of the mark of a cluster's store, and of a token, which begins with it."""
+"""Hexadecimal digits of the mark of a cluster's store, and of a token, which begins with the mark."""
 MOST = 400
-"""Intents without living instances that are kept, whatever they could still tell."""
+"""The most intents without living instances that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An instance in its intent: the job that it was launched for, its pool, and when it was written down."""
+    """An instance in its intent: the job that it was launched for, its pool, and the intent's times."""
 
     job_id: str
     pool: PoolKey
@@ -40,11 +40,11 @@ class Place:
 
 
 class Intents:
-    """What is written of the launches. All methods raise the store's errors.
+    """The intents in the store. All methods raise the store's errors.
 
-    `launched`: every instance of a settled intent. `unreadable`: whether there are intents that nobody here can read.
-    `edition`: rises whenever anything of all this has changed. `mark`: how every token of this cluster begins, so that
-    what another cluster of the same name has launched is told apart.
+    `launched`: every instance of a settled intent. `unreadable`: whether there are intents that this release cannot
+    read. `edition`: rises with every change. `mark`: the beginning of every token of this cluster, which tells its
+    instances from those of another cluster of the same name.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class Intents:
         self.edition = 0
 
     def look(self) -> None:
-        """Read what has changed: a listing, and a read for each new version."""
+        """Read the changes: one listing, and one read for each new version."""
         table, before = self._store.launching, {name: found.etag for name, found in self._found.items()}
         self._found = table.scan()
         self.unreadable = bool(table.unreadable)
@@ -67,15 +67,15 @@ class Intents:
             self.edition += 1
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any intents."""
         return bool(self._found) or self.unreadable
 
     def settled(self) -> Iterator[LaunchIntent]:
-        """Those whose outcome is known, oldest first."""
+        """The intents with an outcome, oldest first."""
         return (found.value for _, found in sorted(self._found.items()) if found.value.outcome is not None)
 
     def unsettled(self) -> list[LaunchIntent]:
-        """Those whose outcome is not known, oldest first."""
+        """The intents without an outcome, oldest first."""
         return [found.value for _, found in sorted(self._found.items()) if found.value.outcome is None]
 
     def knows(self, token: str) -> bool:
@@ -83,15 +83,15 @@ class Intents:
         return any(intent.token == token for intent in self.unsettled())
 
     def token(self) -> str:
-        """A new one."""
+        """A new token."""
         return self.mark + secrets.token_hex((TOKEN - MARK) // 2)
 
     def next(self) -> int:
-        """The number that a new intent takes."""
+        """The number of the next intent."""
         return self._newest + 1
 
     def create(self, intent: LaunchIntent) -> bool:
-        """Write an intent. False: its number is taken, so somebody has launched something that was not seen here."""
+        """Write an intent. False if its number is taken: another scheduler launched something not seen here yet."""
         written = self._store.launching.create(intent.name, intent)
         if written is None:
             return False
@@ -101,7 +101,7 @@ class Intents:
         return True
 
     def settle(self, intent: LaunchIntent, brought: Iterable[Launched], errors: Iterable[LaunchError]) -> LaunchIntent:
-        """Write what came of an intent, and give it back as it stands then: whoever writes it first is believed."""
+        """Write an intent's outcome, and return the intent as it then is in the store: the first outcome counts."""
         found = {i.instance_id: i for i in brought}
         jobs = place_jobs(intent, tuple(found))
         outcome = LaunchOutcome(
@@ -128,10 +128,11 @@ class Intents:
         return written.value
 
     def forget(self, ended: Iterable[str], now: datetime, version: str) -> None:
-        """Delete those that say nothing any more: settled long ago, their instances `ended`, and what they were
-        refused forgotten or, where the request was wrong, corrected by another `version` of the template.
+        """Delete the intents that are of no use any more.
 
-        The newest one stays for good: its number is what the next one is counted from.
+        These are settled long ago, all their instances are `ended`, and their refusals are too old to count or, where
+        the request was wrong, are about another `version` of the template. The newest intent always stays, because
+        the next number follows from it.
         """
         over = set(ended)
         idle = [i for i in self.settled() if all(x.instance_id in over for x in _outcome(i).instances)]

@@ -1,8 +1,8 @@
-"""Asks the cloud for what a plan launches, and finds out what came of what was asked before.
+"""Asks the cloud for a plan's launches, and settles intents that have no outcome yet.
 
-The order is: the intent, the request, the outcome. Whoever finds an intent without outcome asks the same again, which
-brings nothing more if it was carried out (the intent holds the whole request and its token), or takes what the cloud
-describes under its token for what came of it. While there is one, nothing new is launched.
+The order is: the intent, the request, the outcome. A scheduler that finds an intent without an outcome repeats the
+request, which launches nothing more if it was carried out (the intent holds the whole request and its token), or takes
+what the cloud describes under the token as the outcome. While there is such an intent, nothing new is launched.
 """
 
 import logging
@@ -22,17 +22,17 @@ from everspot_scheduler.pace import Pace
 from everspot_scheduler.together import side_by_side
 
 REQUESTS_AT_ONCE = 8
-"""Launch requests in one tick. A cloud may grant an account no more than five changes a second
+"""The most launch requests in one tick. A cloud may grant an account no more than five changes a second
 (docs/scheduler.md cites it), and a client repeats each up to three times."""
 STALE = timedelta(minutes=10)
-"""Market time after which an intent without outcome is not asked for again: whoever wrote it is gone, and so is the
-need that it was written for. What it brought is found by its token."""
+"""Market time after which the request of an intent without an outcome is not repeated: its writer is gone, and the need
+may be too. Instances that it launched are found by their token."""
 Price = Callable[[PoolKey], float | None]
 _log = logging.getLogger(__name__)
 
 
 class Launcher:
-    """Launches for one cluster. All methods raise the store's errors; the cloud's are sorted, logged and remembered."""
+    """Launches for one cluster. All methods raise the store's errors; the cloud's are classified, logged and kept."""
 
     def __init__(self, store: Store, cloud: Cloud, intents: Intents, scheduler_id: str, tick: timedelta) -> None:
         self._store, self._cloud, self._intents, self._id = store, cloud, intents, scheduler_id
@@ -40,7 +40,7 @@ class Launcher:
         self.trouble = ""
 
     def settle(self, described: Iterable[CloudInstance], *, asking: bool) -> None:
-        """Find out what came of every intent without outcome. `asking`: launches are still wanted."""
+        """Settle every intent without an outcome, or repeat its request. `asking`: launches are still wanted."""
         open_intents = self._intents.unsettled()
         if not open_intents:
             return
@@ -56,7 +56,7 @@ class Launcher:
             self._request(again, here)
 
     def launch(self, launches: Sequence[Launch], elastic: Elastic, room: Room, price: Price) -> None:
-        """Launch what the plan asks for, as far as there is room under the cap."""
+        """Launch what the plan asks for, as far as the cap has room."""
         clock = self._store.clock
         if not launches or self._intents.unsettled() or not self._pace.due(clock.monotonic()):
             return
@@ -89,7 +89,7 @@ class Launcher:
         )
 
     def _request(self, intents: list[LaunchIntent], described: Iterable[CloudInstance]) -> None:
-        """Ask the cloud, and write what it says. What got no answer stays without outcome, and is asked again."""
+        """Ask the cloud, and write the outcomes. An intent that got no answer has none, and is asked again."""
         if not intents:
             return
         self._pace.called(self._store.clock.monotonic())
@@ -118,7 +118,7 @@ class Launcher:
         self.trouble = f"launch {intent.seq} got no answer ({kind.value}) and is asked again"
 
     def _settle(self, intent: LaunchIntent, answer: LaunchAnswer, found: Iterable[Launched]) -> None:
-        """What an answer tells and what is described go together: either may lag."""
+        """Write the outcome from both the answer and the description, because either may lag behind the other."""
         brought = {i.instance_id: i for i in answer.instances} | {i.instance_id: i for i in found}
         settled = self._intents.settle(intent, brought.values(), answer.errors)
         _tell(settled)

@@ -1,10 +1,10 @@
-"""What pools have refused, by the outcomes of the launches: whoever is scheduler knows it, and it fades.
+"""The refusals of pools, from the outcomes of launches, so that every scheduler of the cluster knows them. They fade.
 
-- *Capacity* (and, as briefly, price, throttling, permissions and the cloud's own trouble): the pool rests, longer with
+- *Capacity* (and, for as long, price, throttling, permissions and the cloud's own trouble): the pool rests, longer with
   each refusal in a row.
-- *Quota*: everything that counts towards the quota rests for an hour, or until an instance that counts towards it has
-  ended. A quota that was raised is found out then.
-- *Request*: the pool is not asked again from this version of the template. A person has to correct something.
+- *Quota*: every pool that counts towards the quota rests for an hour, or until an instance that counts towards it has
+  ended. The next request then shows whether the quota was raised.
+- *Request*: the pool is not asked again with this version of the template. A person has to correct something.
 """
 
 from collections import defaultdict
@@ -19,9 +19,9 @@ from everspot_core.schedule import PoolKey
 from everspot_scheduler.elastic.intents import version_of
 
 REST, REST_MOST = timedelta(minutes=1), timedelta(minutes=8)
-"""Market time for which a pool is not asked after its first refusal, and at the most; it doubles with each one."""
+"""Market time for which a pool rests after its first refusal, and at most; it doubles with each refusal in a row."""
 IN_A_ROW = timedelta(hours=1)
-"""Market time within which refusals count as being in a row."""
+"""Market time within which refusals count as in a row."""
 QUOTA_REST = timedelta(hours=1)
 
 
@@ -37,7 +37,7 @@ class Refusal:
 
 
 class Refusals:
-    """The refusals of one cluster's pools. `quota_of`: the name of what an instance counts towards."""
+    """The refusals of one cluster's pools. `quota_of`: the quota that a type counts towards in a market."""
 
     def __init__(self, quota_of: Callable[[str, Market], str]) -> None:
         self._quota_of = quota_of
@@ -48,10 +48,10 @@ class Refusals:
         self.dry: dict[PoolKey, tuple[datetime, ...]] = {}
 
     def learn(self, intents: Iterable[LaunchIntent]) -> None:
-        """These are the settled intents, oldest first; what else was known is forgotten.
+        """Replace all that is known by the outcomes of these settled intents, oldest first.
 
-        `dry` then has by pool when it had no capacity, oldest first, and `by_job` the last refusal of each job whose
-        last launch brought nothing for it.
+        `dry` then has, by pool, the times of its capacity refusals, oldest first. `by_job` has the last refusal of each
+        job whose last launch brought it no instance.
         """
         found: dict[PoolKey, list[Refusal]] = defaultdict(list)
         self._by_quota, self._succeeded, self.by_job = {}, {}, {}
@@ -78,8 +78,8 @@ class Refusals:
     def resting(
         self, pool: PoolKey, now: datetime, version: str, freed: Callable[[str, datetime], bool]
     ) -> Refusal | None:
-        """The refusal for which the pool is not to be asked now; None if it may be. `freed`: whether an instance that
-        counts towards a quota has ended since a moment."""
+        """The refusal for which the pool is not to be asked now; None if it may be asked. `freed`: whether an instance
+        that counts towards a quota has ended since a moment."""
         quota = self._by_quota.get(self._quota(pool))
         if quota is not None and now - quota.at < QUOTA_REST and not freed(self._quota(pool), quota.at):
             return quota
@@ -99,7 +99,7 @@ class Refusals:
 
 
 def _pools(intent: LaunchIntent, instance_type: str, zone: str) -> set[PoolKey]:
-    """The pools of an intent of which a refusal speaks; what it does not name it says of all."""
+    """The pools of an intent that a refusal is about. An empty type or zone stands for all."""
     return {
         PoolKey(p.instance_type, p.zone, p.market)
         for p in intent.pools

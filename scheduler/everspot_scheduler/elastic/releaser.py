@@ -1,8 +1,8 @@
-"""Ends what nobody needs: launched instances that were told to leave and hold nothing, and strangers.
+"""Terminates launched instances that were ordered to leave and hold no job, and strangers, which no intent names.
 
-The order to leave comes first, by a conditional write on the assignment that was seen idle, so that nobody puts a job
-there any more. Only then the cloud is asked to end the instance; and again, until it is seen to end. Its agent obeys
-the same order.
+The order to leave comes first, as a conditional write on the assignment that was seen idle, so that no scheduler puts a
+job there any more. Then the cloud is asked to terminate the instance, again and again until it is seen to end. The
+instance's agent obeys the same order.
 """
 
 import logging
@@ -18,10 +18,10 @@ from everspot_scheduler.facts import Facts
 from everspot_scheduler.observe import Observation
 
 REPEAT = timedelta(seconds=30)
-"""Real time after which an instance that still lives is asked to end once more."""
+"""Real time after which the cloud is asked again to end an instance that still lives."""
 GRACE = timedelta(seconds=90)
-"""Real time for which an instance with a token that no intent has is described before it is ended: its intent may have
-been written after the last look at them."""
+"""Real time between the first description of a stranger and its end: its intent may have been written after intents
+were last read."""
 _log = logging.getLogger(__name__)
 
 
@@ -34,14 +34,14 @@ class Releaser:
         self._strange: dict[str, timedelta] = {}
 
     def due(self, seen: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
-        """The instances that are to be ended now."""
+        """The instances that the cloud has to be asked to end now."""
         now, over = self._clock.monotonic(), set(ended)
         wanted = [*self._leaving(seen, facts, over), *self._strangers(seen, facts, now)]
         self._asked = {name: at for name, at in self._asked.items() if name in wanted}
         return [name for name in wanted if name not in self._asked or now - self._asked[name] >= REPEAT]
 
     def end(self, names: list[str]) -> None:
-        """Ask the cloud to end these instances. Raises the cloud's errors; what was not ended is asked for again."""
+        """Ask the cloud to end these instances. Raises the cloud's errors; the next rounds ask again."""
         if not names:
             return
         self._asked |= dict.fromkeys(names, self._clock.monotonic())
@@ -56,7 +56,7 @@ class Releaser:
                 yield name
 
     def _strangers(self, seen: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
-        """Instances that carry a token and are in no intent, for as long as they hold no job."""
+        """The instances with a token that no intent has, once their grace is over and while they hold no job."""
         strange = [i for i in facts.described.values() if is_stranger(i, self._intents)]
         self._strange = {i.instance_id: self._strange.get(i.instance_id, now) for i in strange}
         for name, since in sorted(self._strange.items()):
@@ -68,7 +68,7 @@ class Releaser:
 
 
 def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
-    """Whether a living instance was launched for this cluster, and no intent that can be read tells of it."""
+    """Whether a living instance was launched for this cluster and no intent names it; no if some cannot be read."""
     mine = instance.launch.startswith(intents.mark)
     launched = mine and instance.role is Role.AGENT and instance.phase is Phase.ALIVE
     known = instance.instance_id in intents.launched or intents.knows(instance.launch)

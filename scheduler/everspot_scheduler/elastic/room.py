@@ -1,4 +1,4 @@
-"""What may still be launched under the cap: counted before each launch, against what runs and what is intended."""
+"""What may still be launched under the cap, computed before each launch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +11,9 @@ TINY = 1e-9
 
 
 class Room:
-    """What the cap leaves. Everything that is cut from it is taken.
+    """What the cap leaves; each cut takes its part of it.
 
-    `instances` and `usd_per_hour`: what runs and what is on its way.
+    `instances` and `usd_per_hour`: those of all running and coming launched instances.
     """
 
     def __init__(self, cap: Cap, instances: int, usd_per_hour: float) -> None:
@@ -21,10 +21,10 @@ class Room:
         self._usd = cap.usd_per_hour - usd_per_hour if cap.usd_per_hour is not None else None
 
     def cut(self, group: Group, price: Callable[[PoolKey], float | None]) -> tuple[Group, float] | None:
-        """As much of the group as there is room for, and the most that it costs an hour; None if there is none.
+        """As much of the group as fits, and its highest cost an hour; None if nothing fits.
 
-        A pool that would be too dear for a single one of them is left out, rather than all the others with it. One
-        without a known price cannot be held against the cap.
+        A pool that is too expensive for even one instance (for the whole gang, if it is one) is left out, so that the
+        others may still serve. If a pool has no known price, the cost cannot be checked, and nothing is launched.
         """
         dearest = [p for p in (price(pool) for pool in group.pools) if p is not None]
         if len(dearest) < len(group.pools) or self._instances < 1:

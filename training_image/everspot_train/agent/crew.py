@@ -1,7 +1,7 @@
-"""The jobs that share this machine: each is a resident with threads of its own, and none waits for another.
+"""The jobs that share this machine. Each has a `Resident` with threads of its own, and none waits for another.
 
-One that writes its checkpoint, or that the store keeps waiting, holds up nobody: on a notice all of them checkpoint at
-once. Should a resident's own thread fail, its job is killed and its lease lapses; the others run on.
+So a job that writes its checkpoint, or waits for the store, does not delay the others: at a notice all of them
+checkpoint at once. If a resident's thread fails, its job is killed and its lease lapses; the others run on.
 """
 
 import logging
@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 
 
 class Crew:
-    """Used by the agent's main thread, but for `told`, which any may ask.
+    """The residents of a shared machine. Only the agent's main thread uses it; any thread may read `told`.
 
     Args:
-        hire: makes the resident of a seat; it calls its second argument when a job is over there.
-        outside: what is to be heard at this moment.
+        hire: makes the resident of a seat, which calls the second argument when its job is over.
+        outside: the present orders and notices.
     """
 
     def __init__(
@@ -45,16 +45,16 @@ class Crew:
         self.endings: deque[Ending | None] = deque()
 
     def __bool__(self) -> bool:
-        """Whether there is anybody."""
+        """Whether there are any residents."""
         return bool(self._members)
 
     @property
     def told(self) -> tuple[Told, ...]:
-        """Who holds a job, for the instance's record."""
+        """The jobs that residents hold, for the instance's record."""
         return tuple(Told(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.holds)
 
     def look(self, assignment: Assignment | None) -> None:
-        """Take in who has a new seat; let go who is done."""
+        """Start a resident for each new seat, and drop those that are done."""
         for key in [key for key, member in self._members.items() if member.over]:
             del self._members[key]
             self._gone.append(key)
@@ -67,7 +67,7 @@ class Crew:
                 member.start()
 
     def abandon(self) -> None:
-        """Kill all that runs; nothing is written any more."""
+        """Kill all jobs; nothing is written any more."""
         for member in self._members.values():
             member.end()
         for member in self._members.values():
@@ -75,7 +75,7 @@ class Crew:
 
 
 class _Member:
-    """A resident and its threads: one that decides and acts, and the three that keep in touch."""
+    """A resident and its threads: one decides and acts; three renew the lease, write logs, and keep the folder."""
 
     def __init__(self, key: JobKey, resident: Resident, outside: Callable[[], Outside], clock: Clock) -> None:
         self._key = key
@@ -98,7 +98,7 @@ class _Member:
         return not self.over and self._resident.memory.job is not None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
@@ -107,11 +107,11 @@ class _Member:
         self._resident.abandon()
 
     def join(self) -> None:
-        """Wait until it has ended, for a while."""
+        """Wait for the thread's end, but not for ever."""
         self._thread.join(HELPER_EVERY.total_seconds() + LOOK_EVERY.total_seconds())
 
     def _run(self) -> None:
-        """The thread that starts the training process ends after it: the process is tied to it."""
+        """Step the resident until it is done. This thread starts the training process, which must not outlive it."""
         for helper in self._helpers:
             helper.start()
         try:
@@ -126,7 +126,7 @@ class _Member:
             self.over = True
 
     def _done(self) -> bool:
-        """One look, and whether it was the last: its job is over here, or not for it to take any more."""
+        """Step once, and return whether the job is over here or no longer the resident's to take."""
         failed = next((h.failure for h in self._helpers if h.failure is not None), None)
         if failed is not None:
             raise RuntimeError("a helper thread ended") from failed
@@ -139,7 +139,7 @@ class _Member:
 
 
 def told_to(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
-    """What an assignment says to one that shares the machine; without a key to one that has it alone."""
+    """The part of an assignment that is for job `key` of a shared machine; without a key, for a job that has it alone."""
     if assignment is None:
         return None
     if key is None:

@@ -1,6 +1,6 @@
-"""One job's place on this machine: looks at how the job stands, lets `decide` decide, and does it.
+"""One job's place on this machine: it observes the job, lets `decide` decide, and acts.
 
-The thread that steps a resident alone starts, signals and ends its training process, and must live as long as that.
+Only the thread that steps a resident starts, signals and ends its training process; it must live as long as that one.
 """
 
 import logging
@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outside:
-    """What a resident hears from outside at one moment. `assignment` speaks of no job but its own. `others`: jobs that
-    share the machine, which is not left before they have."""
+    """The orders and notices for a resident at one moment. `assignment` names no job but its own. `others`: whether
+    other jobs share the machine, which the agent does not leave before they have."""
 
     assignment: Assignment | None = None
     interruption: Notice | None = None
@@ -39,11 +39,11 @@ class Outside:
 
 
 class Resident:
-    """Takes the jobs that it is offered, one at a time.
+    """Runs the jobs that it is assigned, one at a time.
 
     Args:
-        seat: what its job may use of a machine that it shares; None: all of it.
-        ended: told when a job is over here, with how, unless it was abandoned.
+        seat: the part of a shared machine that its job may use; None for all of it.
+        ended: called when a job is over here, with its ending, or None if it was abandoned.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Resident:
         self._retry_at = timedelta()
 
     def step(self, outside: Outside) -> act.Leave | None:
-        """Look once, decide, and act. The reason to leave the machine, if there is one."""
+        """Observe once, decide, and act. Returns the order to leave the machine, if there is one."""
         if outside.others:
             self.memory = replace(self.memory, idle_since=self._clock.monotonic())
         self.memory, actions = decide(self.memory, self._look(outside), self._limits)
@@ -77,7 +77,7 @@ class Resident:
         return self._leaving
 
     def renew(self) -> None:
-        """Renew the lease, if it is due."""
+        """Renew the lease if it is due."""
         session = self.session
         if session is not None:
             try:
@@ -96,7 +96,7 @@ class Resident:
                 self._contact.failed(error)
 
     def keep_folder(self) -> None:
-        """Keep the folder of a program that does not use the trainer library, which may take long."""
+        """Store the folder of a program that does not use the trainer library; that may take long."""
         session = self.session
         if session is not None:
             try:
@@ -105,7 +105,7 @@ class Resident:
                 self._contact.failed(error)
 
     def abandon(self) -> None:
-        """Make sure that nothing of it runs or is written any more."""
+        """Make sure that nothing of the job runs or is written any more."""
         if self.session is not None:
             self.session.abandon()
 
@@ -180,7 +180,7 @@ class Resident:
             session = self._desk.take(job)
             early = session is None and self._desk.is_early(job)
         except StoreError as error:
-            # Whatever was written stands still from now on: the next try adopts it, or the scheduler lets it expire.
+            # What was written stays: the next try adopts it, or the scheduler lets the lease expire.
             self._contact.failed(error)
             self._postpone(now)
             return

@@ -1,1 +1,1 @@
-"""Provisioning: capacity that is launched for jobs and released again, and standing instances that are let go."""
+"""Provisioning: launches for jobs, releases of launched instances, and departures from the standing fleets."""

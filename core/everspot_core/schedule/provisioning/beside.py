@@ -1,4 +1,4 @@
-"""Room on instances that are on their way for jobs that may share them: others of these jobs need none of their own."""
+"""Room on coming instances for jobs that may share them: a job that fits there needs no launch of its own."""
 
 from everspot_core.fit import Shape, fits
 from everspot_core.schedule.actions import Why
@@ -9,10 +9,10 @@ from everspot_core.schedule.view import ClusterView, JobView, PoolKey
 
 
 class Beside:
-    """What is left on such instances, in one round of planning, in the order in which jobs choose.
+    """The room left on such instances in one round of planning. Jobs take it in the order in which they choose.
 
-    A launch may bring a smaller type than the one that was asked for first. A job that was counted on then gets a
-    launch of its own, later: so what cannot bear that is not counted on.
+    A launch may bring a smaller type than its first pool's, and a job that then finds no room gets a launch of its own
+    later. So jobs that cannot wait that long do not count on this room.
     """
 
     def __init__(self, view: ClusterView) -> None:
@@ -22,13 +22,13 @@ class Beside:
         self._coming: list[tuple[PoolKey, Room]] = []
 
     def add(self, job: JobView, pool: PoolKey | None) -> None:
-        """An instance of the pool is on its way to the job."""
+        """Note that an instance of the pool is on its way to the job."""
         shape = self._shapes.get(pool.instance_type) if pool is not None else None
         if pool is not None and shape is not None and self._open and _may_share(job):
             self._coming.append((pool, less(room_of(shape), room_of(job.submission.spec.resources))))
 
     def takes(self, job: JobView, to: MarketChoice) -> PoolKey | None:
-        """The pool of an instance that comes and has room for the job, too; None: it needs one of its own."""
+        """The pool of a coming instance with room for the job too; None if the job needs an instance of its own."""
         need = job.submission.spec.resources
         if not _may_share(job) or critical(job) or to.why is Why.LAST_SAFE_MOMENT:
             return None

@@ -1,8 +1,8 @@
 """Decides whether a job's deadline can be kept: at its submission, and when the plan first looks at it.
 
-At the submission nothing is known of the job but what its author says. The yardstick is that of the plan: on-demand
-capacity of speed 1 that is asked for at once, the changeover as long as it may take by what was measured, and the
-declared duration as an upper bound. What such a run cannot reach is out of reach for all others.
+At submission only the author's figures are known. The measure is the same as in the plan: a run on-demand, of speed 1,
+that begins at once, with the upper bound of the measured changeover and the declared duration as the job's upper bound.
+A deadline that such a run cannot keep is infeasible.
 """
 
 from collections.abc import Iterable
@@ -20,16 +20,15 @@ from everspot_core.timing import finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasibility:
-    """What can be said of a deadline.
+    """The answer about a deadline.
 
-    `feasible`: None if nobody has said how long the job runs; the plan then never lets it wait for spot. `past`: the
-    deadline is not after the submission. `least`: from submission to the end of a run on-demand, at worst; `earliest`:
-    the earliest deadline that could be kept. Both None if the length is unknown, or no date is so late. `slack`: how
-    far the deadline lies behind `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at
-    the latest; None unless feasible, or where the job has a window. `cheapest`: which candidate would be in time at
-    `earliest` for the least money, and `usd`: how many dollars that takes on-demand, changeover included; None without
-    a price. `changeover`: how long that is taken to be at most. `bounds`: the fields of the job that say when it may
-    run.
+    `feasible`: None if the job's length is unknown; the plan then never lets it wait for spot. `past`: the deadline is
+    not after the submission. `least`: the longest time from submission to the end of a run on-demand. `earliest`: the
+    earliest deadline that could be kept. Both are None if the length is unknown, or no date is that late. `slack`: the
+    deadline less `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at the latest; None
+    unless feasible, or if the job has a window. `cheapest`: the candidate that would finish by `earliest` for the least
+    money; `usd`: its cost on-demand, changeover included; None without a price. `changeover`: its upper bound.
+    `bounds`: the fields of the job that restrict when it may run.
     """
 
     deadline: datetime
@@ -48,10 +47,10 @@ class Feasibility:
 def feasibility(
     submission: JobSubmission, candidates: Iterable[Candidate], changeover: timedelta = CHANGEOVER_UPPER
 ) -> Feasibility | None:
-    """What can be said of the deadline of this job; None if it has none.
+    """Whether the deadline of this job can be kept; None if it has none.
 
-    `candidates`: what it might run on. All count as equally fast; those that cannot hold it are passed over.
-    `changeover`: the most that launch, boot and set-up may take, by what was measured.
+    `candidates`: the types that it might run on, all taken as equally fast; those that cannot hold it are ignored.
+    `changeover`: the upper bound of launch, boot and set-up.
     """
     deadline, submitted, work = submission.deadline_at, submission.submitted_at, submission.spec.expected_duration
     if deadline is None:
@@ -83,11 +82,11 @@ def feasibility(
 
 
 def refusal(job: JobView, offers: Offers, now: datetime) -> Refuse | None:
-    """For a deadline that could not have been kept even by going on-demand at submission; None for all others, and
-    where its author insists.
+    """The refusal of a job whose deadline not even on-demand from submission on could have kept.
 
-    One that could be then is not given up later, be it that on-demand ran dry: the job runs, and is at risk. The
-    figures are upper bounds, on the fastest type: when it would be done if it began now, and for how much.
+    None for all other jobs, and for one that was submitted by force. A deadline that was feasible at submission is not
+    given up later, even if on-demand runs dry: the job runs, at risk. The figures are upper bounds on the fastest type:
+    when the job would be done if it began now, and its cost.
     """
     deadline, work = job.submission.deadline_at, outlook_of(job)
     if deadline is None or work is None or not offers.on_demand_pools or job.submission.forced:
@@ -104,6 +103,6 @@ def refusal(job: JobView, offers: Offers, now: datetime) -> Refuse | None:
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[float, Candidate] | tuple[None, None]:
-    """The least on-demand price and whose it is; of equals the first by name, so that the answer is always the same."""
+    """The lowest on-demand price and its candidate; of equals the first by name, so that the answer is definite."""
     priced = [(c.on_demand.usd_per_hour, c) for c in candidates if c.on_demand is not None]
     return min(priced, key=lambda p: (p[0], p[1].instance_type.name, p[1].region), default=(None, None))

@@ -1,4 +1,4 @@
-"""The instances that were launched for jobs: those that are on their way, and those that nobody needs any more."""
+"""The instances that were launched for jobs: which are on their way, and which nobody needs any more."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -12,13 +12,13 @@ from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 LAUNCH_PATIENCE = 2
-"""A launch is given up once it has taken so many times as long as a whole changeover may take, 15 min at the least."""
+"""A launch is given up after this many times the upper bound of a changeover, which counts as 15 min at least."""
 
 
 class Launches:
     """The launched instances by job, in one round of planning.
 
-    `taken`: of which something else has been decided. `failed`: pools whose launches were given up in this round.
+    `taken`: instances about which something else is decided. `failed`: pools whose launches this round gave up.
     """
 
     def __init__(self, view: ClusterView, now: datetime, taken: set[str]) -> None:
@@ -34,9 +34,9 @@ class Launches:
         self._alive = {j.job_id for j in view.jobs if not (j.state.final or j.cancel)}
 
     def coming(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """What was launched for the job last and has not had it yet.
+        """The instances of the job's last launch, as long as the job has not been on them.
 
-        Empty once it is given up: a gang of which an instance is lost, and what is not ready after all patience.
+        Empty once the launch is given up: a gang lost an instance, or it is not ready in time.
         """
         if job.job_id not in self._by_job:
             return []
@@ -53,19 +53,19 @@ class Launches:
         return sound
 
     def keep(self, instances: list[InstanceView]) -> None:
-        """These are still needed."""
+        """Keep these instances: they are still needed."""
         self._kept |= {i.instance_id for i in instances}
 
     def settle(self, job_id: str) -> None:
-        """It is decided what the job needs: those of its instances that are idle and not kept can be released."""
+        """Note that the job's needs are decided: its instances that are idle and not kept may be released."""
         self._settled.add(job_id)
 
     def release(self, reuse: Reuse, *, pressed: bool) -> list[Release]:
         """The releases of launched instances that are not needed any more: at once, or once they have been idle for
-        the limit and no work is foreseen for them. `pressed`: others wait for their room.
+        the limit and no work is foreseen for them. `pressed`: jobs wait for their room.
 
-        What the cloud is about to take is left to the cloud: a spot instance that it takes in its first hour may cost
-        nothing, while one that is released is paid.
+        An instance that the cloud is about to take is not released: a spot instance that the cloud takes in its first
+        hour may cost nothing, a released one is paid.
         """
         spare = [i for _, launched in sorted(self._by_job.items()) for i in launched if self._is_spare(i)]
         if self._view.draining or pressed or not self._view.idle_limit:
@@ -77,7 +77,7 @@ class Launches:
         return [*(_needed_no_more(i) for i in useless), *late]
 
     def _is_spare(self, instance: InstanceView) -> bool:
-        """Whether it has nothing to do, and is not what a job of this plan waits for."""
+        """Whether the instance is idle and no job of this plan waits for it."""
         name, alive = instance.launched_for or "", self._alive
         waiting = not self._view.draining and name in alive and name not in self._settled
         needed = waiting or (name in alive and instance.instance_id in self._kept)
@@ -85,18 +85,18 @@ class Launches:
         return instance.idle and not needed and not going and instance.instance_id not in self.taken
 
     def _is_of_use(self, instance: InstanceView) -> bool:
-        """Whether another job could have it, now or when it has booted."""
+        """Whether another job could use the instance, now or once it has booted."""
         if instance.instance_id in self._given_up:
             return False
         return instance.healthy or (instance.record is None and not _lost(instance))
 
     def _idle_for(self, instance: InstanceView) -> timedelta:
-        """How long it has had nothing to do; what boots has not since its launch. For ever, if nobody knows."""
+        """How long the instance has been idle; since its launch if it boots, for ever if unknown."""
         since = instance.idle_since or instance.launched_at
         return self._now - since if since is not None else timedelta.max
 
     def _foreseen(self, idle: list[InstanceView], reuse: Reuse) -> set[str]:
-        """Those that jobs will take which cannot yet, but sooner than a changeover takes."""
+        """The instances for jobs that may not begin yet, but will sooner than a changeover takes."""
         found: set[str] = set()
         for job in sorted(self._view.jobs, key=queue_order):
             work, begins = outlook_of(job), begins_at(job)
@@ -117,7 +117,7 @@ class Launches:
         return Release(instance_id=instance.instance_id, why=Why.IDLE, figures=figures)
 
     def _last(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
-        """What it waits for, less what was given away in this plan."""
+        """The instances that the job waits for, without those given away in this plan."""
         free = (i for i in self._by_job[job.job_id] if i.instance_id not in self.taken)
         return awaited(job, owner, free)
 

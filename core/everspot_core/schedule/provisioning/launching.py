@@ -1,4 +1,4 @@
-"""Which pools are asked for the instances that a job needs: the best, and those that would do instead of it."""
+"""Chooses the pools of a launch: the best one, and those that would do in its place."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,7 +16,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class Launching:
-    """The pools, less what this plan has launched of them. What a pool gives to one job is not counted for the next."""
+    """The pools less what this plan has launched from them, so that no capacity counts for two jobs."""
 
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
         self._now, self._launches, self._admission = now, launches, admission
@@ -25,11 +25,11 @@ class Launching:
         self._at_cap: dict[str, Figures] = {}
 
     def offers(self, job: JobView) -> Offers:
-        """What is left for the job."""
+        """The offers that are left for the job."""
         return offers_of(self._stocks.of(job), job, self._now)
 
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
-        """Instances of the market; None if no pool has enough, or none that has leaves the cap."""
+        """A launch in the market; None if no pool has enough instances, or none of these fits under the cap."""
         able = self._able(to, offers)
         pools = [p for p in able.pools if self._room.fits(job.nodes, p.usd_per_hour)]
         if not pools:
@@ -56,36 +56,35 @@ class Launching:
         )
 
     def fits_instead(self, job: JobView, to: MarketChoice, offers: Offers, of: Iterable[InstanceView]) -> bool:
-        """Whether it is these launched instances alone that take the room from what the job needs now."""
+        """Whether the job's launch would fit under the cap if these launched instances were gone."""
         able, given_up = self._able(to, offers), list(of)
         return any(self._room.fits(job.nodes, p.usd_per_hour, without=given_up) for p in able.pools)
 
     def at_cap(self, job: JobView) -> MarketChoice | None:
-        """What is to be said to a job for which there is capacity, and no room under the cap; None for all others."""
+        """The reason of a job for which there is capacity but no room under the cap; None for all others."""
         figures = self._at_cap.get(job.job_id)
         return MarketChoice(market=None, why=Why.AT_CAP, figures=figures) if figures is not None else None
 
     @property
     def pressed(self) -> bool:
-        """Whether somebody waits for room under the cap."""
+        """Whether a job waits for room under the cap."""
         return bool(self._at_cap)
 
     def reserve(self, job: JobView, offers: Offers) -> None:
-        """Room for the on-demand that a job with a deadline may need later: those behind it do not get it."""
+        """Reserve room for the on-demand instance that a job with a deadline may need later, against later jobs."""
         if job.submission.deadline_at is not None:
             usd = min((p.usd_per_hour for p in offers.on_demand_pools), default=0.0)
             self._room.reserve(job.nodes, usd)
 
     def keep_room(self, job: JobView, offers: Offers) -> None:
-        """The room that becomes free is this job's: nobody behind it takes it away bit by bit. Not for one for which
-        there will never be enough.
-        """
+        """Keep room that becomes free for this job, so that later jobs do not take it bit by bit; unless the cap can
+        never fit the job."""
         pools = (*offers.spot_pools, *offers.on_demand_pools)
         if any(self._room.ever(job.nodes, p.usd_per_hour) for p in pools):
             self._room.close()
 
     def _able(self, to: MarketChoice, offers: Offers) -> Acceptable:
-        """Pools that failed in this round come in question only where there are no others."""
+        """The acceptable pools; those that failed in this round only if there are no others."""
         able = offers.acceptable(Market.SPOT if to.market is Market.SPOT else Market.ON_DEMAND)
         sound = tuple(p for p in able.pools if p.key not in self._launches.failed)
         return able._replace(pools=sound or able.pools)

@@ -1,15 +1,14 @@
-"""Decides which instances of the standing fleets leave: broken ones, those beyond the target, and old ones.
+"""Decides which instances leave: broken ones, and of the standing fleets those beyond the target and old ones.
 
-An instance that leaves gives back what it runs and powers itself off; the fleet brings another only where it is below
-its target. So everything here is bounded by what the fleet holds now:
+An instance that leaves gives back its job and powers itself off; the fleet replaces it only while it is below its
+target. So what the fleet holds now bounds all departures:
 
-- *Broken* ones go first, launched ones among them, but not more than CORDONS of a kind and type at once: where each new
-  machine is broken like the last, it is the image or the type, and replacing them would go on for ever.
-- *Excess* goes only while it is idle, only as far as the units that are left, those recommended away aside, still make
-  the target, and only once everything that the fleet was last asked for has had the time to arrive.
-- *Old* ones (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
-  last one has been replaced. Idle ones go by themselves, busy ones when their job leaves them, or at once when that was
-  asked for.
+- *Broken* instances go first, launched ones among them, but no more than CORDONS of a kind and type at once: if each
+  new machine is broken like the last, the image or the type is at fault, and replacing machines would never end.
+- *Excess* instances go only while they are idle, only if the remaining units, without those recommended away, still
+  make the target, and only once everything that the fleet was last asked for has had time to arrive.
+- *Old* instances (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
+  last one is replaced. Idle ones go by themselves, busy ones when their job leaves them, or at once in a roll.
 """
 
 from collections import Counter, defaultdict
@@ -25,24 +24,24 @@ from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 SHARE = 4
-"""One in so many instances is replaced at a time, and one at the least."""
+"""A share is this fraction of the instances, one over SHARE, but at least one."""
 YOUNG = timedelta(minutes=5)
-"""An instance is not let go as excess before this age, in market time: the declaration may still be on its way."""
+"""Market time before which an instance does not leave as excess: the declaration may still be on its way."""
 CORDONS = 2
-"""Broken instances of one kind of fault and one type that are sent away within CORDON_WINDOW."""
+"""The most broken instances of one kind of fault and one type that leave within CORDON_WINDOW."""
 CORDON_WINDOW = timedelta(hours=1)
 JOBS_TO_CORDON = 2
-"""Different jobs that must have failed on an instance, and done well elsewhere, for it to be at fault."""
+"""The number of different jobs that must have failed on an instance, and done well elsewhere, for it to be at fault."""
 
 
 def leave(instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> list[Leave]:
-    """Who leaves of `instances`, those of which nothing else has been decided, and why. At most one action each."""
+    """Which of `instances`, about which nothing else is decided, leave, and why. At most one action for each."""
     desk = _Departures(sorted(instances, key=lambda i: i.instance_id), view, now)
     return [*desk.broken(), *desk.excess(), *desk.old()]
 
 
 class _Departures:
-    """One round of letting instances go. `gone` names those that were sent away so far."""
+    """One round of departures. `gone` names the instances that leave so far."""
 
     def __init__(self, instances: list[InstanceView], view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
@@ -65,7 +64,7 @@ class _Departures:
         )
 
     def broken(self) -> Iterator[Leave]:
-        """Those that found themselves unfit, and those that fail one job after the other, launched ones among them."""
+        """The instances that found themselves unfit, and those on which several jobs failed; launched ones included."""
         sent = Counter(
             (f.kind, f.instance_type) for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.kind.cordons
         )
@@ -85,13 +84,13 @@ class _Departures:
                 yield self._send(instance, Reason.CORDON, why, fault, **figures)
 
     def excess(self) -> Iterator[Leave]:
-        """Idle instances without which a market still has its target: of old generations first, the youngest last."""
+        """Idle instances without which a market still has its target, the least worth first (`_worth`)."""
         standing = self.view.standing
         if standing is None:
             return
         for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
             held = [i for i in self.mine if self._counts(i, market)]
-            # What is recommended away is being replaced, and its replacement is none too many; yet it may go itself.
+            # An instance that is recommended away is being replaced: it does not count, and may leave itself.
             units = sum(weight(standing, i) for i in held if not i.recommended_away)
             for instance in sorted(held, key=self._worth):
                 size = weight(standing, instance)
@@ -104,13 +103,13 @@ class _Departures:
                 units = left
 
     def old(self) -> Iterator[Leave]:
-        """A share of those of another generation, as far as the last share has been replaced."""
+        """A share of the instances of another generation, as far as the last share has been replaced."""
         if not self.view.generation:
             return
         held = [i for i in self.mine if i.instance_id not in self.gone and i.reports]
         budget = max(1, len(held) // SHARE) - self._on_the_move(held)
         aged = [i for i in held if _is_old(i, self.view.generation)]
-        # One that is in nobody's way goes before one that has to give its job back.
+        # Idle instances leave before those that have to give their job back.
         for instance in sorted(aged, key=lambda i: (not self._idle(i), _booted(i), i.instance_id)):
             if budget < 1 or not (self._idle(instance) or self.view.rolling):
                 return
@@ -121,7 +120,7 @@ class _Departures:
             yield self._send(instance, Reason.ROLL, why, None, was=was, now=self.view.generation)
 
     def _on_the_move(self, held: list[InstanceView]) -> int:
-        """Instances that are leaving, and those that the fleets lack or that have not reported yet."""
+        """How many instances are being replaced: leaving, missing from the fleets, or not reported yet."""
         leaving = sum(1 for i in self.view.instances if i.leaving and not i.gone) + len(self.gone)
         standing = self.view.standing
         if standing is None:
@@ -133,13 +132,13 @@ class _Departures:
         return max(leaving, missing, self.view.booting)
 
     def _counts(self, instance: InstanceView, market: Market) -> bool:
-        """Whether it is one of those that the market's fleet is known to hold: there, reporting, and staying."""
+        """Whether the instance counts for the market's fleet: it reports, and does not leave."""
         record = _agent(instance)
         here = instance.reports and instance.instance_id not in self.gone
         return here and record is not None and record.market is market
 
     def _idle(self, instance: InstanceView) -> bool:
-        """It has nothing, by the store's word: its own may be as old as its heartbeat."""
+        """Whether the instance has no job according to the store; its own record may be as old as its heartbeat."""
         record = _agent(instance)
         busy = record is None or record.state is InstanceState.BUSY
         return instance.idle and (not busy or is_free(instance, self.records))
@@ -148,7 +147,7 @@ class _Departures:
         return self.now - (instance.launched_at or _booted(instance)) < YOUNG
 
     def _worth(self, instance: InstanceView) -> tuple[bool, bool, bool, float, str]:
-        """The least worth goes first: what takes no jobs, what is about to be taken, what is old, what is small."""
+        """A sort key, least worth first: takes no jobs, recommended away, old, small."""
         record = _agent(instance)
         idle = record is not None and record.state is InstanceState.READY
         standing = self.view.standing
@@ -158,7 +157,7 @@ class _Departures:
 
 
 def weight(standing: Standing, instance: InstanceView) -> float:
-    """How many units of its fleet the instance is."""
+    """The units for which the instance counts in its fleet."""
     record = instance.record
     return standing.weights.get(record.instance_type, 1.0) if record is not None else 1.0
 
@@ -175,13 +174,13 @@ def _agent(instance: InstanceView) -> InstanceRecord | None:
 
 
 def _stays(instance: InstanceView) -> bool:
-    """Nothing has ended it or is about to."""
+    """Whether the instance lives and nothing is about to end it."""
     going = instance.ending or (instance.assignment is not None and instance.assignment.cordoned) or instance.notified
     return not (instance.gone or going or instance.leaving)
 
 
 def _is_old(instance: InstanceView, generation: str) -> bool:
-    """Of another generation. One that names none is of a time, or a kind of cluster, that knows none."""
+    """Whether the instance is of another generation. An instance that names none is never old."""
     record = instance.record
     return bool(generation) and record is not None and record.generation not in ("", generation)
 
@@ -193,8 +192,8 @@ def _booted(instance: InstanceView) -> datetime:
 
 
 def _failed_on(jobs: Iterable[JobView]) -> dict[str, list[str]]:
-    """By instance, the jobs that failed there through no fault of their own, as far as one can see: those that have
-    come further elsewhere since. A job that fails wherever it goes says nothing against any machine."""
+    """By instance, the jobs that failed there and have come further elsewhere since, so that the instance is suspect. A
+    job that fails on every instance says nothing against any of them."""
     found: dict[str, list[str]] = defaultdict(list)
     for job in sorted(jobs, key=lambda j: j.job_id):
         record = job.record

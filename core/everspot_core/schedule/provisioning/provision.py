@@ -1,7 +1,7 @@
 """Launches instances for the jobs that need them, moves running jobs, and releases what nobody needs.
 
-The instances that are there have been handed out before this begins. Then each job follows the market policy, in the
-order in which jobs choose. What a pool gives to one job is not counted for the next one.
+Present instances have been assigned before. Then each job follows the market policy, in the order in which jobs choose.
+Capacity that a pool gives to one job does not count for the next one.
 """
 
 from collections.abc import Iterable
@@ -36,10 +36,10 @@ def provision(
     busy_instances: set[str],
     cordoned: set[str],
 ) -> list[Action]:
-    """The actions of `placed`, where a job that would wait follows the market policy instead; then releases.
+    """The actions of `placed`, but jobs that would wait follow the market policy instead; then releases.
 
-    `busy_jobs` and `busy_instances` name those of which something else has been decided in this plan. `cordoned`: those
-    of the instances of which it is only written down that the cloud takes them.
+    `busy_jobs` and `busy_instances`: those about which this plan has decided something else. `cordoned`: the busy
+    instances about which the only decision is to note that the cloud takes them.
     """
     desk = _Provisioning(view, now, busy_instances)
     jobs = {j.job_id: j for j in view.jobs}
@@ -65,7 +65,7 @@ def provision(
         running = [
             j for j in view.jobs if j.job_id in owners and (j.job_id not in busy_jobs or owners[j.job_id] in cordoned)
         ]
-        # Who runs on spot may have to leave it now; those who wait come in the order in which they chose.
+        # Running jobs come first, because they may have to leave spot now; then waiting jobs in their order.
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
         desk.open_rooms(jobs[name] for name in waiting)
         for job in turns if view.cap is None else by_press(turns, view, now):
@@ -74,7 +74,7 @@ def provision(
 
 
 class _Provisioning:
-    """What has been decided so far in one plan."""
+    """One round of provisioning, with what it has decided so far."""
 
     def __init__(self, view: ClusterView, now: datetime, busy: set[str]) -> None:
         self.view, self.now = view, now
@@ -86,7 +86,7 @@ class _Provisioning:
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
-        """The job has got an instance. What is on its way to it is released, unless it would be launched again."""
+        """Note that the job has an instance. Others on their way to it are released, unless it would move to them."""
         coming = self.launches.coming(job, None)
         there = self._instances[action.instance_id]
         if action.beside and there.launched_for == job.job_id:
@@ -99,18 +99,18 @@ class _Provisioning:
             self.launches.keep(others)
 
     def refused(self, job: JobView) -> Refuse | None:
-        """For a job that has not begun and whose deadline nothing could have kept, be there a free instance or not."""
+        """The refusal of a job that has not begun and whose deadline was infeasible, even if an instance is free."""
         if job.epoch > 0 or job.submission.deadline_at is None:
             return None
         return refusal(job, self._launching.offers(job), self.now)
 
     def not_before(self, job: JobView) -> datetime | None:
-        """Until when it waits after an error."""
+        """The end of the job's back-off after an error; None if it may begin."""
         not_before = job.record.not_before if job.record is not None else None
         return not_before if not_before is not None and not_before > self.now else None
 
     def back_off(self, job: JobView) -> None:
-        """What a job in back-off has of its own is kept for as long as launching anew may take, and no longer."""
+        """Release the instances of a job in back-off if it lasts longer than a new launch may take and that is safe."""
         until, work, offers = self.not_before(job), outlook_of(job), self._launching.offers(job)
         changeover = work.changeover_upper if work is not None else CHANGEOVER_UPPER
         if until is not None and until - self.now > changeover and self._steering.is_safe(job, offers):
@@ -119,17 +119,17 @@ class _Provisioning:
             self._launching.reserve(job, offers)
 
     def open_rooms(self, waiting: Iterable[JobView]) -> None:
-        """What is on its way to a job has room for others, whoever's turn comes first."""
+        """Offer the room on instances that are on their way to waiting jobs, before any job's turn."""
         for job in waiting if self.view.shared else ():
             coming = self.launches.coming(job, None)
             self._beside.add(job, pool_of(coming[0]) if coming and not coming[0].healthy else None)
 
     def release(self) -> list[Release]:
-        """What nobody needs any more."""
+        """The releases of instances that nobody needs any more."""
         return self.launches.release(self._reuse, pressed=self._launching.pressed)
 
     def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
-        """What the job does now. `hold` says why it got no instance that is there; None if the job runs."""
+        """The actions for the job. `hold`: why it got no present instance; None if the job runs."""
         owner = self._owner(job)
         if owner is not None and is_going(owner):
             return self._replace(job, owner)
@@ -151,9 +151,9 @@ class _Provisioning:
         return self._waiting(job, coming, offers)
 
     def _replace(self, job: JobView, owner: InstanceView) -> list[Action]:
-        """A job whose instance the cloud takes: what it will need then is launched now, and not when it is back.
+        """Launch the replacement for a job whose instance the cloud takes: at the notice, before the job is back.
 
-        Once: what is on its way to it is what it will have. Nothing if a free instance is there for it.
+        Nothing is launched if a launch is on its way to the job already, or if a free instance is there for it.
         """
         coming = self.launches.coming(job, owner)
         self.launches.settle(job.job_id)
@@ -170,7 +170,7 @@ class _Provisioning:
         return [launch] if launch is not None else []
 
     def _waiting(self, job: JobView, coming: list[InstanceView], offers: Offers) -> list[Action]:
-        """A job that holds nothing; something may be on its way to it."""
+        """The actions for a job without an instance; one may be on its way to it."""
         to = self._steering.steer(job, coming[0] if coming else None, offers, moving=False)
         if coming and to.market is market_of(coming[0]):
             self.launches.keep(coming)
@@ -179,7 +179,7 @@ class _Provisioning:
         if to.market is None:
             self._launching.reserve(job, offers)
             return [self._hold(job, to, offers, offers.stock.wished(Market.SPOT))]
-        if (held := self.admission.hold(job)) is not None:  # by what this plan has launched for others
+        if (held := self.admission.hold(job)) is not None:  # a budget, counting what this plan launched for others
             return [held]
         if not coming and (pool := self._beside.takes(job, to)) is not None:
             on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": 1})
@@ -189,11 +189,11 @@ class _Provisioning:
             self._beside.add(job, launch.ranked[0])
             return [launch]
         risk = self._launching.at_cap(job) or self._steering.risk(job, offers)
-        if to.market is Market.ON_DEMAND and not coming:  # run dry: what there is is better than nothing
+        if to.market is Market.ON_DEMAND and not coming:  # on-demand has run dry: spot is better than nothing
             launch = self._launching.launch(job, replace(risk, market=Market.SPOT), offers)
             if launch is not None:
                 return [launch]
-        # What comes and is not wanted any more may be all that is in the way, and then it goes.
+        # If only its own unwanted launch stands in the way under the cap, that launch is released.
         if not self._launching.fits_instead(job, to, offers, coming):
             self.launches.keep(coming)
         if risk.why is Why.AT_CAP:
@@ -201,13 +201,13 @@ class _Provisioning:
         return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
 
     def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
-        """It waits, and for on-demand no longer than is safe."""
+        """The job waits, and goes to on-demand at its last safe moment."""
         on_demand = waits_for is not None and waits_for.market is Market.ON_DEMAND
         at = None if on_demand else self._steering.on_demand_at(job, offers)
         return Hold(job_id=job.job_id, why=to.why, figures=to.figures, waits_for=waits_for, on_demand_at=at)
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
-        """A job that runs, and may be better off elsewhere."""
+        """The actions for a running job, which may be better off elsewhere."""
         if coming and self._still_wanted(job, owner, coming):
             self.launches.keep(coming)
             return self._move(job, owner, coming)
@@ -224,14 +224,14 @@ class _Provisioning:
         return [_stay(job, owner, to)]
 
     def _swaps(self, job: JobView, to: MarketChoice, offers: Offers, mine: list[InstanceView]) -> bool:
-        """Whether the job gives back what it has to get what it must have: nothing else is in the way."""
+        """Whether the job's launch fits under the cap once it gives back its own instances."""
         return bool(mine) and self._launching.fits_instead(job, to, offers, mine)
 
     def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
-        """Whether the job is to move from its owner to what is on its way, now as when that was launched.
+        """Whether the job still is to move from its owner to the instances on their way.
 
-        To spot only while that is safe. To on-demand as long as there is not a whole changeover more to spare than it
-        takes to stay, so that a small change of the outlook does not turn it round again.
+        It moves to spot only while that is safe. It moves to on-demand unless it has a whole changeover more to spare
+        than staying needs, so that a small change of the outlook does not reverse the decision.
         """
         if market_of(coming[0]) is market_of(owner):
             return False
@@ -272,6 +272,6 @@ def _stop(job: JobView, owner: InstanceView, to: MarketChoice) -> Stop:
 
 
 def _has_alone(instance: InstanceView, job: JobView) -> bool:
-    """Whether the job runs there, and nothing else."""
+    """Whether the job, and no other, runs on the instance."""
     given = instance.assignment
     return instance.residents == (job.job_id,) or (not instance.residents and given is not None and job.owned_by(given))

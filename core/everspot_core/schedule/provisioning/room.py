@@ -1,4 +1,4 @@
-"""The cap: how many instances may be launched at once, and what they may cost, with those that run or come."""
+"""The cap on launched instances: their number and their cost an hour, running and coming ones together."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ from everspot_core.schedule.actions import Figures
 from everspot_core.schedule.view import ClusterView, InstanceView, pool_of
 
 EPSILON = 1e-9
-"""Dollars that count as nothing: less is rounding."""
+"""Dollars below which a difference is rounding."""
 
 
 class Room:
     """What may still be launched in one round of planning.
 
-    Prices are those of the moment: a pool that grows dearer may take what runs past the cap, and then nothing more is
-    launched. What is released counts until it is gone.
+    Prices are those of the moment. If a price rises, running instances may exceed the cap, and then nothing more is
+    launched. A released instance counts until it is gone.
     """
 
     def __init__(self, view: ClusterView) -> None:
@@ -29,7 +29,7 @@ class Room:
         self._instances, self._usd = len(launched), sum(map(self._rate, launched))
 
     def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:
-        """Whether so many instances may be launched at this price each. `without`: as if these were gone."""
+        """Whether `count` instances may be launched at this price each. `without`: instances taken as gone."""
         if self._cap is None:
             return True
         given_up = list(without)
@@ -41,7 +41,7 @@ class Room:
         return limit is None or usd + count * usd_per_hour <= limit + EPSILON
 
     def ever(self, count: int, usd_per_hour: float) -> bool:
-        """Whether they would fit if nothing else ran."""
+        """Whether that many would fit if nothing else ran."""
         cap = self._cap
         if cap is None:
             return True
@@ -49,21 +49,21 @@ class Room:
         return count <= cap.instances and (limit is None or count * usd_per_hour <= limit + EPSILON)
 
     def take(self, count: int, usd_per_hour: float) -> None:
-        """They are launched."""
+        """Take room for instances that are launched now."""
         self._instances += count
         self._usd += count * usd_per_hour
 
     def reserve(self, count: int, usd_per_hour: float) -> None:
-        """They are not launched yet, and nobody behind may take their room."""
+        """Reserve room for instances that are not launched yet, against later jobs."""
         self._reserved += count
         self._reserved_usd += count * usd_per_hour
 
     def close(self) -> None:
-        """Nothing more is launched in this round."""
+        """Launch nothing more in this round."""
         self._closed = True
 
     def figures(self, count: int, usd_per_hour: float) -> Figures:
-        """What is to be said where they do not fit."""
+        """The figures for the reason of a job that does not fit."""
         assert self._cap is not None  # noqa: S101 - without a cap everything fits
         limit = self._cap.usd_per_hour
         return {
@@ -77,7 +77,7 @@ class Room:
         }
 
     def _rate(self, instance: InstanceView) -> float:
-        """Dollars an hour; of what nobody knows the price, as much as the dearest that is known."""
+        """The instance's dollars an hour; the highest known price if its own is unknown."""
         pool = pool_of(instance)
         dearest = max([*self._pools.values(), *self._types.values()], default=0.0)
         if pool is None:

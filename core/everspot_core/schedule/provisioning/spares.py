@@ -1,4 +1,4 @@
-"""The free instances that nobody takes in this plan, for jobs that will look for one in a moment."""
+"""The free instances that this plan gives to no job, for jobs that are about to lose theirs."""
 
 from everspot_core.fit import Shape, fits
 from everspot_core.schedule.market.reuse import Reuse
@@ -8,7 +8,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class Spares:
-    """Each is there for one job; what was launched, for one that it suits."""
+    """The spare instances. Each serves one job; a launched one only a job that it suits."""
 
     def __init__(self, view: ClusterView, reuse: Reuse) -> None:
         self._view, self._reuse = view, reuse
@@ -16,7 +16,7 @@ class Spares:
         self._free: list[InstanceView] | None = None
 
     def claim(self, job: JobView, taken: set[str]) -> bool:
-        """Whether there are enough for the job, which are then its own. `taken`: what has been given away."""
+        """Whether enough are spare for the job; it then claims them. `taken`: instances that are given away."""
         if self._free is None:
             records = {j.job_id: j.record for j in self._view.jobs}
             self._free = [i for i in self._view.instances if is_free(i, records) and i.launched_for not in self._alive]

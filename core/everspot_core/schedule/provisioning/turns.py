@@ -1,4 +1,4 @@
-"""In which order jobs are launched for where not all can be: what is launched has a cap."""
+"""The order of jobs under a cap, where not all can have a launch."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -14,10 +14,11 @@ _NONE = timedelta(0)
 
 
 def by_press(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
-    """Those first that are past their last safe moment, then those that are ahead of others anyway, then those with a
-    deadline, the nearest to its last safe moment first, then the others, last those that run and might do better.
+    """The jobs by urgency, in the given order within each group.
 
-    Within each as they come. Those who cannot arrive in time any more count as those without a deadline.
+    First come jobs past their last safe moment; then those with precedence; then those with a deadline, the nearest to
+    its last safe moment first; then the others; last, jobs that run and might do better elsewhere. A job that cannot
+    meet its deadline any more counts as one without.
     """
     return sorted(jobs, key=lambda job: _press(job, view, now))
 

@@ -8,10 +8,10 @@ from typer.core import TyperCommand, TyperGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job. Once this returns, the job is never lost."),
-    "retry": ("submit", "Submit a job that failed or was cancelled once more, to go on from its newest checkpoint."),
+    "retry": ("submit", "Submit a failed or cancelled job again; it goes on from its newest checkpoint."),
     "sweep": (
         "sweep",
-        "Run a job many times with other values of some fields, and find the best. Run it again to go on with it.",
+        "Run a job many times with different values of some fields, and find the best. Run it again to continue.",
     ),
     "jobs": ("jobs", "List the jobs: state, both durations, interruptions."),
     "job": ("job", "Show one job: why it failed or waits, state, progress, and its history."),
@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "forward": (
         "shell",
-        "Make a port of a running job's instance, such as TensorBoard's, one of this machine. Needs Session Manager.",
+        "Forward a port of a running job's instance, such as TensorBoard's, to this machine. Needs Session Manager.",
     ),
     "data": (
         "data",
@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "drain": ("control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."),
     "roll": (
         "roll",
-        "Replace busy instances, too, by ones of the current image and settings: drained, a quarter at a time.",
+        "Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.",
     ),
     "down": (
         "down",
@@ -49,19 +49,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.",
     ),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
-    "compare": ("report", "Put a job as it ran beside the same job on-demand: cost, time, interruptions."),
+    "compare": ("report", "Compare a job as it ran with the same job on-demand: cost, time, interruptions."),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
     "simulate": (
         "simulate",
-        "Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.",
+        "Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.",
     ),
     "prices": (
         "prices",
-        "Show the prices that the cluster reckons with, or read newer ones from the cloud's own price lists.",
+        "Show the prices that the cluster uses, or read newer ones from the cloud's own price lists.",
     ),
-    "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is, and remove it if asked to."),
+    "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
     "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock."),
-    "use": ("clusters", "Choose the cluster that the commands talk to from now on, from whatever folder."),
+    "use": ("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),
     "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),
 }
 """Command → (module below `commands/`, first line of its help)."""

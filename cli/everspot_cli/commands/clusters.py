@@ -39,7 +39,7 @@ def use(
     forget: Annotated[bool, typer.Option("--forget", help="Forget this cluster; it is not touched.")] = False,
     json: Json = False,
 ) -> None:
-    """Choose the cluster that the commands talk to from now on, from whatever folder.
+    """Choose the cluster that all commands talk to from now on, in any folder.
 
     The first time, --store or --stack says where it is; it is asked for its description before it is noted. The names
     are kept in a file of the user's own, $XDG_CONFIG_HOME/everspot/config.toml.

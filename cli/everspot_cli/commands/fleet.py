@@ -31,10 +31,10 @@ def fleet(
 ) -> None:
     """Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.
 
-    BUSY, IDLE and COMING count instances that live. LAUNCHED and TAKEN count all that the cluster has had, and those of
-    them that the cloud took back; LASTS is how long an instance ran for each one that was taken. REFUSED counts the
-    launches that a pool lately refused. A figure with a ! is why a pool is over its norm: it takes more instances, or
-    costs more, than it uses to.
+    BUSY, IDLE and COMING count living instances. LAUNCHED counts all that the cluster ever had from the pool, and TAKEN
+    those that the cloud took back. LASTS is the time that instances ran for each one that was taken. REFUSED counts the
+    launches that the pool refused lately. A ! marks the figure by which a pool is over its norm: it takes more instances,
+    or costs more, than it usually does.
     """
     session = session_of(context, json)
     if session.json:

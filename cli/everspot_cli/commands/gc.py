@@ -27,7 +27,7 @@ def gc(
     ] = "30d",
     json: Json = False,
 ) -> None:
-    """Show what nobody needs any more in the data bucket, and how large it is, and remove it if asked to.
+    """Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it.
 
     Outputs of jobs stay, and so does whatever a job or a dataset still names.
     """

@@ -39,7 +39,7 @@ def prices(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the prices that the cluster reckons with, or read newer ones from the cloud's own price lists.
+    """Show the prices that the cluster uses, or read newer ones from the cloud's own price lists.
 
     refresh runs where the internet and your credentials are: a laptop, a pipeline. It writes one dated table into the
     control bucket; catalogue, scheduler and report use it from then on.

@@ -89,7 +89,7 @@ def compare(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Put a job as it ran beside the same job on-demand: cost, time, interruptions.
+    """Compare a job as it ran with the same job on-demand: cost, time, interruptions.
 
     The on-demand side is computed: the job's useful seconds at list price, without interruptions. With OTHER it is
     another job as that one ran.

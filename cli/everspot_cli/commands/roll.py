@@ -27,7 +27,7 @@ def roll(
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "1h",
     json: Json = False,
 ) -> None:
-    """Replace busy instances, too, by ones of the current image and settings: drained, a quarter at a time.
+    """Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.
 
     Idle ones are replaced without being asked for, busy ones when their job leaves them. With this their jobs
     checkpoint, move on, and the instance is replaced now.

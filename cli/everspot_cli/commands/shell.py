@@ -52,7 +52,7 @@ def forward(
         typer.Option("--local", metavar="PORT", min=1, max=65535, help="On this machine. Default: the same."),
     ] = None,
 ) -> None:
-    """Make a port of a running job's instance, such as TensorBoard's, one of this machine. Needs Session Manager."""
+    """Forward a port of a running job's instance, such as TensorBoard's, to this machine. Needs Session Manager."""
     session = session_of(context, False)
     door, record = _door(session), _running(session, job_id)
     raise typer.Exit(_start(session, door.forward(str(record.owner), port, local or port)))

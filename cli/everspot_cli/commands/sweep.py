@@ -32,13 +32,13 @@ def register(app: typer.Typer) -> None:
 def sweep(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as docs/sweeps.md describes it.")],
-    show: Annotated[bool, typer.Option("--show", help="Begin and end nothing; tell how far it is.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show how far the sweep is.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a job many times with other values of some fields, and find the best. Run it again to go on with it.
+    """Run a job many times with different values of some fields, and find the best. Run it again to continue.
 
-    The trials are jobs like any others. All that is known of them is in the store: the command may be ended at any
-    moment, what runs goes on, and the next command takes it up.
+    The trials are ordinary jobs, and the sweep's state is in the store. So the command may be ended at any moment: its
+    jobs run on, and the next command continues the sweep.
     """
     session = session_of(context, json)
     spec = _read(file)

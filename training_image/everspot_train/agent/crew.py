@@ -139,7 +139,7 @@ class _Member:
 
 
 def told_to(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
-    """The part of an assignment that is for job `key` of a shared machine; without a key, for a job that has it alone."""
+    """The part of an assignment for job `key` of a shared machine; without a key, for a job that has it alone."""
     if assignment is None:
         return None
     if key is None:

@@ -24,7 +24,7 @@ _Traces = Annotated[
 ]
 _Synthetic = Annotated[
     list[str] | None,
-    typer.Option("--synthetic", metavar="NAME", help=f"A trace that is made up, by --seed. One of: {_GENERATORS}."),
+    typer.Option("--synthetic", metavar="NAME", help=f"Generate a trace, by --seed. One of: {_GENERATORS}."),
 ]
 _Days = Annotated[float | None, typer.Option("--days", metavar="N", help="Length of synthetic traces. Default: 30.")]
 _Gap = Annotated[
@@ -60,7 +60,7 @@ _Nodes = Annotated[
     int,
     typer.Option("--nodes", metavar="N", help="Instances that the job needs at once. Default: 1.", show_default=False),
 ]
-_Pools = Annotated[bool, typer.Option("--pools", help="Take the traces for the pools of one job.")]
+_Pools = Annotated[bool, typer.Option("--pools", help="Treat the traces as the pools of one job.")]
 _Starts = Annotated[
     str,
     typer.Option(
@@ -75,11 +75,11 @@ _Seed = Annotated[
 _Policy = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", metavar="NAME", help=f"Who decides; give it again to compare. One of: {_KNOWN} (which knows the "
+        "--policy", metavar="NAME", help=f"The policy; give it again to compare. One of: {_KNOWN} (which knows the "
         "future). Default: everspot.",
     ),
 ]  # fmt: skip
-_Compare = Annotated[bool, typer.Option("--compare", help="Put all policies side by side.")]
+_Compare = Annotated[bool, typer.Option("--compare", help="Compare all policies.")]
 _Plot = Annotated[
     Path | None,
     typer.Option(
@@ -91,15 +91,15 @@ _Plot = Annotated[
 _Workload = Annotated[
     Path | None,
     typer.Option(
-        "--workload", metavar="FILE", help="Instead of one job: the jobs of many users on one fleet, as YAML or JSON."
+        "--workload", metavar="FILE", help="Simulate the jobs of many users on one fleet instead, from YAML or JSON."
     ),
 ]
 _Generate = Annotated[
     Path | None,
-    typer.Option("--generate-workload", metavar="FILE", help="Make such a workload up, by --seed, and write it."),
+    typer.Option("--generate-workload", metavar="FILE", help="Generate such a workload, by --seed, and write it."),
 ]
 _JobCount = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", help="Jobs of a workload that is made up. Default: 300.")
+    int | None, typer.Option("--jobs", metavar="N", help="Jobs of a generated workload. Default: 300.")
 ]
 
 
@@ -126,10 +126,10 @@ def simulate(
     jobs: _JobCount = None,
     json: Json = False,
 ) -> None:
-    """Run one job through traces of spot capacity, from many moments of submission, and tell what a policy saves.
+    """Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.
 
     It needs neither a store nor a cloud. A trace is `{"metadata": {"gap_seconds": 300}, "data": [1, 0, …]}`: the
-    instances to be had at each tick, so many seconds apart. `"prices"` may stand beside: as many, in dollars per hour.
+    available instances at each tick, and the seconds between ticks. It may have `"prices"`, dollars an hour by tick.
     """
     session = session_of(context, json)
     if workload.answered(context, workload_file, generate_workload, jobs, seed, session):

@@ -36,7 +36,7 @@ def retry(
     wait_for_capacity: WaitForCapacity = False,
     json: Json = False,
 ) -> None:
-    """Submit a job that failed or was cancelled once more, to go on from its newest checkpoint.
+    """Submit a failed or cancelled job again; it goes on from its newest checkpoint.
 
     It is a new job with the same code, datasets and settings; its retries, budget and deadline begin anew. The old
     one and its history stay as they are.

@@ -33,8 +33,8 @@ def fleet(
 
     BUSY, IDLE and COMING count living instances. LAUNCHED counts all that the cluster ever had from the pool, and TAKEN
     those that the cloud took back. LASTS is the time that instances ran for each one that was taken. REFUSED counts the
-    launches that the pool refused lately. A ! marks the figure by which a pool is over its norm: it takes more instances,
-    or costs more, than it usually does.
+    launches that the pool refused lately. A ! marks the figure by which a pool is over its norm: it takes more
+    instances, or costs more, than it usually does.
     """
     session = session_of(context, json)
     if session.json:

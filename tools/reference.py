@@ -8,6 +8,7 @@ reference.py --check    exit with 1 if they are not up to date
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -18,6 +19,7 @@ import typer
 from everspot_cli.errors import MEANING
 from everspot_cli.main import HELP, app
 from everspot_cli.views import MEANING_OF_STATUS
+from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.documents import format_duration
 from everspot_core.field_types import SAID_OF_NAMES
 from everspot_core.job import JobSpec
@@ -115,7 +117,24 @@ def spec() -> str:
                 waiting.append((f"{path}.{name}".lstrip("."), inner))
             parts.append(f"| `{name}` | {_type(inner, field)} | {_default(field)} | {_meaning(field)} |")
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, *_clouds()])
+
+
+def _clouds() -> list[str]:
+    """What each cloud has laid down for job files. Where a cluster's instances come from decides which row counts."""
+    rows = [(cloud, provider(cloud).jobs) for cloud in CLOUDS]
+    return [
+        "## What clouds lay down", "",
+        "`EVERSPOT_*` belongs to the instance everywhere, and so do the variables of each cloud here: a job may "
+        "move. An instance reads secrets of its own cloud.", "",
+        "| cloud | variables that belong to the instance | forms of a secret |", "| --- | --- | --- |",
+        *(f"| {cloud} | {_words(f'{prefix}*' for prefix in rules.variables)} | {_words(rules.secrets)} |"
+          for cloud, rules in rows), "",
+    ]  # fmt: skip
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def _type(annotation: Any, field: FieldInfo | None = None) -> str:

@@ -22,7 +22,7 @@ def local_cloud() -> str:
         endpoint, process = "", 0
     if process <= 0 or not _runs(process):
         return f"the local cloud of {folder} does not run, and its clusters are gone with it: everspot-local up"
-    if os.environ.get("AWS_ENDPOINT_URL") == endpoint:
+    if endpoint in os.environ.values():  # whichever cloud's variable it is
         return ""
     return f'a local cloud runs in {folder}; this shell talks to it after: eval "$(everspot-local env)"'
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from everspot_clouds.registry import job_rules
 from everspot_core.faults import faults
 from everspot_core.job import Budget, JobSpec
 from everspot_core.job_rules import program_faults
@@ -92,7 +93,7 @@ def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
         raise CliError(f"{', '.join(read)} cannot be changed: submit the job's file instead")
     data = overrides.over(spec.model_dump(exclude_unset=True))
     try:
-        return JobSpec.model_validate(data)
+        return JobSpec.written(data, job_rules())
     except ValidationError as error:
         problems = listed(faults(error, JobSpec))
         raise CliError(f"{what} with these changes is no valid job", problems=problems) from None
@@ -102,7 +103,7 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     problems: list[Problem] = []
     spec: JobSpec | None = None
     try:
-        spec = JobSpec.model_validate(data)
+        spec = JobSpec.written(data, job_rules())
     except ValidationError as error:
         # The rules between fields, which the model asks only where every field is well-formed.
         found = faults(error, JobSpec)

@@ -22,7 +22,7 @@ _WAYS = (
 
 @dataclass(frozen=True)
 class Target:
-    """Where the cluster's control bucket is. `said`: who named it, for people; `profile`: of the AWS configuration."""
+    """Where the cluster's control bucket is. `said`: who named it, for people; `profile`: the cloud's, if any."""
 
     url: str
     said: str

@@ -15,7 +15,7 @@ _HEAD = "# The clusters that `everspot use` has noted. Every command talks to th
 
 @dataclass(frozen=True)
 class KnownCluster:
-    """A cluster that the user has named. `profile`: of the AWS configuration, whose credentials it takes."""
+    """A cluster that the user has named. `profile`: of the cloud's own configuration, whose credentials it takes."""
 
     name: str
     store: str

@@ -11,6 +11,7 @@ from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
 from everspot_core.gauges import Gauge
+from everspot_core.job_rules import CloudRules
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
@@ -179,6 +180,13 @@ class FolderProvider:
         from everspot_clouds.aws.rules import BILLING
 
         return BILLING
+
+    @property
+    def jobs(self) -> CloudRules:
+        """See `Provider`: those of the usual cloud, whose services have the secrets."""
+        from everspot_clouds.aws.rules import JOBS
+
+        return JOBS
 
     @property
     def by_hand(self) -> bool:

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from everspot_clouds.base import Provider
+
+if TYPE_CHECKING:
+    from everspot_core.job_rules import CloudRules
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,17 @@ def provider(cloud: str) -> Provider:
     if cloud not in CLOUDS:
         raise UnknownCloud(f"this version has no adapter for {cloud}; it knows {', '.join(sorted(CLOUDS))}")
     return cast(Provider, import_module(CLOUDS[cloud].module).PROVIDER)
+
+
+def job_rules() -> "CloudRules":
+    """What all known clouds have laid down for job files: a job may move from one to another."""
+    from everspot_core.job_rules import CloudRules
+
+    laid_down = [provider(cloud).jobs for cloud in CLOUDS]
+    return CloudRules(
+        variables=tuple(dict.fromkeys(prefix for rules in laid_down for prefix in rules.variables)),
+        secrets={form: expression for rules in laid_down for form, expression in rules.secrets.items()},
+    )
 
 
 def cloud_of(url: str) -> str | None:

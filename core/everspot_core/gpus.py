@@ -45,23 +45,21 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 """Compute capability by GPU model, as catalogues and settings call it. Source: NVIDIA's two tables, read from stored
-copies and not from the live pages. T4G and A10G, which only AWS has, are in neither table: they get the values of T4
-and A10, whose chips they use."""
+copies and not from the live pages. T4G and A10G, which only one cloud has, are in neither table: they get the values of
+T4 and A10, whose chips they use."""
 
-FAMILIES: Mapping[str, str] = MappingProxyType(
-    {
-        "p2": "K80", "g3": "M60", "g3s": "M60", "p3": "V100", "p3dn": "V100-32GB", "g4dn": "T4", "g5g": "T4G",
-        "p4d": "A100", "p4de": "A100-80GB", "g5": "A10G", "g6": "L4", "gr6": "L4", "g6e": "L40S",
-        "p5": "H100", "p5e": "H200", "p5en": "H200", "p6-b200": "B200", "p6-b300": "B300",
-    }
-)  # fmt: skip
-"""GPU model by family of EC2 types (EC2 instance types guide), for types declared in place without one."""
 
-NO_CUDA: Mapping[str, str] = MappingProxyType(
-    {"g4ad": "AMD Radeon Pro V520", "trn1": "Trainium", "trn1n": "Trainium", "trn2": "Trainium", "inf1": "Inferentia",
-     "inf2": "Inferentia", "dl1": "Gaudi", "dl2q": "Qualcomm AI 100", "vt1": "Xilinx U30"}
-)  # fmt: skip
-"""Families of EC2 types whose accelerators are no NVIDIA GPUs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Families:
+    """What a cloud's families of types have, for types declared in place that do not say it. A family is what stands
+    before the first point of a type's name.
+
+    - `models`: GPU model.
+    - `without_cuda`: accelerators that are no NVIDIA GPUs.
+    """
+
+    models: Mapping[str, str]
+    without_cuda: Mapping[str, str]
 
 
 def runs_on(capability: str, arches: Sequence[str]) -> bool:
@@ -77,13 +75,13 @@ def is_arch(word: str) -> bool:
     return _ARCH.match(word) is not None
 
 
-def unfit(kind: InstanceType, arches: Sequence[str]) -> str | None:
+def unfit(kind: InstanceType, arches: Sequence[str], families: Families) -> str | None:
     """Why a build with these architectures does not run on a type's GPUs; None if it does, or if that is unknown."""
     family = kind.name.partition(".")[0]
-    if family in NO_CUDA:
-        return f"{kind.name} has {NO_CUDA[family]}, and no GPU that CUDA runs on"
-    model = kind.gpu or FAMILIES.get(family)
-    if model is None or (kind.gpus == 0 and family not in FAMILIES):
+    if family in families.without_cuda:
+        return f"{kind.name} has {families.without_cuda[family]}, and no GPU that CUDA runs on"
+    model = kind.gpu or families.models.get(family)
+    if model is None or (kind.gpus == 0 and family not in families.models):
         return None
     capability = CAPABILITIES.get(model)
     if capability is None or runs_on(capability, arches):

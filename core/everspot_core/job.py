@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable
 from datetime import timedelta
-from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import (
     Field,
@@ -15,8 +14,16 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Frozen, Stored, Utc, is_stored
-from everspot_core.field_types import Flag, Given, Line, Name, Number, Span, Whole
+from everspot_core.field_types import Line, Name, Span
+from everspot_core.job_parts import Budget as Budget
+from everspot_core.job_parts import CheckpointPolicy as CheckpointPolicy
+from everspot_core.job_parts import Precision as Precision
+from everspot_core.job_parts import Priority as Priority
+from everspot_core.job_parts import Resources as Resources
+from everspot_core.job_parts import Retries as Retries
 from everspot_core.job_rules import (
+    NO_CLOUD,
+    CloudRules,
     dataset_faults,
     entrypoint_faults,
     env_faults,
@@ -34,99 +41,11 @@ _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "entrypoint": entrypoint_faults,
     "datasets": dataset_faults,
     "setup": setup_faults,
-    "secrets": secret_faults,
-    "env": env_faults,
     "tags": tag_faults,
     "after": after_faults,
 }
-_EVERY = "5m"
-
-
-class Priority(StrEnum):
-    """`critical` runs on on-demand capacity if there is any and goes first; `normal` runs on spot."""
-
-    CRITICAL = "critical"
-    NORMAL = "normal"
-
-
-class Precision(StrEnum):
-    """Number format of the forward pass. `auto`: bf16 where the hardware has it, else fp16 on a GPU, else fp32. `tf32`:
-    numbers of fp32, multiplied on a GPU with fewer digits, for models that do not bear bf16."""
-
-    AUTO = "auto"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    FP32 = "fp32"
-    TF32 = "tf32"
-
-
-class Resources(Frozen):
-    """What one instance must have for the job to run on it."""
-
-    vcpus: Whole = Field(default=1, ge=1, le=10_000)
-    memory_gib: Number = Field(default=1, gt=0, le=100_000)
-    gpus: Whole = Field(default=0, ge=0, le=100)
-    gpu_memory_gib: Number = Field(default=0, ge=0, le=10_000, description="Memory of each GPU.")
-    gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
-    shared: Flag = Field(
-        default=False,
-        description="The job may run beside others on one instance, where the cluster allows it. It then gets what it "
-        "asks for here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
-    )
-
-
-class CheckpointPolicy(Frozen):
-    """When to checkpoint: after `every` or after `steps`, whichever comes first. An interruption notice always makes a
-    checkpoint."""
-
-    every: Given | None = Field(
-        default=None, description="Time between checkpoints, at least 5s. 5m, where `steps` is not given either."
-    )
-    steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
-    keep: Whole = Field(
-        default=2, ge=2, le=100, description="Checkpoints kept; two at least, so that one bad read is survived."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _never_none(cls, value: Any) -> Any:
-        """Set the default interval if neither `every` nor `steps` is given."""
-        if isinstance(value, dict) and value.get("every") is None and value.get("steps") is None:
-            return {**value, "every": _EVERY}
-        return value
-
-    @field_validator("every")
-    @classmethod
-    def _not_too_often(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and value.total_seconds() < 5:
-            raise ValueError("must be at least 5s: no object is rewritten more often than that")
-        return value
-
-
-class Budget(Frozen):
-    """Hard limits of one job over all its attempts. Reaching one ends the job as FAILED, after a checkpoint."""
-
-    dollars: Number | None = Field(default=None, gt=0, le=1e9)
-    gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
-    wall_clock: Span | None = Field(default=None, description="Time since submission, or since `start_after`.")
-
-
-class Retries(Frozen):
-    """How often the user's own errors are tried again. Preemptions are not errors and are not counted here."""
-
-    errors: Whole = Field(default=2, ge=0, le=1000)
-    from_zero: Whole = Field(
-        default=20,
-        ge=0,
-        le=1000,
-        description="How often a job that has no checkpoint may be started over after interruptions.",
-    )
-    stalled: Flag = Field(
-        default=False,
-        description="Restart a program that has made no step for ten times its usual, and a minute at least. Each time "
-        "counts as one of `errors`. It is told of in any case.",
-    )
-    backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")
+_CLOUDS: dict[str, Callable[[Any, CloudRules], list[Problem]]] = {"secrets": secret_faults, "env": env_faults}
+_CLOUD_RULES = "clouds"
 
 
 class JobSpec(Frozen):
@@ -142,7 +61,8 @@ class JobSpec(Frozen):
     parameters: dict[str, JsonValue] = Field(default_factory=dict, description="Parameters of the recipe.")
     env: dict[str, str] = Field(
         default_factory=dict,
-        description="Environment of the training process. No secrets; `EVERSPOT_*` and `AWS_*` belong to the instance.",
+        description="Environment of the training process. No secrets. `EVERSPOT_*` and what clients of clouds read, "
+        "listed below, belong to the instance.",
     )
     datasets: list[str] = Field(
         default_factory=list,
@@ -162,7 +82,8 @@ class JobSpec(Frozen):
     secrets: dict[str, str] = Field(
         default_factory=dict,
         description="Environment variables whose values are read on the instance with its role, kept nowhere and "
-        "scrubbed from the log: `secretsmanager:NAME`, of which `#KEY` takes one value of JSON, or `ssm:/PARAMETER`.",
+        "scrubbed from the log. Each is given by its name in the cloud, in a form "
+        "that is listed below, and never by its value.",
     )
     resources: Resources = Resources()
     priority: Priority = Priority.NORMAL
@@ -207,12 +128,23 @@ class JobSpec(Frozen):
     retries: Retries = Retries()
     tags: dict[str, str] = Field(default_factory=dict, description="Project, Team, Environment, ModelVersion, …")
 
-    @field_validator(*_RULES, mode="before")
+    @classmethod
+    def written(cls, values: Any, clouds: CloudRules) -> Self:
+        """The job that a person has written. `clouds`: what has been laid down for it by those clouds that may run it.
+
+        Raises:
+            pydantic.ValidationError: if it is none.
+        """
+        return cls.model_validate(values, context={_CLOUD_RULES: clouds})
+
+    @field_validator(*_RULES, *_CLOUDS, mode="before")
     @classmethod
     def _ruled(cls, value: object, info: ValidationInfo) -> object:
-        faults = _RULES[str(info.field_name)](value)
+        name = str(info.field_name)
+        clouds = (info.context or {}).get(_CLOUD_RULES, NO_CLOUD)
+        faults = _CLOUDS[name](value, clouds) if name in _CLOUDS else _RULES[name](value)
         if faults:
-            raise BadInputs(str(info.field_name), faults)
+            raise BadInputs(name, faults)
         return value
 
     @field_validator("every")

@@ -5,6 +5,7 @@ The rules take values as they were written, well-formed or not, so that no fault
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,21 +14,40 @@ from everspot_core.problems import Problem, cut, shown
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{6,64})?")
-_SECRET = re.compile(
-    r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}(#[A-Za-z0-9_.-]{1,256})?|ssm:/?[A-Za-z0-9/_.-]{1,1011}"
-)
+_REFERENCE = r"[a-z][a-z0-9.+-]{0,63}:[!-~]{1,2048}"
 _MOST_DATASETS = 20
 _MOST_COMMANDS = 50
 _LONGEST_ENV = 32 * 1024  # Linux takes 128 KiB for one string and 2 MiB for all
 _LONGEST_TAG = (128, 256)  # a tag's key and value; jobs' tags are for reports and filters, and go to no cloud
 
-RESERVED_VARIABLES = ("EVERSPOT_", "AWS_")
-"""Prefixes of environment variables that belong to the instance: Everspot's own, and those in which the client
-libraries of a supported cloud look for credentials and settings. They hold on every cloud, so that a job may move from
-one to another."""
+OWN_VARIABLES = ("EVERSPOT_",)
+"""Prefixes of Everspot's own environment variables."""
 
-RESERVED = " and ".join(f"{prefix}*" for prefix in RESERVED_VARIABLES)
-"""The same, as people read it."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudRules:
+    """What clouds have laid down for job files. The room of clouds has the rules of each; core knows none by name.
+
+    - `variables`: prefixes of the environment variables in which their clients look for credentials and settings.
+    - `secrets`: how a job refers to a secret: each form as people write it, with the expression that it has to match.
+      Empty: no form is known, and any `SERVICE:NAME` will do.
+    """
+
+    variables: tuple[str, ...]
+    secrets: Mapping[str, str]
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Prefixes of all variables that belong to the instance, and that no job may set."""
+        return (*OWN_VARIABLES, *self.variables)
+
+    def accepts(self, reference: str) -> bool:
+        """Whether a text can be a reference to a secret."""
+        return any(re.fullmatch(form, reference) for form in self.secrets.values() or (_REFERENCE,))
+
+
+NO_CLOUD = CloudRules(variables=(), secrets={})
+"""For who knows of no cloud, such as readers of what is stored, which was checked when it was submitted."""
 
 
 def program_faults(values: Mapping[str, Any]) -> list[Problem]:
@@ -49,34 +69,32 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def env_faults(value: Any) -> list[Problem]:
+def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Faults of the field `env`."""
     found: list[Problem] = []
+    reserved = " and ".join(f"{prefix}*" for prefix in clouds.reserved)
     for name, text in _texts(value, found):
         said = repr(name[:40])
         if not _ENV_NAME.fullmatch(name):
             found.append(Problem("", f"{said} is no name of a variable: letters, digits and _, and no digit first"))
-        elif name.startswith(RESERVED_VARIABLES):
-            found.append(Problem("", f"{said}: {RESERVED} belong to the instance and cannot be set by a job"))
+        elif name.startswith(clouds.reserved):
+            found.append(Problem("", f"{said}: {reserved} belong to the instance and cannot be set by a job"))
         if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
             found.append(Problem("", f"{said}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
     return found
 
 
-def secret_faults(value: Any) -> list[Problem]:
+def secret_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Faults of the field `secrets`."""
     found: list[Problem] = []
+    *forms, last = [f"`{form}`" for form in clouds.secrets] or ["`SERVICE:NAME`"]
+    allowed = f"{', '.join(forms)} or {last}" if forms else last
     for name, reference in _texts(value, found):
-        if not _ENV_NAME.fullmatch(name) or name.startswith(RESERVED_VARIABLES):
+        if not _ENV_NAME.fullmatch(name) or name.startswith(clouds.reserved):
             found.append(Problem("", f"{name[:40]!r} is no name of a variable that a job may set"))
-        if reference is not None and not _SECRET.fullmatch(reference):
-            found.append(
-                Problem(
-                    "",
-                    f"{name[:40]}: has to be `secretsmanager:NAME`, `secretsmanager:NAME#KEY` or `ssm:/PARAMETER`: "
-                    "the name of a secret, never the secret itself",
-                )
-            )
+        if reference is not None and not clouds.accepts(reference):
+            words = f"has to be {allowed}: the name of a secret, never the secret itself"
+            found.append(Problem("", f"{name[:40]}: {words}"))
     return found
 
 

@@ -189,11 +189,11 @@ class Manifest(Document):
     role: Role = Role.AGENT
     region: str = ""
     control_url: str = Field(
-        description="s3://bucket?region=…, gs://bucket or file:///folder of records, leases and events. A bucket of S3 "
-        "whose URL names no region lies in the manifest's."
+        description="s3://bucket?region=…, gs://bucket or file:///folder of records, leases and events. Where a "
+        "region may be given and is not, the bucket lies in the manifest's."
     )
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
-    queue_url: str | None = Field(default=None, description="SQS queue of interruption events; schedulers only.")
+    queue_url: str | None = Field(default=None, description="Queue of the cloud's events; schedulers only.")
     generation: str = Field(
         default="",
         description="Digest of what an instance is launched with (image, machine, limits, declared types; not the "

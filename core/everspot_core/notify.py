@@ -13,7 +13,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord, JobState
 
 SUBJECT = 100
-"""Most characters of a subject, which is SNS's limit (Amazon SNS API Reference, Publish: ASCII, at most 100)."""
+"""Most characters of a subject: clouds that send notifications by mail take no more, and only ASCII."""
 DETAIL = 500
 
 
@@ -30,9 +30,9 @@ class Notifications(Frozen):
     """Which notifications are sent, and where. It holds no secret: a webhook's address is kept as a secret of the
     cloud."""
 
-    topic_arn: str | None = Field(default=None, description="SNS topic.")
+    topic_arn: str | None = Field(default=None, description="The topic of the cloud to which they are sent.")
     webhook_secret_arn: str | None = Field(
-        default=None, description="Secret of Secrets Manager whose value is the https address of a webhook."
+        default=None, description="The cloud's secret whose value is the https address of a webhook."
     )
     on: tuple[Occasion, ...] = (Occasion.FAILED, Occasion.LATE)
 

@@ -43,6 +43,12 @@ def test_a_job_has_the_processes_gpus_and_threads_that_it_asked_for_whatever_the
     assert (env["A"], env["EVERSPOT_HOME"]) == ("b", "/h")
 
 
+def test_no_job_tells_a_clouds_clients_of_the_instance_whose_they_are() -> None:
+    job = spec().model_copy(update={"env": {"A": "b", "AWS_PROFILE": "mine", "AWS_REGION": "x"}})
+    env = environment_for(job, {"AWS_REGION": "us-east-1"}, 16, RUN, RUN / "code")
+    assert (env["A"], env["AWS_REGION"], env.get("AWS_PROFILE")) == ("b", "us-east-1", None)
+
+
 @pytest.mark.parametrize(
     ("resources", "asked", "told"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds import base
-from everspot_clouds.registry import CLOUDS, UnknownCloud, cloud_of, provider
+from everspot_clouds.registry import CLOUDS, UnknownCloud, cloud_of, job_rules, provider
 from everspot_core.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
-        "billing", "by_hand", "checks", "credentials", "door", "errors", "metadata", "price_table", "reading",
-        "scheduling", "secrets", "site",
+        "billing", "by_hand", "checks", "credentials", "door", "errors", "jobs", "metadata", "price_table",
+        "reading", "scheduling", "secrets", "site",
     },
     "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {
@@ -78,6 +78,18 @@ def test_an_agent_boots_on_a_second_cloud(store: Store, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("pretend")
 def test_a_job_reads_its_secrets_of_a_second_cloud() -> None:
     assert read_secrets({"TOKEN": "vault:petals"}, "pretend", "mars-1") == {"TOKEN": "tulips of mars-1"}
+
+
+@pytest.mark.usefixtures("pretend")
+def test_a_job_file_obeys_every_known_cloud_so_that_it_may_move() -> None:
+    assert job_rules().reserved == ("EVERSPOT_", "AWS_", "PRETEND_")
+    assert job_rules().accepts("vault:petals") and job_rules().accepts("ssm:/petals")
+    assert not job_rules().accepts("safe:petals")
+
+
+def test_a_cloud_reads_no_secret_that_is_named_in_another_ones_form() -> None:
+    with pytest.raises(base.CloudError, match="has to be one of secretsmanager:NAME, secretsmanager:NAME#KEY, ssm:/"):
+        provider("aws").secrets("us-east-1")("vault:petals")
 
 
 def test_a_scheduler_keeps_the_books_of_a_second_cloud(store: Store, pretend: type[PretendCloud]) -> None:

@@ -34,7 +34,8 @@ def use(
         str | None, typer.Option("--stack", metavar="STACK", help="The Pulumi stack whose controlUrl is noted.")
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="PROFILE", help="AWS profile whose credentials it takes.")
+        str | None,
+        typer.Option("--profile", metavar="PROFILE", help="The cloud's profile whose credentials it takes."),
     ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Forget this cluster; it is not touched.")] = False,
     json: Json = False,

@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Run a command beside a running job: on its instance, in its folder, as its user. Needs Session Manager.
 
-    The exit code is the AWS CLI's.
+    The exit code is that of the cloud's own tool.
     """
     session = session_of(context, False)
     door, record = _door(session), _running(session, job_id)

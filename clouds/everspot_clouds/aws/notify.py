@@ -20,7 +20,8 @@ class Sender:
         self._session, self._config = session, config
 
     def send(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        """Send to the topic and to the webhook that the settings name.
+        """Send to the topic and to the webhook that the settings name. A subject that is longer than 100 characters
+        or not ASCII is refused (Amazon SNS API Reference, Publish).
 
         Raises:
             botocore's errors; OSError if the webhook does not answer, or not with success; ValueError if the secret

@@ -7,6 +7,8 @@ from everspot_core.fleet import TypeChoice
 from everspot_core.gpus import unfit
 from everspot_core.problems import Problems
 
+from everspot_clouds.aws.gpus import FAMILIES
+
 Offered = Collection[tuple[str, str]]
 """Pairs of instance type and zone that EC2 offers."""
 
@@ -50,7 +52,7 @@ def gpu_problems(
 ) -> None:
     """Add every type with GPUs on which a build of torch for these architectures does not run."""
     for index, choice in enumerate(types):
-        reason = unfit(known[choice.name], arches) if choice.name in known else None
+        reason = unfit(known[choice.name], arches, FAMILIES) if choice.name in known else None
         if reason is not None:
             problems.add(
                 f"instanceTypes[{index}].type",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
+    from everspot_core.job_rules import CloudRules
     from everspot_core.manifest import Manifest
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
@@ -51,6 +52,13 @@ class AwsProvider:
         from everspot_clouds.aws.rules import BILLING
 
         return BILLING
+
+    @property
+    def jobs(self) -> CloudRules:
+        """See `Provider`."""
+        from everspot_clouds.aws.rules import JOBS
+
+        return JOBS
 
     @property
     def by_hand(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from everspot_core.billing import BillingRules
+from everspot_core.job_rules import CloudRules
 
 CLUSTER_TAG = "everspot:cluster"
 """Tag by which the scheduler and the CLI find what belongs to a cluster."""
@@ -14,9 +15,18 @@ CLUSTER_TAG = "everspot:cluster"
 ROLE_TAG = "everspot:role"
 """Tag of instances: agent or scheduler."""
 
-VARIABLES = ("AWS_",)
-"""Prefixes of the environment variables that AWS's clients read (AWS SDKs and Tools Reference Guide, "Environment
-variables list"). Core reserves them, so that no job sets them."""
+JOBS = CloudRules(
+    # AWS SDKs and Tools Reference Guide, "Environment variables list".
+    variables=("AWS_",),
+    # Names: Secrets Manager API, CreateSecret; Systems Manager API, PutParameter. A key takes one value of JSON.
+    secrets={
+        "secretsmanager:NAME": r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}",
+        "secretsmanager:NAME#KEY": r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}#[A-Za-z0-9_.-]{1,256}",
+        "ssm:/PARAMETER": r"ssm:/?[A-Za-z0-9/_.-]{1,1011}",
+    },
+)
+"""What job files may not set here, and how they refer to secrets: by the name in Secrets Manager or in Parameter
+Store."""
 
 LAUNCH_TAG = "everspot:launch"
 """Tag of what a scheduler has launched: the token of the launch intent."""

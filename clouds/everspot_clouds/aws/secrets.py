@@ -8,6 +8,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from everspot_clouds.aws.errors import code_of, trouble
+from everspot_clouds.aws.rules import JOBS
 from everspot_clouds.base import CloudError, Trouble
 
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 4, "mode": "standard"})
@@ -21,7 +22,7 @@ class AwsSecrets:
         self._session = boto3.session.Session(region_name=region or None)
 
     def __call__(self, reference: str) -> str:
-        """The value of `secretsmanager:NAME`, of `secretsmanager:NAME#KEY` or of `ssm:/PARAMETER`.
+        """The value of a secret, by a reference in one of the forms of `JOBS`.
 
         Raises:
             CloudError: if it cannot be had; it tells no value.
@@ -35,6 +36,8 @@ class AwsSecrets:
             raise CloudError(type(error).__name__, trouble(error)) from None
 
     def _value(self, reference: str) -> str:
+        if not JOBS.accepts(reference):
+            raise CloudError(f"it has to be one of {', '.join(JOBS.secrets)}", Trouble.REQUEST)
         service, _, name = reference.partition(":")
         if service == "ssm":
             answer = self._client("ssm").get_parameter(Name=name, WithDecryption=True)

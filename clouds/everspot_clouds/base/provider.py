@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
+    from everspot_core.job_rules import CloudRules
     from everspot_core.manifest import Manifest
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
@@ -44,6 +45,11 @@ class Provider(Protocol):
     @property
     def billing(self) -> BillingRules:
         """The cloud's billing rules."""
+        ...
+
+    @property
+    def jobs(self) -> CloudRules:
+        """What the cloud has laid down for job files."""
         ...
 
     @property

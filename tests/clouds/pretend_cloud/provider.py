@@ -8,13 +8,14 @@ from everspot_clouds.base import Check, Door, Handover, Left, Provider, Site, Ve
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.job_rules import CloudRules
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_store import Store
 
 from pretend_cloud.cloud import PretendCloud
 from pretend_cloud.metadata import PretendMetadata
-from pretend_cloud.rules import BILLING
+from pretend_cloud.rules import BILLING, JOBS
 
 
 class PretendDoor:
@@ -35,6 +36,7 @@ class PretendSite:
 
 class PretendProvider:
     billing: BillingRules = BILLING
+    jobs: CloudRules = JOBS
     by_hand = False
 
     def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> PretendMetadata:

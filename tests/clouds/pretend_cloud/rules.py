@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 from everspot_core.billing import BillingRules
+from everspot_core.job_rules import CloudRules
 
 NOTICE = timedelta(seconds=30)
 BILLING = BillingRules(minimum=timedelta(minutes=1), free_within=None, left_out=("the weather",))
+JOBS = CloudRules(variables=("PRETEND_",), secrets={"vault:NAME": "vault:[a-z]+"})

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from everspot_clouds.registry import job_rules
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.job_rules import RESERVED_VARIABLES
 
 from everspot_train.agent.failures import ERROR_FILE
 from everspot_train.rundir import OUTPUT_DIR_VARIABLE
@@ -79,7 +79,8 @@ def environment_for(
     spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path, gpus: Sequence[int] | None = None
 ) -> dict[str, str]:
     """The agent's own environment, then what the job asked for in `resources`, then its `env`, and ours over all of
-    them where the two sides rely on it. `folder`: the run directory. `gpus`: its own, where it shares the machine.
+    them where the two sides rely on it, or where a cloud's clients look. `folder`: the run directory. `gpus`: its own,
+    where it shares the machine.
 
     Threads are the job's share and not the machine's: what it asked for is the same wherever it runs, so that a resume
     computes the same numbers, and two jobs that share a machine do not spin against each other.
@@ -94,8 +95,10 @@ def environment_for(
         "HOME": str(folder / HOME),
         "TMPDIR": str(folder / TEMPORARY),
     }
-    ours = {name: value for name, value in base.items() if name.startswith(RESERVED_VARIABLES)}
+    reserved = job_rules().reserved
+    wanted = {name: value for name, value in spec.env.items() if not name.startswith(reserved)}
+    ours = {name: value for name, value in base.items() if name.startswith(reserved)}
     ours[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
     ours[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
     ours[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
-    return {**base, **asked, **spec.env, **ours}
+    return {**base, **asked, **wanted, **ours}

@@ -1,0 +1,99 @@
+"""The parts of a job spec: what it needs, how often it is checkpointed, what it may cost, how it is tried again."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from everspot_core.documents import Frozen
+from everspot_core.field_types import Flag, Given, Line, Number, Span, Whole
+
+_EVERY = "5m"
+
+
+class Priority(StrEnum):
+    """`critical` runs on on-demand capacity if there is any and goes first; `normal` runs on spot."""
+
+    CRITICAL = "critical"
+    NORMAL = "normal"
+
+
+class Precision(StrEnum):
+    """Number format of the forward pass. `auto`: bf16 where the hardware has it, else fp16 on a GPU, else fp32. `tf32`:
+    numbers of fp32, multiplied on a GPU with fewer digits, for models that do not bear bf16."""
+
+    AUTO = "auto"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+    TF32 = "tf32"
+
+
+class Resources(Frozen):
+    """What one instance must have for the job to run on it."""
+
+    vcpus: Whole = Field(default=1, ge=1, le=10_000)
+    memory_gib: Number = Field(default=1, gt=0, le=100_000)
+    gpus: Whole = Field(default=0, ge=0, le=100)
+    gpu_memory_gib: Number = Field(default=0, ge=0, le=10_000, description="Memory of each GPU.")
+    gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
+    shared: Flag = Field(
+        default=False,
+        description="The job may run beside others on one instance, where the cluster allows it. It then gets what it "
+        "asks for here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
+    )
+
+
+class CheckpointPolicy(Frozen):
+    """When to checkpoint: after `every` or after `steps`, whichever comes first. An interruption notice always makes a
+    checkpoint."""
+
+    every: Given | None = Field(
+        default=None, description="Time between checkpoints, at least 5s. 5m, where `steps` is not given either."
+    )
+    steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
+    keep: Whole = Field(
+        default=2, ge=2, le=100, description="Checkpoints kept; two at least, so that one bad read is survived."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _never_none(cls, value: Any) -> Any:
+        """Set the default interval if neither `every` nor `steps` is given."""
+        if isinstance(value, dict) and value.get("every") is None and value.get("steps") is None:
+            return {**value, "every": _EVERY}
+        return value
+
+    @field_validator("every")
+    @classmethod
+    def _not_too_often(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value.total_seconds() < 5:
+            raise ValueError("must be at least 5s: no object is rewritten more often than that")
+        return value
+
+
+class Budget(Frozen):
+    """Hard limits of one job over all its attempts. Reaching one ends the job as FAILED, after a checkpoint."""
+
+    dollars: Number | None = Field(default=None, gt=0, le=1e9)
+    gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
+    wall_clock: Span | None = Field(default=None, description="Time since submission, or since `start_after`.")
+
+
+class Retries(Frozen):
+    """How often the user's own errors are tried again. Preemptions are not errors and are not counted here."""
+
+    errors: Whole = Field(default=2, ge=0, le=1000)
+    from_zero: Whole = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        description="How often a job that has no checkpoint may be started over after interruptions.",
+    )
+    stalled: Flag = Field(
+        default=False,
+        description="Restart a program that has made no step for ten times its usual, and a minute at least. Each time "
+        "counts as one of `errors`. It is told of in any case.",
+    )
+    backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")

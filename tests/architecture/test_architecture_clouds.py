@@ -1,0 +1,65 @@
+"""Who names a cloud: outside of the rooms that are about clouds nobody does, but for the lines listed here."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("core", "scheduler", "training_image", "cli")
+"""All but `clouds/`, `components/` and `localcloud/`, which are about clouds, and `store/`: its clients are one for
+each kind of bucket, chosen by the scheme of a store's URL, whichever cloud asks."""
+NAMES = re.compile(
+    r"(?<![a-z])(aws|boto|amazon|s3|sqs|sns|imds|gcs|gcp|google|azure)|(?<![0-9a-f])ec2"
+    r"|secrets ?manager|eventbridge|cloudwatch|\bssm\b",
+    re.IGNORECASE,
+)
+_SCHEME = "the scheme of a store's URL"
+_WORD = "the word of stored documents for the metadata service, whichever cloud's it is"
+
+# How many lines of which file at most, and why they may. No number may become greater.
+ALLOWED = {
+    "core/everspot_core/manifest.py": (2, _SCHEME),
+    "cli/everspot_cli/main.py": (1, _SCHEME),
+    "core/everspot_core/instances.py": (1, _WORD),
+    "core/everspot_core/events.py": (1, _WORD),
+    "training_image/everspot_train/agent/metadata.py": (1, _WORD),
+}
+
+
+def named() -> Counter[str]:
+    """The number of lines that name a cloud, by file."""
+    return Counter(
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if NAMES.search(line)
+    )
+
+
+def test_no_line_names_a_cloud_but_those_with_a_reason() -> None:
+    most = {path: count for path, (count, _) in ALLOWED.items()}
+    more = {path: count for path, count in named().items() if count > most.get(path, 0)}
+    assert more == {}, "put what is a cloud's own into clouds/, behind a value or a protocol"
+
+
+def test_every_reason_is_still_needed() -> None:
+    assert ALLOWED.keys() - named().keys() == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if cloud == "aws":', "import boto3", "ec2.describe_fleets()", 'RESERVED = ("AWS_",)', "def aws_region():",
+        'r"secretsmanager:.+"', "from google.cloud import storage", "class GcpThing:", "self._sqs_url",
+    ],
+)  # fmt: skip
+def test_a_planted_name_is_found(line: str) -> None:
+    assert NAMES.search(line)
+
+
+@pytest.mark.parametrize("line", ["draws = draw()", 'digest = "4ec2f0"', "answers3 = 3", "generators", "thousands 3"])
+def test_what_only_looks_like_one_is_not(line: str) -> None:
+    assert NAMES.search(line) is None

@@ -1,0 +1,55 @@
+"""What clouds lay down for job files is passed in: core knows none of them."""
+
+from typing import Any
+
+import pytest
+from everspot_core.faults import faults
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.job_rules import NO_CLOUD, CloudRules
+from pydantic import ValidationError
+
+VENUS = CloudRules(variables=("VENUS_",), secrets={"vault:NAME": "vault:[a-z]+", "safe:NAME": "safe:[a-z]+"})
+GOOD: dict[str, Any] = {"name": "a", "recipe": "image-classification"}
+
+
+def said(values: dict[str, Any], clouds: CloudRules) -> dict[str, str]:
+    """What is wrong with a job file, by field."""
+    try:
+        JobSpec.written({**GOOD, **values}, clouds)
+    except ValidationError as error:
+        return {problem.path: problem.reason for problem in faults(error, JobSpec)}
+    return {}
+
+
+@pytest.mark.parametrize("clouds", [NO_CLOUD, VENUS], ids=["none", "venus"])
+def test_no_cloud_frees_our_own_variables(clouds: CloudRules) -> None:
+    assert "EVERSPOT_X" in said({"env": {"EVERSPOT_X": "y"}}, clouds)["env"]
+    assert "EVERSPOT_X" in said({"secrets": {"EVERSPOT_X": "vault:a"}}, clouds)["secrets"]
+
+
+def test_a_job_file_obeys_the_clouds_that_may_run_it() -> None:
+    assert said({"env": {"VENUS_KEY": "y"}}, NO_CLOUD) == {}
+    assert said({"env": {"VENUS_KEY": "y"}}, VENUS) == {
+        "env": "'VENUS_KEY': EVERSPOT_* and VENUS_* belong to the instance and cannot be set by a job"
+    }
+    assert said({"secrets": {"VENUS_KEY": "vault:a"}}, VENUS)["secrets"] == (
+        "'VENUS_KEY' is no name of a variable that a job may set"
+    )
+
+
+def test_a_secret_is_named_in_a_form_of_its_cloud_and_never_told() -> None:
+    assert said({"secrets": {"TOKEN": "vault:a", "KEY": "mars:/a#b"}}, NO_CLOUD) == {}
+    assert said({"secrets": {"TOKEN": "vault:a", "KEY": "safe:b"}}, VENUS) == {}
+    for reference in ("hunter2", "mars:a", "vault:9", "a secret: with spaces"):
+        assert said({"secrets": {"TOKEN": reference}}, VENUS)["secrets"] == (
+            "TOKEN: has to be `vault:NAME` or `safe:NAME`: the name of a secret, never the secret itself"
+        )
+    assert said({"secrets": {"TOKEN": "hunter2"}}, NO_CLOUD)["secrets"] == (
+        "TOKEN: has to be `SERVICE:NAME`: the name of a secret, never the secret itself"
+    )
+
+
+def test_what_is_stored_was_checked_by_whoever_wrote_it() -> None:
+    spec = {**GOOD, "env": {"VENUS_KEY": "y"}, "secrets": {"TOKEN": "mars:a"}}
+    stored = JobSubmission.model_validate({"job_id": "a-1", "submitted_at": "2026-01-01T00:00:00Z", "spec": spec})
+    assert JobSubmission.read(stored.to_json()) == stored

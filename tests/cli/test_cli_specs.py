@@ -297,7 +297,7 @@ def jobs(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=jobs())
 @example(text='env:\n  "\\uD7FC": "1"\nname: mine\nrecipe: image-classification\nsecrets:\n  "\\uD7FC": "2"\n')
 @example(text='budget:\n  "\\uD7FC": null\nname: mine\nrecipe: image-classification\n')

@@ -351,7 +351,7 @@ def waiting_jobs(draw: st.DrawFn, name: str, age: float) -> JobView:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(st.data())
 def test_no_job_starts_later_for_the_jobs_behind_it(data):
     size = data.draw(st.integers(1, 7))

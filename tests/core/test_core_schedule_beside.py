@@ -89,7 +89,7 @@ def test_a_sweep_shares_what_is_launched_for_it():
     ),
     spells=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=6),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5, deadline=None)
 def test_whatever_shares_deadlines_hold_and_all_is_let_go(made, spells):
     jobs = [
         {"id": f"j{n}", "hours": length / 12, "arrival_hours": at / 12, "resources": {"gpus": gpus, "vcpus": 1}}

@@ -166,7 +166,7 @@ def most_in_a_day(found: list[datetime]) -> int:
     return max((sum(first <= m < first + DAY for m in found) for first in found), default=0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80),
     st.sets(st.integers(0, 700), max_size=120),

@@ -249,7 +249,7 @@ def worlds(draw):
 
 
 @given(world=worlds(), name=st.sampled_from(sorted(POLICIES)), start=st.integers(0, 30))
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 def test_stepping_on_events_is_stepping_on_ticks(world, name, start):
     traces, setting = world
     quick = run(traces, start, setting, POLICIES[name])

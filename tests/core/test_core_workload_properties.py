@@ -117,7 +117,7 @@ def test_on_what_stands(made, market, base, spot, shared):
     assert told.cost.on_demand == pytest.approx((base + 1) * 3 * base_hours)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(jobs(st.sampled_from([None, 0.2, 0.6, 1.5, 5, 12])), traces(), st.integers(0, 2), st.booleans())
 def test_with_pools_to_launch_from_no_deadline_that_could_be_kept_is_missed(made, market, base, late):
     """On-demand is always to be had; whatever spot does and however wrong the expected hours are."""
@@ -147,7 +147,7 @@ def test_sharing_with_pools(made, market, base):
     assert told.misses == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(jobs(st.sampled_from([None, 1.5, 5])), traces(), traces(), st.integers(0, 2))
 def test_where_on_demand_runs_dry_as_well(made, market, dry, base):
     """Then nothing can be promised, but no rule is broken, no work is lost, and the bill is right."""

@@ -91,11 +91,16 @@ def test_a_subject_is_one_line_that_sns_takes():
     assert len(told.data["detail"]) == 500
 
 
-def settle(cluster: Cluster, check: Callable[[], bool]) -> None:
-    """Turns until it holds: what is sent is sent by a thread of its own."""
-    end = time.monotonic() + 60
+BETWEEN_TRIES = timedelta(seconds=10)
+"""They wait for half a minute at least."""
+
+
+def settle(cluster: Cluster, check: Callable[[], bool], pace: timedelta = timedelta()) -> None:
+    """Turns until it holds: what is sent is sent by a thread of its own. `pace`: what passes before each turn."""
+    end = time.monotonic() + 600
     while not check():
         assert time.monotonic() < end
+        cluster.clock.advance(pace)
         cluster.run(1)
         time.sleep(0.01)
 
@@ -135,14 +140,14 @@ def test_what_cannot_be_sent_is_tried_again_a_bounded_number_of_times(cluster: C
     cluster.agent("i-1")
     cluster.cloud.deaf = 2
     fails(cluster, "j")
-    settle(cluster, lambda: "j/failed" in cluster.store.told.scan())
+    settle(cluster, lambda: "j/failed" in cluster.store.told.scan(), BETWEEN_TRIES)
     assert (len(cluster.cloud.notified), cluster.cloud.deaf) == (1, 0)
     cluster.cloud.deaf = 1000
     cluster.agents.clear()
     cluster.agent("i-2")
     cluster.agents["i-1"] = cluster.agents["i-2"]
     fails(cluster, "k")
-    settle(cluster, lambda: "k/failed" in cluster.store.told.scan())
+    settle(cluster, lambda: "k/failed" in cluster.store.told.scan(), BETWEEN_TRIES)
     assert cluster.store.told.get("k/failed").value.note == "not sent: OSError"
     assert cluster.cloud.deaf == 1000 - 6
 

@@ -72,9 +72,10 @@ def client(endpoint, service):
 class Door:
     """The plugin as the engine starts it, asked as the engine asks, without the engine's seconds."""
 
-    def __init__(self, endpoint, log):
+    def __init__(self, endpoint, log, clock=""):
         env = {
             **os.environ,
+            "EVERSPOT_CLOCK": clock,
             "AWS_ENDPOINT_URL": endpoint,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "test",
@@ -143,6 +144,14 @@ class Door:
 @pytest.fixture(scope="session")
 def door(endpoint, tmp_path_factory):
     made = Door(endpoint, tmp_path_factory.mktemp("door") / "bridge.log")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fast_door(endpoint, tmp_path):
+    """One that was told that the market runs 120 times as fast as the world."""
+    made = Door(endpoint, tmp_path / "bridge.log", clock="120@1767225600")
     yield made
     made.close()
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 from pathlib import Path
 
 import grpc
@@ -91,6 +92,15 @@ def test_a_creation_past_its_timeout_is_handed_over_half_done_and_can_be_deleted
     with pytest.raises(grpc.RpcError, match="timeout while waiting"):
         door.delete(QUEUE, half.id, outputs, timeout=1)
     assert "QueueUrls" not in door.client("sqs").list_queues(QueueNamePrefix="slow")
+
+
+def test_upstream_waits_between_two_looks_in_the_time_of_the_market(fast_door):
+    began = time.monotonic()
+    made, _, outputs = fast_door.create(QUEUE, {"name": "swift"})
+    fast_door.delete(QUEUE, made, outputs)
+    assert "QueueUrls" not in fast_door.client("sqs").list_queues(QueueNamePrefix="swift")
+    # By the wall clock these are 6 looks 5 s apart, and 15 that are up to 10 s apart.
+    assert time.monotonic() - began < 90
 
 
 def test_a_creation_that_failed_from_the_start_leaves_nothing_to_hand_over(door):

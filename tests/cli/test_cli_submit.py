@@ -233,6 +233,15 @@ def test_the_demonstration_has_jobs():
     assert len(DEMO) == 4
 
 
+def test_the_demonstrations_sweep_is_taken_without_a_warning(world):
+    world.store.write_manifest(world.store.manifest().model_copy(update={"shared_instances": True}))
+    sweep = SweepSpec.model_validate(yaml.safe_load((DEMO[0].parents[1] / "sweep" / "rates.yaml").read_text()))
+    trial = DEMO[0].parents[1] / "sweep" / sweep.job
+    values = [f"--set={path}={dimension.first}" for path, dimension in sweep.fields.items()]
+    answer = world.run("submit", str(trial), *values)
+    assert (answer.code, answer.err) == (0, "")
+
+
 def test_no_job_of_the_documents_would_be_refused():
     texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))]
     blocks = [b for text in texts for b in re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]

@@ -3,8 +3,9 @@
 usage: trim.py MODULE_DIR OUT_DIR      (MODULE_DIR: where Go keeps the module's own source)
 
 Two generated files decide what is linked: the list of service packages and the list of client accessors. Both are
-filtered by name. One other line is touched: before it looks whether a deleted fleet's instances have ended, upstream
-waits five minutes whatever happens. That is the cloud's time, and in a local cloud the cloud's time runs faster.
+filtered by name. One other line is touched, the one by which upstream waits before it looks again: five minutes for a
+deleted fleet, fifteen times up to ten seconds for a deleted queue. That is time that the cloud needs, and in a local
+cloud the cloud's time runs faster. How often it looks, and for what, stays upstream's.
 """
 
 import re
@@ -20,10 +21,10 @@ SERVICES = frozenset(
 )
 PACKAGES = Path("internal/provider/sdkv2/service_packages_gen.go")
 CLIENTS = Path("internal/conns/awsclient_gen.go")
-FLEET = Path("internal/service/ec2/ec2_fleet.go")
-WAIT = ("delay = 5 * time.Minute", "delay = marketTime(5 * time.Minute)")
+BACKOFF = Path("internal/backoff/backoff.go")
+WAIT = ("return time.After(d)", "return time.After(marketTime(d))")
 MARKET_TIME = """
-package ec2
+package backoff
 
 import (
 	"os"
@@ -32,11 +33,14 @@ import (
 	"time"
 )
 
+// Between two looks at least this passes, however fast the market is: the local cloud has other work to do.
+const leastWait = 200 * time.Millisecond
+
 // marketTime is how long a span of the cloud's time takes here: EVERSPOT_CLOCK is "<speed>@<epoch>", or unset.
 func marketTime(span time.Duration) time.Duration {
 	speed, _, _ := strings.Cut(os.Getenv("EVERSPOT_CLOCK"), "@")
 	if factor, err := strconv.ParseFloat(speed, 64); err == nil && factor > 1 {
-		return time.Duration(float64(span) / factor)
+		return min(span, max(leastWait, time.Duration(float64(span)/factor)))
 	}
 	return span
 }
@@ -100,9 +104,9 @@ def keep_clients(source: str, used: set[str]) -> str:
 
 
 def wait_in_market_time(source: str) -> str:
-    """Let the one fixed wait last as long as it does by the cloud's clock."""
+    """Let the waits between two looks last as long as they do by the cloud's clock."""
     if source.count(WAIT[0]) != 1:
-        raise UnknownForm(f"{FLEET} does not say {WAIT[0]!r} once")
+        raise UnknownForm(f"{BACKOFF} does not say {WAIT[0]!r} once")
     return source.replace(*WAIT)
 
 
@@ -112,8 +116,8 @@ def main() -> None:
     copy(module, out)
     (out / PACKAGES).write_text(keep_packages((out / PACKAGES).read_text()))
     (out / CLIENTS).write_text(keep_clients((out / CLIENTS).read_text(), clients_in_use(out)))
-    (out / FLEET).write_text(wait_in_market_time((out / FLEET).read_text()))
-    (out / FLEET.with_name("market_time.go")).write_text(MARKET_TIME.lstrip())
+    (out / BACKOFF).write_text(wait_in_market_time((out / BACKOFF).read_text()))
+    (out / BACKOFF.with_name("market_time.go")).write_text(MARKET_TIME.lstrip())
 
 
 if __name__ == "__main__":

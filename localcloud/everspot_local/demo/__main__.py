@@ -1,7 +1,8 @@
 """`make demo`: provision, train, interrupt, resume and report, once, on this machine; no cloud account is needed.
 
-The real Pulumi engine provisions a mixed fleet on the local cloud, real PyTorch jobs train on its instances, the market
-interrupts them, and the report says what it cost. Exit code 0 only if every promise was kept.
+The real Pulumi engine provisions a cluster on the local cloud: one instance stands, all others are launched for jobs.
+Real PyTorch jobs train on them, the market interrupts them, one waits out a drought, a sweep's trials share instances,
+and the report says what it cost. Exit code 0 only if every promise was kept.
 """
 
 import argparse
@@ -12,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -22,9 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from everspot_local.demo import processes
-from everspot_local.demo.checks import Check, promises
+from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.leftovers import launched, leftovers
+from everspot_local.demo.phases import Phases
 from everspot_local.demo.story import Story
+from everspot_local.demo.trials import SWEEP, Trials
 from everspot_local.demo.world import ROOT, STACKS, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
@@ -45,7 +47,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     processes.adopt_orphans()
-    began = time.monotonic()
+    phases = Phases(console)
     home: Path = options.out
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -53,7 +55,7 @@ def main() -> int:
     checks: list[Check] = []
     code = 1
     try:
-        checks = _play(world, options.limit)
+        checks = _play(world, options.limit, phases)
         code = 0
     except Interrupted as interrupted:
         _say("[yellow]interrupted: taking everything down[/]")
@@ -68,42 +70,53 @@ def main() -> int:
         checks.append(
             Check("no process is left", not stubborn, f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}")
         )
-        code = _verdict(checks, home, time.monotonic() - began)
+        code = _verdict(checks, home, phases.minutes)
+    console.print(phases.line(), highlight=False)
     return code
 
 
-def _play(world: DemoWorld, limit: timedelta) -> list[Check]:
-    with _step(f"a local cloud, {world.time_scale:g} times as fast as the world"):
+def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
+    with phases.phase(f"a local cloud, {world.time_scale:g} times as fast as the world", "cloud"):
         world.start()
-    with _step("pulumi up -s account"):
+    with phases.phase("pulumi up -s account", "account"):
         world.up("account")
-    with _step("pulumi up -s local: network, store, roles, fleet, events, scheduler"):
+    with phases.phase("pulumi up -s local: network, store, roles, fleet, events, scheduler", "up"):
         world.up("local")
-    story = Story(world)
-    story.submit()
-    story.plan_strokes()
+    story = Story(world, Trials(world))
     checks: list[Check] = []
-    with _step("train, interrupt, resume"), console.status("") as status:
-        story.run(limit, lambda jobs: status.update("  ".join(_word(job) for job in jobs)))
-    with _step("what was launched for the jobs goes by itself"):
+    with phases.phase("train, interrupt, resume; a drought, and a sweep", "jobs"):
+        story.submit()
+        story.plan_strokes()
+        with console.status("") as status:
+            story.run(limit, status.update)
+    with phases.phase("what was launched for the jobs goes by itself", "empty"):
         checks.append(Check("no launched instance is left", *_emptied(world, limit)))
-    with _step("the report, and the same bill summed from the market's own log"):
-        report, audit = _report(world)
-        checks += promises(report, CHECKPOINT_STEPS)
-        equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
-        checks.append(
-            Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}")
-        )
-    with _step("pulumi up -s local --expect-no-changes"):
+    with phases.phase("the report, and the same bill summed from the market's own log", "report"):
+        checks += _bill(world, story)
+    with phases.phase("pulumi up -s local --expect-no-changes", "second up"):
         world.up("local", expect_no_changes=True)
         checks.append(Check("a second up changes nothing", True, "expect-no-changes"))
-    with _step("drain and destroy"):
+    with phases.phase("drain", "drain"):
         world.everspot("drain", "--wait")
+    with phases.phase("pulumi destroy", "destroy"):
         for stack in reversed(STACKS):
             world.destroy(stack)
         left = leftovers(world, world.cluster)
         checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or "asked through boto3"))
     return checks
+
+
+def _bill(world: DemoWorld, story: Story) -> list[Check]:
+    """The promises that the report, the sweep and the market's log answer, after having shown the first two."""
+    report, audit = _report(world)
+    console.print(world.everspot("sweep", str(SWEEP), "--show"), highlight=False, markup=False)
+    equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
+    return [
+        *promises(report, CHECKPOINT_STEPS),
+        waited_in_time(report, story.on_demand_at),
+        *sweep_promises(report, story.trials.shown(), story.trials.beside),
+        Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}"),
+    ]
 
 
 def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
@@ -127,32 +140,16 @@ def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
     return report, float(json.loads(audit.stdout)["total_usd"])
 
 
-def _verdict(checks: list[Check], home: Path, seconds: float) -> int:
-    table = Table(
-        title=f"Everspot kept its word in {seconds / 60:.1f} minutes"
-        if all(c.holds for c in checks)
-        else "Broken promises"
-    )
+def _verdict(checks: list[Check], home: Path, minutes: float) -> int:
+    kept = all(c.holds for c in checks)
+    table = Table(title=f"{'Everspot kept its word' if kept else 'Broken promises'} in {minutes:.1f} minutes")
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
     for check in checks:
         table.add_row(check.name, "[green]yes[/]" if check.holds else "[red]NO[/]", check.figure)
     console.print(table)
     console.print(f"picture: {home / 'report.html'}\nfigures: {home / 'report.json'}", highlight=False)
-    return 0 if all(c.holds for c in checks) else 1
-
-
-def _word(job: dict) -> str:  # type: ignore[type-arg]
-    step, total = job.get("step") or 0, job.get("total_steps") or 0
-    return f"{job['name']}: {job['state'].lower()} {100 * step // total if total else 0} %"
-
-
-@contextlib.contextmanager
-def _step(name: str) -> Iterator[None]:
-    console.print(f"[bold]▸ {name}[/]", highlight=False)
-    began = time.monotonic()
-    yield
-    console.print(f"  done in {time.monotonic() - began:.0f} s", highlight=False)
+    return 0 if kept else 1
 
 
 def _say(line: str) -> None:

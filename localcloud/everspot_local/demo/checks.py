@@ -4,6 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from everspot_local.demo.trials import NAME as SWEEP
+
+TRIALS = 8
+CENT = 0.01
+MOMENT = timedelta(minutes=2)
+"""How late the scheduler may do what it has said it will do at a moment: market time, ten real seconds."""
 WAITED = timedelta(minutes=10)
 """The patient job has waited for Spot if its first instance was launched so long after its submission: market time."""
 
@@ -19,12 +25,13 @@ class Check:
 
 def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:
     """The promises that the report itself can answer."""
-    jobs, strokes = report["jobs"], report["interruptions"]
+    jobs, strokes = [job for job in report["jobs"] if job["name"] != SWEEP], report["interruptions"]
     states = sorted({job["state"] for job in jobs})
     hard = [s for s in strokes if s["kind"] == "lost"]
     noticed = [s for s in strokes if s["kind"] != "lost"]
     redone = report["steps_redone_total"] - report["steps_redone_after_notice"]
     waits = report["notice_to_durable_seconds"]
+    accuracy = min((job["accuracy"] or 0 for job in jobs), default=0)
     return [
         Check("all four jobs succeeded", len(jobs) == 4 and states == ["SUCCEEDED"], ", ".join(states)),
         Check("at least two interruptions with notice", len(noticed) >= 2, str(len(noticed))),
@@ -42,31 +49,67 @@ def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:
         Check(
             "durable within the notice", bool(waits) and max(waits) < 120, f"{max(waits, default=-1):.1f} s of 120 s"
         ),
-        Check(
-            "test accuracy of at least 88 %",
-            (report["accuracy"] or 0) >= 0.88,
-            f"{100 * (report['accuracy'] or 0):.2f} %",
-        ),
+        Check("test accuracy of at least 88 %", accuracy >= 0.88, f"{100 * accuracy:.2f} %, the lowest of the four"),
         _spot_at_once(report),
-        _waited_in_time(report),
         Check("a bill", report["cost_usd"] > 0 and report["on_demand_cost_usd"] > 0, f"${report['cost_usd']:.4f}"),
+    ]
+
+
+def waited_in_time(report: dict[str, Any], until: datetime | None) -> Check:
+    """In a drought a job waits for Spot, gets on-demand at its last safe moment or sooner, and is in time.
+
+    Args:
+        until: the last safe moment, as the job's owner was told while it waited. Sooner is right where the slack that
+            is left is not worth what Spot would save.
+    """
+    job, first = _job(report, "patient"), _first_instance(report, "patient")
+    submitted, launched = datetime.fromisoformat(job["submitted_at"]), datetime.fromisoformat(first["launched_at"])
+    left = datetime.fromisoformat(job["deadline_at"]) - datetime.fromisoformat(job["ended_at"])
+    in_time = until is not None and launched <= until + MOMENT and job["deadline_met"]
+    holds = first["market"] == "on-demand" and launched - submitted >= WAITED and in_time
+    minute = timedelta(minutes=1)
+    latest = f"{(until - submitted) / minute:.0f}" if until is not None else "?"
+    figure = f"{first['market']} after {(launched - submitted) / minute:.0f} min, {latest} at the latest; "
+    figure += f"done {left / minute:.0f} min before the deadline"
+    return Check("a drought is waited out until the last safe moment at most", bool(holds), figure)
+
+
+def sweep_promises(report: dict[str, Any], shown: dict[str, Any], beside: int) -> list[Check]:
+    """The promises of the sweep.
+
+    Args:
+        shown: what `everspot sweep --show` answers.
+        beside: the most of its trials that were seen on one instance at the same moment.
+    """
+    trials, states = shown["trials"], [trial["state"] for trial in shown["trials"]]
+    ended = states.count("COMPLETE"), states.count("PRUNED")
+    names = {trial["job_id"] for trial in trials}
+    homes = [i for i in report["instances"] if names & set(i["jobs"])]
+    billed = sum(job["cost_usd"] for job in report["jobs"] if job["job_id"] in names)
+    each, useful = shown["cost_per_trial_usd"] or 0, shown["cost_per_useful_trial_usd"] or 0
+    equal = abs(billed - shown["cost_usd"]) < CENT / 100
+    return [
+        Check(
+            "a sweep of eight small trials",
+            len(trials) == sum(ended) == TRIALS and ended[0] > 0 and shown["over"],
+            f"{ended[0]} done, {ended[1]} ended early",
+        ),
+        Check(
+            "its trials share instances",
+            beside >= 2 and len(homes) < TRIALS,
+            f"{len(names)} on {len(homes)} instances, {beside} at once on one",
+        ),
+        Check(
+            "its dollars are the report's",
+            equal and each > 0 and useful > 0,
+            f"${each:.4f} for each trial, ${useful:.4f} for each useful one",
+        ),
     ]
 
 
 def _spot_at_once(report: dict[str, Any]) -> Check:
     first = _first_instance(report, "normal-a")
     return Check("a job without a deadline goes to spot", first["market"] == "spot", first["instance_type"])
-
-
-def _waited_in_time(report: dict[str, Any]) -> Check:
-    """In a drought a job waits for Spot as long as its slack is worth it, gets on-demand then, and is in time."""
-    job, first = _job(report, "patient"), _first_instance(report, "patient")
-    waited = datetime.fromisoformat(first["launched_at"]) - datetime.fromisoformat(job["submitted_at"])
-    left = datetime.fromisoformat(job["deadline_at"]) - datetime.fromisoformat(job["ended_at"])
-    holds = first["market"] == "on-demand" and waited >= WAITED and job["deadline_met"]
-    minute = timedelta(minutes=1)
-    figure = f"{first['market']} after {waited / minute:.0f} min, done {left / minute:.0f} min before the deadline"
-    return Check("a drought is waited out while that is safe and pays", bool(holds), figure)
 
 
 def _job(report: dict[str, Any], name: str) -> dict[str, Any]:

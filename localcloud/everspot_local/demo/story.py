@@ -1,4 +1,4 @@
-"""What happens: four jobs, of which one waits out a drought, two interruptions with notice, a kill without."""
+"""What happens: four jobs, of which one waits out a drought, two interruptions with notice, a kill without, a sweep."""
 
 import time
 from collections.abc import Callable
@@ -7,12 +7,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from everspot_local.demo.trials import FINAL, Trials
 from everspot_local.demo.world import DemoError, DemoWorld
 
 SPECS = Path(__file__).parent / "jobs"
 DRY = ("c6i.xlarge/*", "m6i.xlarge/*")
 """The pools that fit the patient job: they have no Spot capacity for as long as it waits."""
-FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
+LOOK_SECONDS = 2.0
+"""Real time between two looks at the jobs: each is a command of its own, and the jobs have the same cores."""
 
 
 @dataclass
@@ -28,9 +30,11 @@ class Stroke:
 
 @dataclass
 class Story:
-    """The jobs by their names, and the strokes that they meet."""
+    """The jobs by their names, the strokes that they meet, and the sweep beside them. `on_demand_at`: until when the
+    patient job was last said to wait."""
 
     world: DemoWorld
+    trials: Trials
     ids: dict[str, str] = field(default_factory=dict)
     strokes: list[Stroke] = field(default_factory=list)
     on_demand_at: datetime | None = None
@@ -45,15 +49,16 @@ class Story:
             self.world.say(f"submitted {answer['job_id']}")
 
     def plan_strokes(self) -> None:
-        """Two interruptions with notice, the second because its pool dries up, then a kill without notice."""
+        """Two interruptions with notice, the second because its pool dries up; a sweep; and a kill without notice."""
         self.strokes = [
             Stroke("normal-a", 0.25, "interruption with notice", interrupt),
             Stroke("normal-b", 0.35, "its pool dries up", dry_up),
+            Stroke("normal-b", 0.50, "a sweep", sweep),
             Stroke("normal-a", 0.60, "hard kill without notice", kill),
         ]
 
-    def run(self, limit: timedelta, tick: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
-        """Deal the strokes and wait until every job has ended.
+    def run(self, limit: timedelta, tick: Callable[[str], None]) -> list[dict[str, Any]]:
+        """Deal the strokes and wait until every job and the sweep have ended.
 
         Raises:
             DemoError: if they have not within `limit` of real time.
@@ -62,20 +67,25 @@ class Story:
         while time.monotonic() < until:
             jobs = self.world.everspot_json("jobs")
             mine = [job for job in jobs if job["job_id"] in self.ids.values()]
-            tick(mine)
+            tick("  ".join([*(_word(job) for job in mine), self.trials.word(jobs)]))
             self._listen(mine)
-            if len(mine) == len(self.ids) and all(job["state"] in FINAL for job in mine):
+            self.trials.look(jobs)
+            ended = len(mine) == len(self.ids) and all(job["state"] in FINAL for job in mine)
+            if self.trials.over() and ended:
                 return mine
             self._deal({job["job_id"]: job for job in mine})
-            time.sleep(1)
+            time.sleep(LOOK_SECONDS)
         raise DemoError(f"the jobs had not ended after {limit}: {[(j['job_id'], j['state']) for j in mine]}")
 
     def _listen(self, jobs: list[dict[str, Any]]) -> None:
-        """Say once until when the patient job is going to wait."""
+        """Note until when the patient job is going to wait, and say it the first time."""
         told = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids["patient"]), None)
-        if told is not None and self.on_demand_at is None:
-            self.on_demand_at = datetime.fromisoformat(told)
-            self.world.say(f"{self.ids['patient']} waits for Spot until {self.on_demand_at:%H:%M:%S} at the latest")
+        if told is None:
+            return
+        at = datetime.fromisoformat(told)
+        if self.on_demand_at is None:
+            self.world.say(f"{self.ids['patient']} waits for Spot until {at:%H:%M:%S} at the latest")
+        self.on_demand_at = at
 
     def _deal(self, jobs: dict[str, dict[str, Any]]) -> None:
         for stroke in self.strokes:
@@ -86,6 +96,17 @@ class Story:
             if total and step / total >= stroke.at:
                 stroke.done = True
                 self.world.say(f"{stroke.name}: {job['job_id']} at step {step} of {total}; {stroke.deal(self, job)}")
+
+
+def _word(job: dict[str, Any]) -> str:
+    step, total = job.get("step") or 0, job.get("total_steps") or 0
+    return f"{job['name']}: {job['state'].lower()} {100 * step // total if total else 0} %"
+
+
+def sweep(story: Story, job: dict[str, Any]) -> str:
+    """Beside everything else a sweep begins."""
+    story.trials.begin()
+    return "eight small trials begin beside it"
 
 
 def interrupt(story: Story, job: dict[str, Any]) -> str:

@@ -65,6 +65,14 @@ class DemoWorld:
         """Run the `everspot` command on the demonstration's cluster."""
         return self._run([sys.executable, "-m", "everspot_cli.main", "--store", self.store_url, *arguments])
 
+    def everspot_beside(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+        """Start the `everspot` command beside everything else; what it says goes into a file of the home folder."""
+        command = [sys.executable, "-m", "everspot_cli.main", "--store", self.store_url, *arguments]
+        with (self.home / log).open("w") as out:
+            return subprocess.Popen(  # noqa: S603
+                command, cwd=ROOT, env={**os.environ, **self.env}, stdout=out, stderr=subprocess.STDOUT
+            )
+
     def everspot_json(self, *arguments: str) -> Any:
         """Run the `everspot` command and return its JSON answer."""
         return json.loads(self.everspot("--json", *arguments))

@@ -1,0 +1,38 @@
+"""How long each part of the demonstration takes: said while it runs, and all of it once more at the end."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+
+@dataclass
+class Phases:
+    """The parts that are over, with their real seconds."""
+
+    console: Console
+    began: float = field(default_factory=time.monotonic)
+    done: list[tuple[str, float]] = field(default_factory=list)
+
+    @property
+    def minutes(self) -> float:
+        """Since the beginning."""
+        return (time.monotonic() - self.began) / 60
+
+    @contextlib.contextmanager
+    def phase(self, title: str, name: str) -> Iterator[None]:
+        """A part, announced by its title and summed up under its name. One that fails is counted too."""
+        self.console.print(f"[bold]▸ {title}[/]", highlight=False)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.done.append((name, time.monotonic() - began))
+        self.console.print(f"  done in {self.done[-1][1]:.0f} s", highlight=False)
+
+    def line(self) -> str:
+        """All of them in one line."""
+        parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.done)
+        return f"time: {self.minutes:.1f} min ({parts})"

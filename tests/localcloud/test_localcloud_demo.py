@@ -1,0 +1,133 @@
+"""The demonstration's promises: each of them is found broken when it is."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
+from everspot_local.demo.phases import Phases
+from rich.console import Console
+
+BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
+UNTIL = BEGAN + timedelta(minutes=30)
+STROKE = {"kind": "notice"}
+
+
+def at(minutes: float) -> str:
+    return (BEGAN + timedelta(minutes=minutes)).isoformat()
+
+
+def report() -> dict[str, Any]:
+    """Of a run in which every promise was kept."""
+    done = {"state": "SUCCEEDED", "accuracy": 0.9, "submitted_at": at(0), "ended_at": at(40), "cost_usd": 0.01}
+    names = ("critical", "normal-a", "normal-b", "patient")
+    jobs = [{**done, "job_id": f"{name}-1", "name": name} for name in names]
+    jobs[-1] |= {"deadline_at": at(105), "deadline_met": True}
+    jobs += [{**done, "job_id": f"rates-t{n:04d}", "name": "rates", "accuracy": 0.5} for n in range(8)]
+    trials = [job["job_id"] for job in jobs[4:]]
+    homes: list[tuple[list[str], str, float]] = [
+        (["normal-a-1"], "spot", 1),
+        (["patient-1"], "on-demand", 25),
+        (trials[:5], "spot", 20),
+        (trials[5:], "spot", 20),
+    ]
+    return {
+        "jobs": jobs,
+        "instances": [
+            {"jobs": names, "market": market, "instance_type": "c6i.large", "launched_at": at(minutes)}
+            for names, market, minutes in homes
+        ],
+        "interruptions": [STROKE, STROKE, {"kind": "lost"}],
+        "steps_redone_total": 22,
+        "steps_redone_after_notice": 0,
+        "notice_to_durable_seconds": [1.5, 2.0],
+        "cost_usd": 0.2,
+        "on_demand_cost_usd": 0.3,
+    }
+
+
+def shown() -> dict[str, Any]:
+    """What `everspot sweep --show` says of it."""
+    trials = [{"job_id": f"rates-t{n:04d}", "state": "PRUNED" if n == 3 else "COMPLETE"} for n in range(8)]
+    costs = {"cost_usd": 0.08, "cost_per_trial_usd": 0.01, "cost_per_useful_trial_usd": 0.0114}
+    return {"trials": trials, "over": True, **costs}
+
+
+def broken(checks: list[Check]) -> list[str]:
+    return [check.name for check in checks if not check.holds]
+
+
+def job(told: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(job for job in told["jobs"] if job["name"] == name)
+    return found
+
+
+def test_a_good_run_keeps_them_all() -> None:
+    told = report()
+    assert broken([*promises(told, 500), waited_in_time(told, UNTIL), *sweep_promises(told, shown(), 2)]) == []
+
+
+FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
+    "a failed job": ("all four jobs succeeded", lambda r: job(r, "critical").update(state="FAILED")),
+    "one notice": ("at least two interruptions with notice", lambda r: r["interruptions"].pop(0)),
+    "no kill": ("a hard kill without notice", lambda r: r.update(interruptions=[STROKE] * 2, steps_redone_total=0)),
+    "lost steps": ("no step redone after a notice", lambda r: r.update(steps_redone_after_notice=1)),
+    "too much redone": (
+        "at most one checkpoint interval redone per hard kill", lambda r: r.update(steps_redone_total=501)
+    ),
+    "too late": ("durable within the notice", lambda r: r["notice_to_durable_seconds"].append(120.0)),
+    "inaccurate": ("test accuracy of at least 88 %", lambda r: job(r, "normal-b").update(accuracy=0.87)),
+    "dear": ("a job without a deadline goes to spot", lambda r: r["instances"][0].update(market="on-demand")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "spoil"), FAULTS.values(), ids=FAULTS)
+def test_a_broken_promise_is_named(name: str, spoil: Callable[[dict[str, Any]], Any]) -> None:
+    told = report()
+    spoil(told)
+    assert broken(promises(told, 500)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "until", "kept"),
+    [
+        ({}, UNTIL, True),
+        ({"launched_at": at(31)}, UNTIL, True),
+        ({"launched_at": at(33)}, UNTIL, False),
+        ({"launched_at": at(2)}, UNTIL, False),
+        ({"market": "spot"}, UNTIL, False),
+        ({}, None, False),
+    ],
+    ids=["sooner", "at the last moment", "after it", "without waiting", "not on-demand", "never told"],
+)
+def test_the_patient_job_waits_until_its_last_safe_moment_at_most(
+    changes: dict[str, Any], until: datetime | None, kept: bool
+) -> None:
+    told = report()
+    told["instances"][1].update(changes)
+    assert waited_in_time(told, until).holds is kept
+    job(told, "patient").update(deadline_met=False)
+    assert not waited_in_time(told, until).holds
+
+
+def test_the_sweeps_promises_name_what_is_amiss() -> None:
+    told, few = report(), shown()
+    assert [check.figure for check in sweep_promises(told, shown(), 2)] == [
+        "7 done, 1 ended early",
+        "8 on 2 instances, 2 at once on one",
+        "$0.0100 for each trial, $0.0114 for each useful one",
+    ]
+    few["trials"][0]["state"] = "FAIL"
+    assert broken(sweep_promises(told, few, 2)) == ["a sweep of eight small trials"]
+    assert broken(sweep_promises(told, shown(), 1)) == ["its trials share instances"]
+    assert broken(sweep_promises(told, {**shown(), "cost_usd": 0.09}, 2)) == ["its dollars are the report's"]
+
+
+def test_what_each_part_took_is_said_at_the_end_also_of_the_one_that_failed() -> None:
+    phases = Phases(Console(quiet=True))
+    with phases.phase("the first part", "first"):
+        pass
+    with pytest.raises(RuntimeError), phases.phase("the second part", "second"):
+        raise RuntimeError
+    assert phases.line().endswith("min (first 0 s, second 0 s)")

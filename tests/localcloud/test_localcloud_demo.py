@@ -23,7 +23,7 @@ def report() -> dict[str, Any]:
     done = {"state": "SUCCEEDED", "accuracy": 0.9, "submitted_at": at(0), "ended_at": at(40), "cost_usd": 0.01}
     names = ("critical", "normal-a", "normal-b", "patient")
     jobs = [{**done, "job_id": f"{name}-1", "name": name} for name in names]
-    jobs[-1] |= {"deadline_at": at(105), "deadline_met": True}
+    jobs[-1] |= {"deadline_at": at(115), "deadline_met": True}
     jobs += [{**done, "job_id": f"rates-t{n:04d}", "name": "rates", "accuracy": 0.5} for n in range(8)]
     trials = [job["job_id"] for job in jobs[4:]]
     homes: list[tuple[list[str], str, float]] = [

@@ -12,6 +12,7 @@ from rich.console import Console
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 UNTIL = BEGAN + timedelta(minutes=30)
 STROKE = {"kind": "notice"}
+COSTS = {"cost_usd": 0.08, "cost_per_trial_usd": 0.01, "cost_per_useful_trial_usd": 0.0114}
 
 
 def at(minutes: float) -> str:
@@ -39,6 +40,7 @@ def report() -> dict[str, Any]:
             for names, market, minutes in homes
         ],
         "interruptions": [STROKE, STROKE, {"kind": "lost"}],
+        "sweeps": [{"sweep": "rates", **COSTS}],
         "steps_redone_total": 22,
         "steps_redone_after_notice": 0,
         "notice_to_durable_seconds": [1.5, 2.0],
@@ -50,8 +52,7 @@ def report() -> dict[str, Any]:
 def shown() -> dict[str, Any]:
     """What `everspot sweep --show` says of it."""
     trials = [{"job_id": f"rates-t{n:04d}", "state": "PRUNED" if n == 3 else "COMPLETE"} for n in range(8)]
-    costs = {"cost_usd": 0.08, "cost_per_trial_usd": 0.01, "cost_per_useful_trial_usd": 0.0114}
-    return {"trials": trials, "over": True, **costs}
+    return {"trials": trials, "over": True, **COSTS}
 
 
 def broken(checks: list[Check]) -> list[str]:

@@ -85,9 +85,12 @@ def sweep_promises(report: dict[str, Any], shown: dict[str, Any], beside: int) -
     ended = states.count("COMPLETE"), states.count("PRUNED")
     names = {trial["job_id"] for trial in trials}
     homes = [i for i in report["instances"] if names & set(i["jobs"])]
-    billed = sum(job["cost_usd"] for job in report["jobs"] if job["job_id"] in names)
+    billed: dict[str, Any] = next((row for row in report["sweeps"] if row["sweep"] == SWEEP), {})
     each, useful = shown["cost_per_trial_usd"] or 0, shown["cost_per_useful_trial_usd"] or 0
-    equal = abs(billed - shown["cost_usd"]) < CENT / 100
+    equal = all(
+        abs((billed.get(figure) or 0) - (shown[figure] or 0)) < CENT / 100
+        for figure in ("cost_usd", "cost_per_trial_usd", "cost_per_useful_trial_usd")
+    )
     return [
         Check(
             "a sweep of eight small trials",

@@ -26,7 +26,7 @@ def report() -> dict[str, Any]:
     jobs = [{**done, "job_id": f"{name}-1", "name": name} for name in names]
     jobs[-1] |= {"deadline_at": at(115), "deadline_met": True}
     jobs += [{**done, "job_id": f"rates-t{n:04d}", "name": "rates", "accuracy": 0.5} for n in range(8)]
-    trials = [job["job_id"] for job in jobs[4:]]
+    trials = [str(job["job_id"]) for job in jobs[4:]]
     homes: list[tuple[list[str], str, float]] = [
         (["normal-a-1"], "spot", 1),
         (["patient-1"], "on-demand", 25),

@@ -14,18 +14,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
+from everspot_clouds.base import CloudInstance, PlacementScore
+from everspot_clouds.quiet import QuietCloud
 from everspot_core import lease
-from everspot_core.gauges import Gauge
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Limits, Manifest
-from everspot_core.notify import Notifications
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
@@ -89,8 +87,8 @@ class SlowBackend(MemoryBackend):
         super().delete(key)
 
 
-class SlowCloud:
-    """A `Cloud` that describes what there is, page by page."""
+class SlowCloud(QuietCloud):
+    """Describes what there is, page by page."""
 
     def __init__(self, described: list[CloudInstance]) -> None:
         self._described = described
@@ -98,12 +96,6 @@ class SlowCloud:
     def instances(self) -> list[CloudInstance]:
         time.sleep(LATENCY * math.ceil(len(self._described) / DESCRIBED))
         return self._described
-
-    def messages(self) -> list[Message]:
-        return []
-
-    def acknowledge(self, messages: Iterable[Message]) -> None:
-        pass
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         time.sleep(LATENCY)
@@ -114,27 +106,6 @@ class SlowCloud:
     ) -> list[PlacementScore]:
         time.sleep(LATENCY)
         return []
-
-    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
-        return LaunchAnswer()
-
-    def terminate(self, instances: Iterable[str]) -> None:
-        pass
-
-    def quota_of(self, instance_type: str, market: Market) -> str:
-        return ""
-
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        pass
-
-    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        pass
-
-    def trouble(self, error: Exception) -> Trouble:
-        return Trouble.REQUEST
-
-    def close(self) -> None:
-        pass
 
 
 class World:

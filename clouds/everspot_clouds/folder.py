@@ -2,7 +2,7 @@
 them."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,9 @@ from typing import Any
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
-from everspot_core.gauges import Gauge
 from everspot_core.job_rules import CloudRules
 from everspot_core.launching import LaunchIntent
-from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Manifest
-from everspot_core.market import Market
 from everspot_core.notify import Notifications
 from everspot_core.price_table import PriceTable
 from everspot_core.records import InstanceRecord, InstanceState
@@ -27,20 +24,19 @@ from everspot_clouds.base import (
     Door,
     Identity,
     LaunchAnswer,
-    Message,
     MetadataError,
     NotOffered,
     Phase,
-    PlacementScore,
     Provider,
     Site,
     Trouble,
 )
+from everspot_clouds.quiet import QuietCloud
 
 _log = logging.getLogger(__name__)
 
 
-class FolderCloud:
+class FolderCloud(QuietCloud):
     """A `Cloud` that answers from the heartbeats: an instance lives from its boot to its last word."""
 
     def __init__(self, store: Store) -> None:
@@ -49,23 +45,6 @@ class FolderCloud:
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
         return [_describe(found.value) for found in self._store.instances.scan().values()]
-
-    def messages(self) -> list[Message]:
-        """See `Cloud`: there are never any."""
-        return []
-
-    def acknowledge(self, messages: Iterable[Message]) -> None:
-        """See `Cloud`."""
-
-    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
-        """See `Cloud`: there are no prices."""
-        return []
-
-    def placement_scores(
-        self, types: Collection[str], count: int, regions: Collection[str] = ()
-    ) -> list[PlacementScore]:
-        """See `Cloud`: nobody keeps a score."""
-        return []
 
     def launch(self, intent: LaunchIntent) -> LaunchAnswer:
         """See `Cloud`.
@@ -83,13 +62,6 @@ class FolderCloud:
         """
         raise NotOffered("a folder has no capacity to end: agents are stopped by hand")
 
-    def quota_of(self, instance_type: str, market: Market) -> str:
-        """See `Cloud`: there are none."""
-        return ""
-
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        """See `Cloud`: nobody keeps any."""
-
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`: nothing is sent."""
         _log.warning("%s", subject)
@@ -97,9 +69,6 @@ class FolderCloud:
     def trouble(self, error: Exception) -> Trouble:
         """See `Cloud`."""
         return Trouble.TRANSIENT if isinstance(error, OSError) else Trouble.REQUEST
-
-    def close(self) -> None:
-        """See `Cloud`."""
 
 
 def _describe(record: InstanceRecord) -> CloudInstance:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_clouds.quiet import QuietCloud
 from everspot_core.gauges import Gauge
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import PricePoint
 from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import Event, EventKind, InstanceRecord, InstanceState, Market, Order, Progress, Reason, Role
@@ -18,7 +18,7 @@ from everspot_store import Lease, ManualClock, Store, SystemClock
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="1s")
 
 
-class FakeCloud:
+class FakeCloud(QuietCloud):
     """Answers what the test has put into it, and remembers what was acknowledged."""
 
     def __init__(self) -> None:
@@ -61,9 +61,6 @@ class FakeCloud:
         self.scored.append((tuple(types), count))
         return [s for s in self.scores if set(s.types) == set(types)]
 
-    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
-        return LaunchAnswer()
-
     def terminate(self, instances: Iterable[str]) -> None:
         self.ended += instances
 
@@ -81,9 +78,6 @@ class FakeCloud:
 
     def trouble(self, error: Exception) -> Trouble:
         return self.kind
-
-    def close(self) -> None:
-        pass
 
     def tell(self, kind: MessageKind, instance_id: str, at: datetime | None = None, **kw: object) -> Message:
         message = Message(kind=kind, handle=f"h{id(self)}-{len(self.inbox)}", instance_id=instance_id, at=at, **kw)

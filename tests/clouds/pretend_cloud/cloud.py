@@ -1,15 +1,12 @@
 """The pretend cloud as a scheduler sees it: one instance, which is taken when somebody says so."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
-from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, MessageKind, Phase, PlacementScore, Trouble
-from everspot_core.gauges import Gauge
-from everspot_core.launching import LaunchIntent
+from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase
+from everspot_clouds.quiet import QuietCloud
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
-from everspot_core.notify import Notifications
 from everspot_core.records import Role
 
 from pretend_cloud.rules import NOTICE
@@ -17,7 +14,7 @@ from pretend_cloud.rules import NOTICE
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class PretendCloud:
+class PretendCloud(QuietCloud):
     """`taken`: when the instance was taken, by what the world does; shared by all who look."""
 
     taken: datetime | None = None
@@ -43,37 +40,8 @@ class PretendCloud:
                     deadline=self.taken)
         ]  # fmt: skip
 
-    def acknowledge(self, messages: Iterable[Message]) -> None:
-        pass
-
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
         return [
             PricePoint(instance_type=kind, zone=zone, market=Market.SPOT, at=BEGAN, usd_per_hour=3.6, source="pretence")
             for kind, zone in pools
         ]
-
-    def placement_scores(
-        self, types: Collection[str], count: int, regions: Collection[str] = ()
-    ) -> list[PlacementScore]:
-        return []
-
-    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
-        return LaunchAnswer()
-
-    def terminate(self, instances: Iterable[str]) -> None:
-        pass
-
-    def quota_of(self, instance_type: str, market: Market) -> str:
-        return ""
-
-    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        pass
-
-    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
-        pass
-
-    def trouble(self, error: Exception) -> Trouble:
-        return Trouble.TRANSIENT
-
-    def close(self) -> None:
-        pass

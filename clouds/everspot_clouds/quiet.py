@@ -1,0 +1,63 @@
+"""A cloud that has nothing, says nothing and does nothing: what a cloud without some service inherits, and so does a
+stand-in that is to answer one question only."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from everspot_core.gauges import Gauge
+from everspot_core.launching import LaunchIntent
+from everspot_core.ledger import PricePoint
+from everspot_core.market import Market
+from everspot_core.notify import Notifications
+
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
+
+
+class QuietCloud:
+    """See `everspot_clouds.base.Cloud`. Every answer is empty, and every failure is transient."""
+
+    def instances(self) -> list[CloudInstance]:
+        """See `Cloud`: there are none."""
+        return []
+
+    def messages(self) -> list[Message]:
+        """See `Cloud`: there are never any."""
+        return []
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """See `Cloud`."""
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """See `Cloud`: there are no prices."""
+        return []
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        """See `Cloud`: nobody keeps a score."""
+        return []
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """See `Cloud`: nothing is brought, and nothing refused."""
+        return LaunchAnswer()
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        """See `Cloud`: none is known."""
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        """See `Cloud`: there is one for everything."""
+        return ""
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """See `Cloud`: nobody keeps any."""
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        """See `Cloud`: nothing is sent."""
+
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Cloud`."""
+        return Trouble.TRANSIENT
+
+    def close(self) -> None:
+        """See `Cloud`."""

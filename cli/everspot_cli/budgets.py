@@ -20,7 +20,7 @@ from everspot_core.budgets import (
     spent,
 )
 from everspot_core.dossier import Dossier
-from everspot_core.holds import Hold, in_order
+from everspot_core.holds import Tenure, in_order
 from everspot_core.prices import PriceBook
 from everspot_core.records import InstanceRecord
 from everspot_core.schedule import JobView, Spent
@@ -34,7 +34,7 @@ LATELY = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BudgetRow:
     """One budget in its present period. `team` is empty for the environment; `cap` is None without a cap."""
 
     team: str
@@ -49,15 +49,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Reading:
+class BudgetReading:
     """All budgets of a cluster. `note`: why the ledger may lack the latest events."""
 
     budgets: Budgets
-    rows: tuple[Row, ...]
+    rows: tuple[BudgetRow, ...]
     note: str | None
 
 
-def read(session: Session) -> Reading:
+def read(session: Session) -> BudgetReading:
     """Every team that has a cap or has spent something this month, and the environment."""
     note, store, now = settle(session), session.store, session.now
     budgets = store.budgets()
@@ -68,7 +68,7 @@ def read(session: Session) -> Reading:
     going_on = _commitments(session, dossiers, book)
     span = min(LATELY, now - first) if first is not None else timedelta(0)
     rows = _rows(budgets, found, lately, going_on, span, now)
-    return Reading(budgets, tuple(rows), note)
+    return BudgetReading(budgets, tuple(rows), note)
 
 
 def _rows(
@@ -78,7 +78,7 @@ def _rows(
     going_on: list[Commitment],
     span: timedelta,
     now: datetime,
-) -> Iterator[Row]:
+) -> Iterator[BudgetRow]:
     caps = {(team, period, unit): cap for team, period, unit, cap in budgets.limits()}
     month = Period.MONTH.begin(now).date()
     teams = {team for team, *_ in caps} | {whose for day, whose in found if day >= month}
@@ -92,7 +92,7 @@ def _rows(
                 if unit is Unit.GPU_HOURS and cap is None and not used.gpu_hours and not bound:
                     continue  # nobody uses a GPU
                 of_late = spent(lately, team, now - 2 * LATELY).of(unit)
-                yield Row(
+                yield BudgetRow(
                     team=team,
                     period=period,
                     unit=unit,
@@ -122,13 +122,13 @@ def _spending(
 ) -> tuple[dict[tuple[date, str], Amount], dict[tuple[date, str], Amount], datetime | None]:
     """The spending since then, that of it within LATELY, and when the first instance began to cost money."""
     now, store = session.now, session.store
-    claims: dict[str, list[Hold]] = defaultdict(list)
+    claims: dict[str, list[Tenure]] = defaultdict(list)
     for dossier in dossiers:
         team = dossier.submission.spec.tags.get("Team", "")
         record = dossier.record
         left = record.changed_at if record is not None and not record.state.owned else now
         for attempt in attempts(dossier.events):
-            held = Hold(team, attempt.start, attempt.end or left, attempt.share)
+            held = Tenure(team, attempt.start, attempt.end or left, attempt.share)
             claims[attempt.instance_id or ""].append(held)
     found: dict[tuple[date, str], Amount] = {}
     lately: dict[tuple[date, str], Amount] = {}

@@ -9,12 +9,12 @@ from typing import Any
 from everspot_core.counting import counted
 from everspot_core.documents import format_duration
 from everspot_core.launching import LaunchIntent
-from everspot_core.market import Market
+from everspot_core.market import Market, PoolKey
 from everspot_core.norms import Norm
-from everspot_core.pool_history import Pool, PoolHistory
+from everspot_core.pool_history import PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 
-from everspot_cli.market import Asked, Past, ask, past, zones_of
+from everspot_cli.market import MarketAnswer, Past, ask, past, zones_of
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
 from everspot_cli.views import instance_rows
@@ -30,7 +30,7 @@ class Read:
     past: Past
     instances: list[dict[str, Any]]
     launching: list[LaunchIntent]
-    asked: Asked = field(default_factory=Asked)
+    asked: MarketAnswer = field(default_factory=MarketAnswer)
     troubles: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ def read(session: Session, *, live: bool) -> Read:
     state, before, instances, intents = side_by_side(
         noted, lambda: past(session), lambda: instance_rows(session), session.store.launching.scan
     )
-    asked = _ask(session, before.known) if live else Asked()
+    asked = _ask(session, before.known) if live else MarketAnswer()
     open_ones = [doc.value for doc in intents.values() if doc.value.outcome is None]
     return Read(
         state,
@@ -60,7 +60,7 @@ def read(session: Session, *, live: bool) -> Read:
     )
 
 
-def _ask(session: Session, known: Mapping[Pool, PoolHistory]) -> Asked:
+def _ask(session: Session, known: Mapping[PoolKey, PoolHistory]) -> MarketAnswer:
     manifest = session.manifest
     names = {
         *(manifest.elastic.types if manifest.elastic else ()),
@@ -73,10 +73,10 @@ def _ask(session: Session, known: Mapping[Pool, PoolHistory]) -> Asked:
 def pool_rows(found: Read) -> list[dict[str, Any]]:
     """A row for each pool of which anything is known: those with instances first, then the cheapest."""
     noted = {_pool(state): state for state in (found.state.pools if found.state else ())}
-    here: dict[Pool, list[dict[str, Any]]] = defaultdict(list)
+    here: dict[PoolKey, list[dict[str, Any]]] = defaultdict(list)
     for row in found.instances:
-        here[Pool(row["instance_type"], row["zone"], Market(row["market"]))].append(row)
-    live = {Pool(name, zone, Market.SPOT) for name, zone in (*found.asked.prices, *found.asked.scores)}
+        here[PoolKey(row["instance_type"], row["zone"], Market(row["market"]))].append(row)
+    live = {PoolKey(name, zone, Market.SPOT) for name, zone in (*found.asked.prices, *found.asked.scores)}
     rows = [
         _row(pool, noted.get(pool), found.past, here.get(pool, []), found.asked)
         for pool in {*noted, *found.past.known, *here, *live}
@@ -84,11 +84,13 @@ def pool_rows(found: Read) -> list[dict[str, Any]]:
     return sorted(rows, key=_order)
 
 
-def _pool(state: PoolState) -> Pool:
-    return Pool(state.instance_type, state.zone, state.market)
+def _pool(state: PoolState) -> PoolKey:
+    return PoolKey(state.instance_type, state.zone, state.market)
 
 
-def _row(pool: Pool, noted: PoolState | None, past: Past, here: list[dict[str, Any]], asked: Asked) -> dict[str, Any]:
+def _row(
+    pool: PoolKey, noted: PoolState | None, past: Past, here: list[dict[str, Any]], asked: MarketAnswer
+) -> dict[str, Any]:
     history = past.known.get(pool, PoolHistory())
     place, spot = (pool.instance_type, pool.zone), pool.market is Market.SPOT
     point = asked.prices.get(place) if spot else None

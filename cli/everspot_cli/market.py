@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.market import Market
+from everspot_core.market import Market, PoolKey
 from everspot_core.norms import Norm, in_use, over_norm
 from everspot_core.placement import groups
-from everspot_core.pool_history import Pool, PoolHistory, histories
+from everspot_core.pool_history import PoolHistory, histories
 from everspot_core.price_table import PriceTable, TypePrice, priced
 
 from everspot_cli.session import Session, side_by_side
@@ -23,7 +23,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MarketAnswer:
     """What a cloud has answered. `prices`: what spot costs now, and since when. `regions`: scores of whole regions, by
     type and region. `troubles`: what could not be asked, and why."""
 
@@ -35,7 +35,7 @@ class Asked:
 
 def ask(
     session: Session, types: Iterable[InstanceType], zones: Collection[str], regions: Collection[str] = ()
-) -> Asked:
+) -> MarketAnswer:
     """Ask the cluster's cloud for spot prices and placement scores. What cannot be had is told, and never an error.
 
     Args:
@@ -47,13 +47,13 @@ def ask(
     try:
         errors = session.cloud.errors()
     except ImportError as error:
-        return Asked(troubles=(f"{session.manifest.cloud} was not asked: {error}",))
+        return MarketAnswer(troubles=(f"{session.manifest.cloud} was not asked: {error}",))
     try:
         cloud = session.cloud.reading(session.manifest, session.clock)
     except errors as error:
-        return Asked(troubles=(f"{session.manifest.cloud} could not be asked: {error}",))
+        return MarketAnswer(troubles=(f"{session.manifest.cloud} could not be asked: {error}",))
     if cloud is None or not kinds:
-        return Asked()
+        return MarketAnswer()
     try:
         return _asked(session, cloud, errors, kinds, zones, regions)
     finally:
@@ -67,7 +67,7 @@ def _asked(
     kinds: list[InstanceType],
     zones: Collection[str],
     regions: Collection[str],
-) -> Asked:
+) -> MarketAnswer:
     troubles: list[str] = []
     refusals: tuple[type[Exception], ...] = (*errors, OSError)
 
@@ -88,7 +88,7 @@ def _asked(
             lambda: [s for g in asked for s in cloud.placement_scores(g, 1, regions)] if regions else [],
         ),
     )
-    return Asked(
+    return MarketAnswer(
         prices={(point.instance_type, point.zone): point for point in points},  # oldest first: the newest stays
         scores={(name, score.zone): score for score in scored for name in score.types},
         regions={(name, score.region): score for score in whole for name in score.types},
@@ -96,7 +96,7 @@ def _asked(
     )
 
 
-def with_prices(session: Session, catalogue: Catalogue, asked: Asked) -> Catalogue:
+def with_prices(session: Session, catalogue: Catalogue, asked: MarketAnswer) -> Catalogue:
     """The catalogue with the spot prices that a cloud has stated in place of its own."""
     spot: dict[str, dict[str, float]] = {}
     for (name, zone), point in asked.prices.items():
@@ -113,7 +113,7 @@ def with_prices(session: Session, catalogue: Catalogue, asked: Asked) -> Catalog
     return priced(catalogue, table)
 
 
-def seen(session: Session) -> dict[Pool, PoolHistory]:
+def seen(session: Session) -> dict[PoolKey, PoolHistory]:
     """What the ledger says of the pools from which the cluster has had instances."""
     return histories(*_given(session), session.now)
 
@@ -122,8 +122,8 @@ def seen(session: Session) -> dict[Pool, PoolHistory]:
 class Past:
     """What the ledger says of the pools. `over`: which spot pools do worse than they use to, and in what."""
 
-    known: dict[Pool, PoolHistory]
-    over: dict[Pool, tuple[Norm, ...]]
+    known: dict[PoolKey, PoolHistory]
+    over: dict[PoolKey, tuple[Norm, ...]]
 
 
 def past(session: Session) -> Past:
@@ -141,7 +141,7 @@ def _given(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
     return [doc.value for doc in launches.values()], {name: doc.value for name, doc in ends.items()}
 
 
-def zones_of(session: Session, known: Iterable[Pool]) -> list[str]:
+def zones_of(session: Session, known: Iterable[PoolKey]) -> list[str]:
     """The zones in which the cluster may have instances: as declared, else those in which it has had any."""
     manifest = session.manifest
     declared = {
@@ -151,7 +151,7 @@ def zones_of(session: Session, known: Iterable[Pool]) -> list[str]:
     return sorted(declared or {pool.zone for pool in known})
 
 
-def spot_of(known: dict[Pool, PoolHistory], instance_type: str) -> PoolHistory:
+def spot_of(known: dict[PoolKey, PoolHistory], instance_type: str) -> PoolHistory:
     """All spot pools of a type together."""
     mine = (h for pool, h in known.items() if pool.instance_type == instance_type and pool.market is Market.SPOT)
     return sum(mine, start=PoolHistory())

@@ -22,7 +22,7 @@ LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WaitReading:
     """Why jobs wait, as it was read once. `trouble`: why there is nothing to be read; empty where there is."""
 
     waits: dict[str, Wait]
@@ -63,13 +63,13 @@ def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
         row |= reading.row(row["job_id"]) if reading is not None and row["job_id"] in waiting else NOT_WAITING
 
 
-def read(session: Session, jobs: Collection[str]) -> Reading:
+def read(session: Session, jobs: Collection[str]) -> WaitReading:
     """Read what the schedulers have written last of these jobs. Faults are read only where they may be the reason."""
     (notes, unreadable), beats = side_by_side(lambda: _written(session.store), session.store.schedulers.scan)
     waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
     trouble = _trouble(session, [found.value for found in beats.values()]) or unreadable
     doubtful = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
-    return Reading(waits, trouble, grave(session) if doubtful else "")
+    return WaitReading(waits, trouble, grave(session) if doubtful else "")
 
 
 def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None:

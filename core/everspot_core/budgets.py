@@ -15,7 +15,7 @@ from pydantic import Field
 
 from everspot_core.billing import BillingRules
 from everspot_core.documents import Document, Stored, Utc
-from everspot_core.holds import Hold, parts
+from everspot_core.holds import Tenure, parts
 from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.prices import HOUR, PriceBook, seconds_between
 
@@ -137,7 +137,7 @@ def add(into: dict[tuple[date, str], Amount], spending: Spending) -> None:
 def spending(
     launch: LaunchRecord,
     ended: EndRecord | None,
-    holds: Sequence[Hold],
+    holds: Sequence[Tenure],
     *,
     gpus: int,
     book: PriceBook,

@@ -21,7 +21,7 @@ from everspot_core.attempts import Attempt, Interruption, Span, attempts, ended_
 from everspot_core.billing import BillingRules
 from everspot_core.budget import BudgetUse, spent
 from everspot_core.catalogue import Catalogue
-from everspot_core.holds import Hold, in_order, parts
+from everspot_core.holds import Tenure, in_order, parts
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import PriceBook, PriceSegment, notes, seconds_between, total
 from everspot_core.records import Event, Market
@@ -228,21 +228,21 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
     return tuple(notes(priced))
 
 
-def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Hold]]:
+def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Tenure]]:
     """By instance, in order."""
-    claimed: dict[str, list[Hold]] = defaultdict(list)
+    claimed: dict[str, list[Tenure]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:
             if attempt.instance_id is not None:
                 end = min(attempt.end or as_of, as_of)
-                claimed[attempt.instance_id].append(Hold(job, attempt.start, end, attempt.share))
+                claimed[attempt.instance_id].append(Tenure(job, attempt.start, end, attempt.share))
     return {instance: in_order(claims) for instance, claims in claimed.items()}
 
 
 def _instance(
     launch: LaunchRecord,
     ended: EndRecord | None,
-    holds: Sequence[Hold],
+    holds: Sequence[Tenure],
     lost: Mapping[str, Sequence[Span]],
     book: PriceBook,
     rules: BillingRules,

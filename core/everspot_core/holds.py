@@ -10,7 +10,7 @@ _ALL = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Tenure:
     """One instance was held from `start` to `end`. `holder`: the job, or whoever else is to answer for it. `share`: of
     what the instance costs; less than 1 where others may hold it too."""
 
@@ -20,15 +20,15 @@ class Hold:
     share: Fraction = _ALL
 
 
-Part = tuple[str | None, datetime, datetime, Fraction]
+Piece = tuple[str | None, datetime, datetime, Fraction]
 """A part of an instance's life: who held it (None: nobody), from when, until when, and which share of it."""
 
 
-def in_order(claims: Iterable[Hold]) -> list[Hold]:
+def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
     """The holds of one instance, in order. Where two claim a moment of which one would have it alone, the later
     assignment has it."""
     holds = sorted(claims, key=lambda h: (h.start, h.holder))
-    found: list[Hold] = []
+    found: list[Tenure] = []
     alone: datetime | None = None
     following: datetime | None = None
     for hold in reversed(holds):
@@ -39,7 +39,7 @@ def in_order(claims: Iterable[Hold]) -> list[Hold]:
     return found[::-1]
 
 
-def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[Hold]) -> list[Part]:
+def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[Tenure]) -> list[Piece]:
     """An instance's life cut by who held it; at each moment the shares add up to 1.
 
     What no share covers is nobody's, and so is what is paid beyond its end, up to the minimum. Should more than the
@@ -49,8 +49,8 @@ def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence
     inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in holds]
     inside = [h for h in inside if h.start < h.end]
     cuts = {launched, max(end, launched + minimum), *(h.start for h in inside), *(h.end for h in inside)}
-    found: list[Part] = []
-    there: list[Hold] = []
+    found: list[Piece] = []
+    there: list[Tenure] = []
     coming = inside[::-1]
     for start, until in pairwise(sorted(cuts)):
         while coming and coming[-1].start <= start:
@@ -66,9 +66,9 @@ def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence
     return _joined(found)
 
 
-def _joined(found: Iterable[Part]) -> list[Part]:
+def _joined(found: Iterable[Piece]) -> list[Piece]:
     """What follows on itself, unchanged, is one part."""
-    joined: list[Part] = []
+    joined: list[Piece] = []
     at: dict[tuple[str | None, datetime, Fraction], int] = {}
     for holder, start, until, share in found:
         n = at.pop((holder, start, share), None)

@@ -1,6 +1,8 @@
-"""How an instance is paid. Of the standard library alone: who reads an instance's metadata needs it before all else."""
+"""How an instance is paid, and how pools of capacity are named. Of the standard library alone: who reads an instance's
+metadata needs it before all else."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Market(StrEnum):
@@ -8,3 +10,11 @@ class Market(StrEnum):
 
     SPOT = "spot"
     ON_DEMAND = "on-demand"
+
+
+class PoolKey(NamedTuple):
+    """The name of a pool of capacity: clouds sell, price and refuse capacity by these three."""
+
+    instance_type: str
+    zone: str
+    market: Market

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.pool_history import Pool
+from everspot_core.market import PoolKey
 from everspot_core.records import Market, Role
 
 LATELY = timedelta(hours=1)
@@ -34,13 +34,13 @@ def over_norm(
     ends: Mapping[str, EndRecord],
     prices: Iterable[PricePoint],
     now: datetime,
-) -> dict[Pool, tuple[Norm, ...]]:
+) -> dict[PoolKey, tuple[Norm, ...]]:
     """The spot pools that do worse than usual, and in what. Only those are looked at that are in use, or were within
     LATELY. `prices`: those of these pools at the least; see `in_use`."""
     used = in_use(launches, ends, now)
-    points: dict[Pool, list[PricePoint]] = {pool: [] for pool in used}
+    points: dict[PoolKey, list[PricePoint]] = {pool: [] for pool in used}
     for point in prices:
-        pool = Pool(point.instance_type, point.zone, point.market)
+        pool = PoolKey(point.instance_type, point.zone, point.market)
         if pool in points:
             points[pool].append(point)
     found = {
@@ -55,12 +55,12 @@ def over_norm(
 
 def in_use(
     launches: Mapping[str, LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
-) -> dict[Pool, list[LaunchRecord]]:
+) -> dict[PoolKey, list[LaunchRecord]]:
     """The spot pools whose norms count now, with all that agents have ever had of each."""
-    pools: dict[Pool, list[LaunchRecord]] = {}
+    pools: dict[PoolKey, list[LaunchRecord]] = {}
     for launch in launches.values():
         if launch.market is Market.SPOT and launch.role is Role.AGENT:
-            pools.setdefault(Pool(launch.instance_type, launch.zone, launch.market), []).append(launch)
+            pools.setdefault(PoolKey(launch.instance_type, launch.zone, launch.market), []).append(launch)
     return {pool: mine for pool, mine in pools.items() if any(_used(launch, ends, now) for launch in mine)}
 
 

@@ -3,21 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from everspot_core.ledger import EndRecord, LaunchRecord
-from everspot_core.market import Market
+from everspot_core.market import PoolKey
 from everspot_core.records import Role
 
 _HOUR = timedelta(hours=1)
-
-
-class Pool(NamedTuple):
-    """The name of a pool of capacity."""
-
-    instance_type: str
-    zone: str
-    market: Market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +48,12 @@ class PoolHistory:
 
 def histories(
     launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
-) -> dict[Pool, PoolHistory]:
+) -> dict[PoolKey, PoolHistory]:
     """What each pool has given to agents until `now`, by the ledger."""
-    found: dict[Pool, PoolHistory] = {}
+    found: dict[PoolKey, PoolHistory] = {}
     agents = [launch for launch in launches if launch.role is Role.AGENT]
     for launch in sorted(agents, key=lambda launch: _until(launch, ends, now)):
-        end, pool = ends.get(launch.instance_id), Pool(launch.instance_type, launch.zone, launch.market)
+        end, pool = ends.get(launch.instance_id), PoolKey(launch.instance_type, launch.zone, launch.market)
         hours = max(0.0, (_until(launch, ends, now) - launch.launched_at) / _HOUR)
         one = PoolHistory(
             launches=1,

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from everspot_core.attempts import attempts
 from everspot_core.budgets import Amount, Budgets, Period, Purse, add, purses, spending
-from everspot_core.holds import Hold, in_order
+from everspot_core.holds import Tenure, in_order
 from everspot_core.job import JobSubmission
 from everspot_core.records import Event, JobRecord
 from everspot_store import BadDocument, Store
@@ -49,7 +49,7 @@ class Accounts:
     def _forget(self) -> None:
         self._loaded = False
         self._known: dict[str, Sequence[Event]] = {}
-        self._claims: dict[str, dict[str, list[Hold]]] = defaultdict(dict)
+        self._claims: dict[str, dict[str, list[Tenure]]] = defaultdict(dict)
         self._accounts: dict[str, _Account] = {}
         self._over: dict[tuple[date, str], Amount] = {}  # of the instances below, together
         self._done: set[str] = set()
@@ -102,10 +102,10 @@ class Accounts:
         """Note what the job has held. Its record may know that it has left its last instance before its events do."""
         job, team = submission.job_id, submission.spec.tags.get("Team", "")
         left = record.changed_at if record is not None and not record.state.owned else _OPEN
-        held: dict[str, list[Hold]] = defaultdict(list)
+        held: dict[str, list[Tenure]] = defaultdict(list)
         for attempt in attempts(events):
             if attempt.instance_id is not None:
-                held[attempt.instance_id].append(Hold(team, attempt.start, attempt.end or left, attempt.share))
+                held[attempt.instance_id].append(Tenure(team, attempt.start, attempt.end or left, attempt.share))
         for instance, holds in held.items():
             if instance not in self._done:
                 self._claims[instance][job] = holds

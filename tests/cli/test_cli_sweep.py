@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from everspot_cli.session import Session
 from everspot_cli.sweeping import study as optuna
-from everspot_cli.sweeping.runner import Standing, Sweep
+from everspot_cli.sweeping.runner import SweepRun, SweepStanding
 from everspot_core.records import EventKind, JobState, Progress, Reason
 from everspot_core.sweep import SweepRecord, SweepSpec, sweep_of, trial_job
 from everspot_store.studies import Journal, Studies
@@ -45,11 +45,11 @@ class Playground:
         path.write_text(json.dumps(SWEEP | more))
         return path
 
-    def sweep(self, **more: Any) -> Sweep:
+    def sweep(self, **more: Any) -> SweepRun:
         """As a command finds it that has just been started."""
         session = Session()
         session.store_option = self.world.url
-        return Sweep(session, SweepSpec.model_validate(SWEEP | more), self.folder / "train.yaml")
+        return SweepRun(session, SweepSpec.model_validate(SWEEP | more), self.folder / "train.yaml")
 
     def start(self, job: str) -> None:
         self.seconds += 10
@@ -79,7 +79,7 @@ def play(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Playgro
     return Playground(world, tmp_path)
 
 
-def under_way(standing: Standing) -> list[str]:
+def under_way(standing: SweepStanding) -> list[str]:
     return [t.job_id for t in standing.trials if t.state == "RUNNING"]
 
 

@@ -24,7 +24,7 @@ from everspot_core.budgets import (
     spent,
 )
 from everspot_core.catalogue import builtin
-from everspot_core.holds import Hold, in_order
+from everspot_core.holds import Tenure, in_order
 from everspot_core.prices import PriceBook
 from everspot_core.records import Market
 from hypothesis import given, settings
@@ -54,7 +54,7 @@ def count(launches, ends, points, events, now, *, cuts=()) -> dict[tuple[date, s
         if one.launched_at >= now:
             continue
         holds = in_order(
-            Hold(job, a.start, a.end or now)
+            Tenure(job, a.start, a.end or now)
             for job, own in events.items()
             for a in attempts(own)
             if a.instance_id == one.instance_id

@@ -9,7 +9,7 @@ from everspot_core.attempts import attempts
 from everspot_core.budget import spent
 from everspot_core.budgets import ENVIRONMENT, spending
 from everspot_core.catalogue import builtin
-from everspot_core.holds import Hold, in_order, parts
+from everspot_core.holds import Tenure, in_order, parts
 from everspot_core.prices import PriceBook, rounded
 from everspot_core.records import Event, EventKind
 from hypothesis import given
@@ -48,7 +48,7 @@ def test_what_a_budget_counts_is_what_the_bill_says():
 
 
 def test_a_team_pays_the_shares_of_its_jobs():
-    holds = in_order([Hold("x", at(0), at(HOUR), Fraction(1, 4)), Hold("y", at(0), at(HOUR), Fraction(1, 2))])
+    holds = in_order([Tenure("x", at(0), at(HOUR), Fraction(1, 4)), Tenure("y", at(0), at(HOUR), Fraction(1, 2))])
     book = PriceBook([price(0.04)], builtin())
     found = spending(launch(), end(HOUR), holds, gpus=4, book=book, rules=BILLING, since=T0, now=at(2 * HOUR))
     by_team = {whose: (round(a.dollars, 9), a.gpu_hours) for (_, whose), a in found.items()}
@@ -77,7 +77,7 @@ shares = st.sampled_from([Fraction(n, 8) for n in (1, 2, 3, 5, 8)])
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), moments, moments, shares), max_size=9), moments)
 def test_at_each_moment_the_shares_add_up_to_one(claims, life):
-    holds = in_order(Hold(n, at(s), at(s + d), share) for n, s, d, share in claims)
+    holds = in_order(Tenure(n, at(s), at(s + d), share) for n, s, d, share in claims)
     found = parts(T0, at(life), BILLING.minimum, holds)
     whole = sum(((until - start).total_seconds() * share for _, start, until, share in found), Fraction(0))
     assert whole == max(life, 60)

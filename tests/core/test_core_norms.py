@@ -3,18 +3,17 @@
 from datetime import UTC, datetime, timedelta
 
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
-from everspot_core.market import Market
+from everspot_core.market import Market, PoolKey
 from everspot_core.norms import Norm, in_use, over_norm
-from everspot_core.pool_history import Pool
 from everspot_core.records import Role
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-POOL = Pool("m6i.large", "us-east-1a", Market.SPOT)
-OTHER = Pool("m6i.large", "us-east-1b", Market.SPOT)
+POOL = PoolKey("m6i.large", "us-east-1a", Market.SPOT)
+OTHER = PoolKey("m6i.large", "us-east-1b", Market.SPOT)
 
 
-def launch(name: str, began: datetime, pool: Pool = POOL, role: Role = Role.AGENT) -> LaunchRecord:
+def launch(name: str, began: datetime, pool: PoolKey = POOL, role: Role = Role.AGENT) -> LaunchRecord:
     return LaunchRecord(instance_id=name, **pool._asdict(), role=role, launched_at=began)
 
 
@@ -22,7 +21,7 @@ def end(name: str, at: datetime) -> EndRecord:
     return EndRecord(instance_id=name, ended_at=at, interrupted=True)
 
 
-def price(ago: float, usd: float, pool: Pool = POOL) -> PricePoint:
+def price(ago: float, usd: float, pool: PoolKey = POOL) -> PricePoint:
     return PricePoint(**pool._asdict(), at=NOW - ago * HOUR, usd_per_hour=usd, source="t")
 
 

@@ -9,7 +9,7 @@ from everspot_core.budgets import ENVIRONMENT, MOST, Allowance, Caps, Period, Un
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.budgets import Reading, Row, read
+from everspot_cli.budgets import BudgetReading, BudgetRow, read
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
@@ -96,7 +96,7 @@ def _check(action: Action, team: str | None, per: Period | None, values: dict[st
         raise CliError(f"`everspot budget {action.value}` cannot be done", Exit.USAGE, problems=problems)
 
 
-def _answer(reading: Reading, rows: list[Row]) -> dict[str, Any]:
+def _answer(reading: BudgetReading, rows: list[BudgetRow]) -> dict[str, Any]:
     return {
         "budgets": [
             {
@@ -119,7 +119,7 @@ def _answer(reading: Reading, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _print(session: Session, reading: Reading, rows: list[Row]) -> None:
+def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> None:
     session.console.print(_table(rows))
     notes = ["█ spent  ▒ committed to what runs, until its expected end  ░ left. Forecast: as in the last 24 hours."]
     for row in rows:
@@ -132,7 +132,7 @@ def _print(session: Session, reading: Reading, rows: list[Row]) -> None:
     session.console.print(Text("\n".join(dict.fromkeys(notes)), style="dim"))
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[BudgetRow]) -> Table:
     table = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
     before = None
     for row in rows:
@@ -149,7 +149,7 @@ def _figure(value: float) -> str:
     return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
 
 
-def _bar(row: Row) -> Text:
+def _bar(row: BudgetRow) -> Text:
     """A bar of spent and committed: red if the cap is spent, yellow if the forecast passes it, else green."""
     if row.cap is None:
         return Text("")

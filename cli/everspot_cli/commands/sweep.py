@@ -17,7 +17,7 @@ from everspot_cli.commands.options import Json, session_of
 from everspot_cli.commands.submit.command import check
 from everspot_cli.errors import CliError, fields_wrong, listed
 from everspot_cli.session import Session
-from everspot_cli.sweeping.runner import Standing, Sweep, Trial, trial_of
+from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, trial_of
 from everspot_cli.tables import sheet
 from everspot_cli.yamlfile import read_yaml
 
@@ -48,7 +48,7 @@ def sweep(
     if not show:
         check(session, job, trial, False)
     _agreed(session, spec, file, begin=not show)
-    going = Sweep(session, spec, job)
+    going = SweepRun(session, spec, job)
     standing = going.turn(act=not show)
     while not (show or standing.over):
         if not session.json:
@@ -100,12 +100,12 @@ def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> No
         session.store.studies.change(known.model_copy(update={"spec": spec}))
 
 
-def _best(spec: SweepSpec, standing: Standing) -> Trial | None:
+def _best(spec: SweepSpec, standing: SweepStanding) -> Trial | None:
     sign = 1 if spec.direction is Direction.MAXIMIZE else -1
     return max((t for t in standing.useful if t.value is not None), key=lambda t: sign * (t.value or 0.0), default=None)
 
 
-def _answer(spec: SweepSpec, standing: Standing) -> dict[str, Any]:
+def _answer(spec: SweepSpec, standing: SweepStanding) -> dict[str, Any]:
     best = _best(spec, standing)
     return {
         "sweep": spec.name,
@@ -131,7 +131,7 @@ def _answer(spec: SweepSpec, standing: Standing) -> dict[str, Any]:
     }
 
 
-def _line(spec: SweepSpec, standing: Standing) -> str:
+def _line(spec: SweepSpec, standing: SweepStanding) -> str:
     """The state of the sweep in one line."""
     states = [trial.state for trial in standing.trials]
     best = _best(spec, standing)
@@ -143,7 +143,7 @@ def _line(spec: SweepSpec, standing: Standing) -> str:
     )
 
 
-def _print(session: Session, spec: SweepSpec, standing: Standing) -> None:
+def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
     best = _best(spec, standing)
     session.console.print(_table(spec, standing, best))
     costs = standing.cost.figures()
@@ -162,7 +162,7 @@ def _print(session: Session, spec: SweepSpec, standing: Standing) -> None:
     session.console.print(Text("\n".join(notes), style="dim"))
 
 
-def _table(spec: SweepSpec, standing: Standing, best: Trial | None) -> Table:
+def _table(spec: SweepSpec, standing: SweepStanding, best: Trial | None) -> Table:
     names = list(spec.fields)
     table = sheet(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], left=2)
     for trial in standing.trials:

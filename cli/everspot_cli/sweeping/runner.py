@@ -44,7 +44,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SweepStanding:
     """A sweep as it stands. `over`: nothing runs, and nothing more will begin. `exhausted`: its budget is used up."""
 
     trials: tuple[Trial, ...]
@@ -67,7 +67,7 @@ class Standing:
         return SweepCost(trials=len(self.trials), useful=len(self.useful), dollars=self.spent.dollars)
 
 
-class Sweep:
+class SweepRun:
     """One sweep. `file`: of the job."""
 
     def __init__(self, session: Session, spec: SweepSpec, file: Path) -> None:
@@ -78,7 +78,7 @@ class Sweep:
         self._said: dict[int, tuple[float | None, int]] = {}
         self._useful: set[int] = set()
 
-    def turn(self, *, act: bool = True) -> Standing:
+    def turn(self, *, act: bool = True) -> SweepStanding:
         """Look at the trials once, and do what is to be done. Without `act` only look.
 
         Raises:
@@ -173,7 +173,7 @@ class Sweep:
             self._spent[number] = Amount(used.dollars, used.gpu_hours)
         self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
 
-    def _standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> Standing:
+    def _standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:
         found = []
         for trial in trials:
             dossier = dossiers.get(trial.number)
@@ -202,7 +202,7 @@ class Sweep:
         )
         runs = any(trial.state == "RUNNING" for trial in found)
         over = not runs and (exhausted or len(found) >= self._spec.trials)
-        return Standing(trials=tuple(found), over=over, exhausted=exhausted)
+        return SweepStanding(trials=tuple(found), over=over, exhausted=exhausted)
 
 
 def _is_over(dossier: Dossier | None) -> bool:

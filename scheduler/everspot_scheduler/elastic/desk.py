@@ -16,7 +16,7 @@ from everspot_scheduler.elastic.intents import Intents, Place, version_of
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, Refusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_stranger
-from everspot_scheduler.elastic.room import Room
+from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
@@ -96,7 +96,7 @@ class Desk:
             return
         living = [p.pool for name, p in self.launched.items() if not self.gone(name)]
         spent = sum(price(pool) or 0.0 for pool in living)
-        self._launcher.launch(launches, elastic, Room(cap, len(living), spent), price)
+        self._launcher.launch(launches, elastic, CapLeft(cap, len(living), spent), price)
         self._learn()
 
     def _learn(self) -> None:

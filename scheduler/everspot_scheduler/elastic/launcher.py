@@ -17,7 +17,7 @@ from everspot_store import Store
 
 from everspot_scheduler.elastic.groups import Group, groups, launch_pools
 from everspot_scheduler.elastic.intents import Intents
-from everspot_scheduler.elastic.room import Room
+from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.pace import Pace
 from everspot_scheduler.together import side_by_side
 
@@ -55,7 +55,7 @@ class Launcher:
         if again and self._pace.due(self._store.clock.monotonic()):
             self._request(again, here)
 
-    def launch(self, launches: Sequence[Launch], elastic: Elastic, room: Room, price: Price) -> None:
+    def launch(self, launches: Sequence[Launch], elastic: Elastic, room: CapLeft, price: Price) -> None:
         """Launch what the plan asks for, as far as the cap has room."""
         clock = self._store.clock
         if not launches or self._intents.unsettled() or not self._pace.due(clock.monotonic()):

@@ -10,7 +10,7 @@ from everspot_scheduler.elastic.groups import Group
 TINY = 1e-9
 
 
-class Room:
+class CapLeft:
     """What the cap leaves; each cut takes its part of it.
 
     `instances` and `usd_per_hour`: those of all running and coming launched instances.

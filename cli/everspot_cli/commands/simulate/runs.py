@@ -12,7 +12,7 @@ from everspot_cli.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CaseRow:
     """The result of one policy in one case. `pool_hours`: hours on spot in each pool, mean of the runs."""
 
     case: Case
@@ -25,7 +25,7 @@ class Result:
     """The result of one policy, case by case and overall."""
 
     policy: str
-    rows: tuple[Row, ...]
+    rows: tuple[CaseRow, ...]
     overall: Tally
 
 
@@ -50,7 +50,7 @@ def steps_of(case: Case, start: int, setting: Setting, policy: str) -> list[Step
     return list(steps(case.capacity, start, setting, decides))
 
 
-def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) -> Row:
+def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) -> CaseRow:
     outcomes: list[Outcome] = []
     hours = [0.0] * len(case.traces)
     for start in case.starts:
@@ -60,4 +60,4 @@ def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) ->
             if step.pool is not None:
                 hours[step.pool] += step.seconds / 3600
         done()
-    return Row(case=case, tally=tally(outcomes), pool_hours=tuple(h / len(outcomes) for h in hours))
+    return CaseRow(case=case, tally=tally(outcomes), pool_hours=tuple(h / len(outcomes) for h in hours))

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.simulate.inputs import MADE_UP, Asked, Case
-from everspot_cli.commands.simulate.runs import Result, Row
+from everspot_cli.commands.simulate.runs import CaseRow, Result
 from everspot_cli.tables import sheet
 
 _FIGURES = ("SAVING\n%", "±", "MISSES", "SPOT\nH", "ON-DEMAND\nH", "IDLE\nH", "CHANGE-\nOVERS")
@@ -29,7 +29,7 @@ def _of_policy(result: Result) -> dict[str, Any]:
     return {"policy": result.policy, "overall": asdict(result.overall), "traces": traces}
 
 
-def _of_row(row: Row) -> dict[str, Any]:
+def _of_row(row: CaseRow) -> dict[str, Any]:
     told = {"path": ", ".join(row.case.paths), **asdict(row.tally)}
     if len(row.case.paths) > 1:
         hours = zip(row.case.paths, row.pool_hours, strict=True)

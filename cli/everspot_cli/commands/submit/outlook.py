@@ -6,10 +6,10 @@ from typing import Any
 
 from everspot_core.candidates import Candidate
 from everspot_core.catalogue import Catalogue, InstanceType, builtin
-from everspot_core.market import Market
-from everspot_core.pool_history import Pool, PoolHistory
+from everspot_core.market import Market, PoolKey
+from everspot_core.pool_history import PoolHistory
 
-from everspot_cli.market import Asked, ask, seen, spot_of, with_prices, zones_of
+from everspot_cli.market import MarketAnswer, ask, seen, spot_of, with_prices, zones_of
 from everspot_cli.session import Session
 from everspot_cli.tables import duration
 
@@ -20,8 +20,8 @@ class Outlook:
 
     region: str = ""
     zones: tuple[str, ...] = ()
-    asked: Asked = field(default_factory=Asked)
-    known: dict[Pool, PoolHistory] = field(default_factory=dict)
+    asked: MarketAnswer = field(default_factory=MarketAnswer)
+    known: dict[PoolKey, PoolHistory] = field(default_factory=dict)
 
     def scores(self, candidate: Candidate) -> list[int]:
         """The candidate's scores: of the cluster's zones, else of its region as a whole."""
@@ -77,7 +77,7 @@ def as_json(candidate: Candidate, look: Outlook) -> dict[str, Any]:
 
 def _pool(name: str, zone: str, look: Outlook) -> dict[str, Any]:
     price, score = look.asked.prices.get((name, zone)), look.asked.scores.get((name, zone))
-    history = look.known.get(Pool(name, zone, Market.SPOT), PoolHistory())
+    history = look.known.get(PoolKey(name, zone, Market.SPOT), PoolHistory())
     return {
         "zone": zone,
         "spot_usd_per_hour": price.usd_per_hour if price else None,

@@ -11,7 +11,7 @@ from everspot_core.schedule.market.offers import Acceptable, Offers, offers_of
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.launches import Launches
-from everspot_core.schedule.provisioning.room import Room
+from everspot_core.schedule.provisioning.room import CapRoom
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -21,7 +21,7 @@ class Launching:
     def __init__(self, view: ClusterView, now: datetime, launches: Launches, admission: Admission) -> None:
         self._now, self._launches, self._admission = now, launches, admission
         self._stocks = Stocks(view.pools, view.unions, now)
-        self._room = Room(view)
+        self._room = CapRoom(view)
         self._at_cap: dict[str, Figures] = {}
 
     def offers(self, job: JobView) -> Offers:

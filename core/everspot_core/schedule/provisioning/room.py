@@ -9,7 +9,7 @@ EPSILON = 1e-9
 """Dollars below which a difference is rounding."""
 
 
-class Room:
+class CapRoom:
     """What may still be launched in one round of planning.
 
     Prices are those of the moment. If a price rises, running instances may exceed the cap, and then nothing more is

@@ -2,19 +2,11 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from everspot_core.catalogue import InstanceType
-from everspot_core.records import Market
+from everspot_core.market import Market
+from everspot_core.market import PoolKey as PoolKey
 from everspot_core.schedule.market.behaviour import Behaviour
-
-
-class PoolKey(NamedTuple):
-    """The name of a pool of capacity: clouds sell, price and refuse capacity by these three."""
-
-    instance_type: str
-    zone: str
-    market: Market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

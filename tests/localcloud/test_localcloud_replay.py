@@ -1,7 +1,7 @@
 """A workload's and a trace's pools played by the market: the same counts and prices as in the simulator."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,36 @@ def test_the_market_gives_what_the_simulator_reckons_with(kit: Any, helpers: Any
     assert told == expected == [3, 3, 0, 2, 3, 3, 0, 2, 3, 3]
 
 
+def test_a_market_that_gives_notice_falls_so_much_sooner_and_takes_when_the_trace_falls(
+    kit: Any, helpers: Any, tmp_path: Path
+) -> None:
+    path = workload(tmp_path)
+    values = yaml.safe_load(path.read_text())
+    values["fleet"]["notice_seconds"] = 90
+    path.write_text(yaml.safe_dump(values))
+    told = []
+    with kit.still() as move:
+        pool = kit.cloud.market.pools.get("m6i.large", "us-east-1a")
+        kit.do("replay", **load(path, builtin()))
+        began = kit.cloud.market.clock.now()
+        settle(kit, helpers)
+        instances = kit.fleet(2, helpers.override("m6i.large", "a"), Type="instant")["Instances"][0]["InstanceIds"]
+        for _ in range(10):
+            settle(kit, helpers)
+            told.append(pool.depth[Market.SPOT])
+            move(30)
+        assert told == [3, 0, 0, 0, 0, 0, 2, 2, 3, 0]
+    for name in instances:
+        kit.reaches(name, "terminated")
+    ends = {line["id"]: datetime.fromisoformat(line["at"]) - began for line in kit.log("end") if line["interrupted"]}
+    assert ends == dict.fromkeys(instances, timedelta(seconds=120))
+
+
 def test_a_workloads_market_has_its_pools_alone(kit: Any, helpers: Any, tmp_path: Path) -> None:
     (group,) = kit.fleet(1, helpers.override("m7i.large", "c"), Type="instant")["Instances"]
     answer = kit.do("replay", **load(workload(tmp_path), builtin()))
     assert kit.cloud.market.delays.boot == timedelta(minutes=3)  # the workload's launch_hours
+    assert kit.cloud.market.delays.notice == timedelta()  # and its notice_seconds
     assert answer["pools"] == [OTHER, POOL]
     for kind, zone in (("m7i.large", "c"), ("m6i.xlarge", "a")):  # one that was open, and one that opens now
         errors = kit.fleet(1, helpers.override(kind, zone), Type="instant")["Errors"]
@@ -120,6 +146,7 @@ def test_traces_by_pool_are_replayed_too(kit: Any, helpers: Any, tmp_path: Path)
         ({"pools": [{"data": [1]}]}, "`pool`"),
         ({"pools": [{"pool": "m6i.large/mars", "data": [1]}]}, "no pool 'm6i.large/mars'"),
         ({"pools": [{"pool": POOL, "data": [-1]}]}, "not below"),
+        ({"pools": [{"pool": POOL, "data": [1], "notice_seconds": -1}]}, "not below"),
         ({"pools": [{"pool": POOL, "depth": [1]}]}, "unknown fields depth"),
         ({"pools": [{"pool": POOL, "market": "on-demand", "prices": [7.0]}]}, "on-demand"),
     ],

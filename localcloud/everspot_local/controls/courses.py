@@ -56,11 +56,12 @@ def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> di
                 gap=timedelta(minutes=5) if trace is None else trace.gap,
                 data=(UNBOUNDED,) if trace is None else tuple(trace.available.tolist()),
                 prices=(offer.usd_per_hour,),
+                notice=workload.fleet.notice,
             )
         )
     declared = [kind.model_dump(mode="json") for kind in workload.fleet.types if kind.name not in catalogue.types]
-    boot = {"boot": workload.fleet.launch_hours * 3600}  # seconds
-    return {"pools": [c.document() for c in courses], "types": declared, "alone": True, "delays": boot}
+    delays = {"boot": workload.fleet.launch_hours * 3600, "notice": workload.fleet.notice_seconds}  # seconds
+    return {"pools": [c.document() for c in courses], "types": declared, "alone": True, "delays": delays}
 
 
 def _of_trace(pool: str, document: Any) -> Course:

@@ -1,24 +1,33 @@
-"""Courses of pools, from a moment on and without end: past its last tick each begins anew, as in the simulator."""
+"""Courses of pools, from a moment on and without end: past its last tick each begins anew, as in the simulator.
+
+A market that takes instances away says so before: a pool falls by the time of a `notice` sooner than its course, so
+that what is taken is gone when the course falls, and nothing is given that would be taken back within that time.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from everspot_core.records import Market
 
 from everspot_local.market.market import LocalMarket
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Course:
-    """One pool's. `data`: instances at each tick, `prices`: dollars an hour; each may be absent."""
+    """One pool's. `data`: instances at each tick, `prices`: dollars an hour; each may be absent. `notice`: so much
+    sooner than `data` the pool falls.
+    """
 
     pool: str
     market: Market
     gap: timedelta
     data: tuple[int, ...] = ()
     prices: tuple[float, ...] = ()
+    notice: timedelta = timedelta()
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "Course":
@@ -27,18 +36,19 @@ class Course:
         Raises:
             ValueError: for a field that is missing or wrong.
         """
-        known = {"pool", "market", "gap_seconds", "data", "prices"}
+        known = {"pool", "market", "gap_seconds", "data", "prices", "notice_seconds"}
         if unknown := sorted(set(document) - known):
             raise ValueError(f"action replay: unknown fields {', '.join(unknown)} of a pool")
         try:
             gap = timedelta(seconds=float(document.get("gap_seconds", 300)))
             data = tuple(int(n) for n in document.get("data", ()))
             prices = tuple(float(usd) for usd in document.get("prices", ()))
-            course = cls(str(document["pool"]), Market(document.get("market", "spot")), gap, data, prices)
+            notice = timedelta(seconds=float(document.get("notice_seconds", 0)))
+            course = cls(str(document["pool"]), Market(document.get("market", "spot")), gap, data, prices, notice)
         except (KeyError, TypeError) as error:
             raise ValueError(f"action replay: a pool needs `pool`, and lists `data` and `prices`: {error}") from None
-        if gap <= timedelta() or min(data, default=0) < 0 or min(prices, default=1) <= 0:
-            raise ValueError(f"action replay: {course.pool} needs a gap and prices above 0, and data not below")
+        if gap <= timedelta() or min(data, default=0) < 0 or min(prices, default=1) <= 0 or notice < timedelta():
+            raise ValueError(f"action replay: {course.pool} needs a gap and prices above 0, data and notice not below")
         return course
 
     def document(self) -> dict[str, Any]:
@@ -49,7 +59,18 @@ class Course:
             "gap_seconds": self.gap.total_seconds(),
             "data": list(self.data),
             "prices": list(self.prices),
+            "notice_seconds": self.notice.total_seconds(),
         }
+
+    def steps(self) -> list[tuple[timedelta, int]]:
+        """What the pool has from each moment of the course on, in order; of a course that has `data`."""
+        whole, ticks = self.gap * len(self.data), range(len(self.data))
+        moments = {self.gap * tick for tick in ticks} | {(self.gap * tick - self.notice) % whole for tick in ticks}
+        return [(moment, self._least(moment)) for moment in sorted(moments)]
+
+    def _least(self, moment: timedelta) -> int:
+        first, last = moment // self.gap, (moment + self.notice) // self.gap
+        return min(self.data[tick % len(self.data)] for tick in range(first, last + 1))
 
 
 class Replay:
@@ -67,26 +88,32 @@ class Replay:
     def begin(self, courses: list[Course], at: datetime) -> None:
         """Play from a moment on."""
         for course in courses:
-            self._play(course, course.data, at, 0, lambda c, n: self._depth(c.pool, n, c.market))
-            if course.market is Market.SPOT:  # on-demand prices stand in the catalogue
-                self._play(course, course.prices, at, 0, lambda c, usd: self._price(c.pool, usd))
+            self._play_depth(course, at)
+            self._play_prices(course, at)
 
     def stop(self) -> None:
         """Play nothing more; the pools stay as they are."""
         self._stopped = True
 
+    def _play_depth(self, course: Course, at: datetime) -> None:
+        steps = course.steps() if course.data else []
+        self._play(steps, course.gap * len(course.data), at, 0, lambda n: self._depth(course.pool, n, course.market))
+
+    def _play_prices(self, course: Course, at: datetime) -> None:
+        if course.market is Market.SPOT:  # on-demand prices stand in the catalogue
+            steps = [(course.gap * tick, usd) for tick, usd in enumerate(course.prices)]
+            self._play(steps, course.gap * len(course.prices), at, 0, lambda usd: self._price(course.pool, usd))
+
     def _play(
-        self, course: Course, values: tuple[Any, ...], at: datetime, tick: int, act: Callable[[Course, Any], None]
+        self, steps: list[tuple[timedelta, T]], whole: timedelta, at: datetime, n: int, act: Callable[[T], None]
     ) -> None:
-        """Set the value of a tick, and put down the next change, which may be past the trace's end."""
-        if self._stopped or not values:
+        """Set the value of a step, and put down the next change, which may be past the course's end."""
+        if self._stopped or not steps:
             return
-        act(course, values[tick % len(values)])
-        ahead = next((n for n in range(1, len(values) + 1) if _at(values, tick + n) != _at(values, tick)), None)
+        value = steps[n % len(steps)][1]
+        act(value)
+        ahead = next((m for m in range(n + 1, n + 1 + len(steps)) if steps[m % len(steps)][1] != value), None)
         if ahead is not None:
-            later = tick + ahead
-            self._market.timeline.at(at + course.gap * later, lambda: self._play(course, values, at, later, act))
-
-
-def _at(values: tuple[Any, ...], tick: int) -> Any:
-    return values[tick % len(values)]
+            rounds, step = divmod(ahead, len(steps))
+            later = at + rounds * whole + steps[step][0]
+            self._market.timeline.at(later, lambda: self._play(steps, whole, at, ahead, act))

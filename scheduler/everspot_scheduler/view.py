@@ -11,7 +11,7 @@ from everspot_core.budgets import Purse
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord, LaunchRecord
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, Role
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Role
 from everspot_core.schedule import (
     Behaviour,
     ClusterView,
@@ -205,7 +205,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
         gone=facts.gone(name) or last_word or forgotten or (record is None and known.desk.gone(name)),
         ending=facts.ending(name),
         rebalance=name in facts.rebalance,
-        deadline=facts.warned.get(name),
+        deadline=_taken_at(record) or facts.warned.get(name),
         launched_for=place.job_id if place is not None else None,
         # All of one launch began at once, whatever the seconds between them: a gang is known by that.
         launched_at=place.made_at if place is not None else launch.launched_at if launch is not None else None,
@@ -213,6 +213,12 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
         pool=place.pool if place is not None else _pool_of(launch),
         residents=tuple(s.job_id for s in given.seats) if given is not None else (),
     )
+
+
+def _taken_at(record: InstanceRecord | None) -> datetime | None:
+    """When the cloud takes it, by what it was told itself: the cloud's events say when they were sent."""
+    notice = record.notice if record is not None else None
+    return notice.action_at if notice is not None and notice.kind is NoticeKind.INTERRUPTION else None
 
 
 def _pool_of(launch: LaunchRecord | None) -> PoolKey | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import Assignment, Reason
+from everspot_core.records import Assignment, InstanceState, Notice, NoticeKind, Reason
 from everspot_core.schedule import (
     Assign,
     Finish,
@@ -130,6 +130,15 @@ def test_what_the_cloud_is_about_to_take_is_left_to_it():
     view, pools = job(due=20, work=WORK), [pool(), pool(ON_DEMAND)]
     assert names(decide(view, [soon], pools), Release) == []
     assert names(decide(view, [soon], pools, now=NOW + timedelta(minutes=3)), Release) == ["n-1"]
+
+
+def test_what_says_itself_that_it_is_taken_is_left_to_the_cloud_which_says_so_a_little_later():
+    notice = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOW, action_at=NOW + timedelta(minutes=2))
+    told = instance("n-1", deadline=notice.action_at)
+    told = replace(told, record=told.record.model_copy(update={"notice": notice, "state": InstanceState.DRAINING}))
+    view, pools = job(due=20, work=WORK), [pool(), pool(ON_DEMAND)]
+    assert names(decide(view, [told], pools), Release) == []
+    assert names(decide(view, [told], pools, now=NOW + timedelta(minutes=3)), Release) == ["n-1"]
 
 
 def test_on_demand_that_was_called_at_the_last_moment_is_not_let_go_for_a_place_on_standing_spot():

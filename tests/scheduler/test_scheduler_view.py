@@ -8,7 +8,7 @@ import pytest
 from everspot_clouds.base import MessageKind
 from everspot_core.catalogue import builtin
 from everspot_core.ledger import PricePoint
-from everspot_core.records import Market, Progress
+from everspot_core.records import Market, Notice, NoticeKind, Progress
 from everspot_core.schedule import ClusterView, JobView, Measured, PoolView, plan_standing
 from everspot_scheduler import usage
 from everspot_scheduler.pace import QUIET_FACTOR
@@ -132,6 +132,19 @@ def test_what_a_job_was_seen_to_use_is_what_its_agents_told_and_the_rest_is_unkn
     cluster.schedulers[0].tick()
     seen = job_of(planned(), "a").measured
     assert seen == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True)
+
+
+def test_an_instance_is_taken_when_it_was_told_to_be_and_else_when_the_cloud_has_said(cluster, planned):
+    for name in ("i-1", "i-2"):
+        cluster.agent(name)
+    said, told = cluster.clock.now() + 2 * SECOND, cluster.clock.now() + 90 * SECOND
+    for name in ("i-1", "i-2"):
+        cluster.cloud.tell(MessageKind.WARNING, name, cluster.clock.now(), deadline=said)
+    notice = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=cluster.clock.now(), action_at=told)
+    agent = cluster.store.instances.get("i-1").value
+    cluster.store.instances.put("i-1", agent.model_copy(update={"notice": notice}))
+    cluster.run(1)
+    assert {i.instance_id: i.deadline for i in planned().instances} == {"i-1": told, "i-2": said}
 
 
 def test_a_pool_is_up_from_a_launch_on_and_down_once_it_has_taken_its_last_instance(cluster, planned):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from everspot_core.records import InstanceState
 from everspot_core.schedule.actions import Figures, Release, Why
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, outlook_of
-from everspot_core.schedule.launched import awaited
+from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
@@ -81,7 +81,7 @@ class Launches:
         name, alive = instance.launched_for or "", self._alive
         waiting = not self._view.draining and name in alive and name not in self._settled
         needed = waiting or (name in alive and instance.instance_id in self._kept)
-        going = instance.ending and instance.deadline is not None and self._now <= instance.deadline
+        going = is_going(instance) and instance.deadline is not None and self._now <= instance.deadline
         return instance.idle and not needed and not going and instance.instance_id not in self.taken
 
     def _is_of_use(self, instance: InstanceView) -> bool:

@@ -14,7 +14,8 @@ class InstanceView:
     - `record` is None until its agent has reported.
     - `stale`: its heartbeat has stood still for the length of a lease.
     - `gone`: the cloud, or the instance's own last word, says that it runs no more.
-    - `ending`: the cloud is about to take it or is ending it, at `deadline` if that is known.
+    - `ending`: the cloud is about to take it or is ending it. `deadline`: when it is taken, by its own notice or the
+      cloud's word, if that is known.
     - `rebalance`: the cloud recommends to leave it, which may come to nothing.
     - `launched_for`: the job for which a plan had it launched; None for an instance of the standing fleets.
     - `launched_at`: when it began to cost money, if that is known.

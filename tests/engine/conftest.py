@@ -1,4 +1,4 @@
-"""The real engine, the real provider behind the bridge, a local cloud of its own, and one cluster for all tests."""
+"""The real engine, the real provider behind the bridge, and for each file of tests a local cloud of its own."""
 
 import json
 import os
@@ -21,12 +21,26 @@ from pulumi import automation
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What a preview said, and what it would do by resource name; what stays the same is left out."""
+
+    told: str
+    changes: dict[str, str]
+
+
 @dataclass
 class Rig:
-    """A copy of this repository's stacks, the settings of which a test may change, upon a local cloud."""
+    """A copy of this repository's stacks, the settings of which a test may change, upon a local cloud.
+
+    The engine's command is called as people call it, and once for each thing that is wanted: the Automation API asks
+    for version, selection, history and outputs around every run, which takes as long as half of a run.
+    """
 
     project: Path
     env: dict[str, str]
+    engine: automation.PulumiCommand
+    stacks: set[str] = field(default_factory=set)
     outputs: dict[str, Any] = field(default_factory=dict)
     asked: dict[str, set[str]] = field(default_factory=lambda: {"preview": set(), "deploy": set()})
 
@@ -47,32 +61,63 @@ class Rig:
         deploy = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
         return (self.asked["preview"] - deployers.PREVIEW) | (self.asked["deploy"] - deploy)
 
-    def stack(self, name: str = "local") -> automation.Stack:
-        return automation.create_or_select_stack(
-            stack_name=name, work_dir=str(self.project), opts=automation.LocalWorkspaceOptions(env_vars=self.env)
-        )
+    def pulumi(self, *arguments: str, stack: str) -> str:
+        """What a command of the engine says of a stack, which is made where there is none.
 
-    def settings(self, name: str, value: str, stack: str = "local") -> None:
-        """Set one setting of the cluster by its path."""
-        self.stack(stack).set_config(f"everspot:cluster.{name}", automation.ConfigValue(value), path=True)
+        Raises:
+            CommandError: if it fails; with all that it said.
+        """
+        if stack not in self.stacks:
+            self.engine.run(["stack", "init", stack], str(self.project), self.env)
+            self.stacks.add(stack)
+        return self.engine.run([*arguments, "--stack", stack], str(self.project), self.env).stdout
 
-    def up(self, stack: str = "local", **options: Any) -> automation.UpResult:
+    def declared(self, stack: str = "local") -> dict[str, Any]:
+        """The settings of a stack's cluster."""
+        content = yaml.safe_load((self.project / "stacks" / f"Pulumi.{stack}.yaml").read_text())
+        return dict(content["config"]["everspot:cluster"])
+
+    def settings(self, name: str, value: Any, stack: str = "local") -> None:
+        """Set one setting of the cluster by its path, for example `capacity.standing.target`; a text is YAML."""
+        file = self.project / "stacks" / f"Pulumi.{stack}.yaml"
+        content = yaml.safe_load(file.read_text())
+        *path, last = name.split(".")
+        found = content["config"]["everspot:cluster"]
+        for step in path:
+            found = found.setdefault(step, {})
+        found[last] = yaml.safe_load(value) if isinstance(value, str) else value
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def up(self, stack: str = "local", *options: str) -> dict[str, int]:
+        """Deploy; how many resources were made, changed or stayed, by the engine's words."""
         with self.noted("deploy"):
-            result = self.stack(stack).up(parallel=64, color="never", **options)
-        self.outputs = {key: output.value for key, output in result.outputs.items()}
-        return result
+            events = self._watched("up", "--yes", "--skip-preview", "--parallel=64", *options, stack=stack)[1]
+        self.outputs = json.loads(self.pulumi("stack", "output", "--json", stack=stack))
+        (summary,) = [event["summaryEvent"] for event in events if "summaryEvent" in event]
+        return dict(summary["resourceChanges"])
 
     def destroy(self, stack: str = "local") -> None:
         with self.noted("deploy"):
-            self.stack(stack).destroy(parallel=64, color="never")
+            self.pulumi("destroy", "--yes", "--skip-preview", "--parallel=64", "--color=never", stack=stack)
 
-    def changes(self, stack: str = "local", **options: Any) -> dict[str, str]:
-        """What a preview would do, by resource name; what stays the same is left out."""
-        events: list[automation.EngineEvent] = []
+    def preview(self, stack: str = "local") -> Preview:
         with self.noted("preview"):
-            self.stack(stack).preview(color="never", on_event=events.append, **options)
-        steps = [event.resource_pre_event.metadata for event in events if event.resource_pre_event]
-        return {step.urn.rsplit("::", 1)[1]: str(step.op.value) for step in steps if step.op.value != "same"}
+            told, events = self._watched("preview", stack=stack)
+        steps = [event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event]
+        return Preview(told, {s["urn"].rsplit("::", 1)[1]: s["op"] for s in steps if s["op"] != "same"})
+
+    def refused(self, stack: str = "local") -> str:
+        """What a preview says that is refused: sentences for the one who wrote the settings."""
+        with pytest.raises(automation.CommandError) as refused:
+            self.preview(stack)
+        assert "Traceback" not in str(refused.value)
+        return str(refused.value)
+
+    def _watched(self, *arguments: str, stack: str) -> tuple[str, list[dict[str, Any]]]:
+        log = self.project / "events.jsonl"
+        log.unlink(missing_ok=True)
+        told = self.pulumi(*arguments, "--color=never", f"--event-log={log}", stack=stack)
+        return told, [json.loads(line) for line in log.read_text().splitlines()]
 
     def client(self, service: str) -> Any:
         return boto3.client(
@@ -107,9 +152,9 @@ class Rig:
         raise AssertionError("the local cloud did not come that far")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A local cloud whose instances run nothing, with the account stack and the local cluster upon it."""
+    """A local cloud whose instances run nothing, and the stacks, of which none is up."""
     home = tmp_path_factory.mktemp("engine")
     shutil.copytree(ROOT / "stacks", home / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Pulumi.yaml", home)
@@ -119,11 +164,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     try:
         env = json.loads(local(["env", "--json", *state]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PATH", env["PATH"])  # where the Automation API looks for the engine
-            made = Rig(home, {**env, "PYTHONWARNINGS": "ignore"})
-            made.up("account")
-            made.up()
-            yield made
+            patch.setenv("PATH", env["PATH"])  # where the engine lies
+            watched = {"PYTHONWARNINGS": "ignore", "PULUMI_DEBUG_COMMANDS": "true"}  # the latter for --event-log
+            yield Rig(home, {**env, **watched}, automation.PulumiCommand())
     finally:
         local(["down", *state])
 

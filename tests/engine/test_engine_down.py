@@ -1,7 +1,7 @@
 """`everspot down` through the real engine: a cluster with launched instances that no scheduler releases."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -57,9 +57,9 @@ def everspot(*arguments: str) -> int:
 
 
 def test_nothing_is_left_of_a_cluster_that_was_taken_down(
-    rig: Any, restored: Callable[[], None], at_home: None, capsys: pytest.CaptureFixture[str]
+    rig: Any, at_home: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rig.settings("capacity.elastic.maxInstances", "4")
+    rig.settings("capacity.elastic.maxInstances", 4)
     rig.up("account")
     rig.up()
     manifest = Store.open(rig.outputs["controlUrl"]).manifest()
@@ -90,7 +90,7 @@ def test_nothing_is_left_of_a_cluster_that_was_taken_down(
     assert rig.unlisted() == set()
 
 
-def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, restored: Callable[[], None], at_home: None) -> None:
+def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, at_home: None) -> None:
     ec2 = rig.client("ec2")
     manifest = Manifest(cluster="lost", cloud="aws", region=os.environ["AWS_REGION"], control_url="s3://no-such-bucket-1",
                         data_url="s3://no-such-bucket-1")  # fmt: skip

@@ -1,20 +1,12 @@
-"""What a preview says before anything is made: of an existing network, a missing image, missing credentials."""
+"""What a preview says before anything is made: of bad settings, an existing network, a missing image, credentials."""
 
 import dataclasses
 from typing import Any
 
 import pytest
 import yaml
-from pulumi import automation
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
-
-
-def refusal(rig: Any, stack: str) -> str:
-    with pytest.raises(automation.CommandError) as refused:
-        rig.changes(stack)
-    assert "Traceback" not in str(refused.value)
-    return str(refused.value)
 
 
 def written(rig: Any, stack: str, **changes: Any) -> None:
@@ -36,7 +28,7 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
         for block, zone in blocks
     ]
     written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets)
-    told = refusal(rig, "existing")
+    told = rig.refused("existing")
     assert f"subnetIds[0]: {subnets[0]} cannot reach S3: the VPC has no gateway endpoint of S3" in told
     assert f"subnetIds[1]: {subnets[1]} cannot reach ec2, sqs" in told
     # The second subnet has no table of its own, so that the VPC's main one counts.
@@ -52,25 +44,25 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
             SubnetIds=subnets,
             PrivateDnsEnabled=True,
         )
-    told = refusal(rig, "existing")
+    told = rig.refused("existing")
     assert subnets[0] not in told
     assert f"{subnets[1]} cannot reach S3: its route table" in told
     written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets[:1])
-    made = rig.changes("existing")
-    assert "everspot-existing-network-blocks" in made
-    assert "everspot-existing-network-vpc" not in made
+    seen = rig.preview("existing")
+    assert "everspot-existing-network-blocks" in seen.changes
+    assert "everspot-existing-network-vpc" not in seen.changes
 
 
 def test_a_missing_image_says_in_one_sentence_what_to_run(rig: Any) -> None:
     written(rig, "imageless", imageId=None, imageParameter="/everspot/image/none")
-    told = refusal(rig, "imageless")
+    told = rig.refused("imageless")
     assert "there is no image yet: the parameter /everspot/image/none cannot be read" in told
     assert "packer build -var region=REGION" in told
 
 
 def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
     env = {**rig.env, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
-    told = refusal(dataclasses.replace(rig, env=env), "local")
+    told = dataclasses.replace(rig, env=env).refused()
     assert "AWS cannot be asked: credentials or the region are missing" in told
 
 
@@ -79,24 +71,35 @@ def test_a_customers_default_key_of_volumes_is_told_at_preview(rig: Any) -> None
     key = kms.create_key()["KeyMetadata"]["Arn"]
     ec2.modify_ebs_default_kms_key_id(KmsKeyId=key)
     try:
-        told = rig.stack().preview(color="never").stdout
+        told = rig.preview().told
         assert f"The account's default key for EBS is the customer key {key}: " in told
         assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in told
     finally:
         ec2.modify_ebs_default_kms_key_id(KmsKeyId="alias/aws/ebs")
     # AWS answers its own key by ARN, once one had been chosen.
     assert ec2.get_ebs_default_kms_key_id()["KmsKeyId"].startswith("arn:aws:kms:")
-    assert "customer key" not in rig.stack().preview(color="never").stdout
+    assert "customer key" not in rig.preview().told
 
 
-def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through(rig: Any) -> None:
-    bucket = rig.outputs["dataUrl"].removeprefix("s3://").partition("?")[0]
-    assert rig.client("s3").get_bucket_versioning(Bucket=bucket)["Status"] == "Suspended"
-    filters = [{"Name": "vpc-id", "Values": [rig.outputs["vpcId"]]}, {"Name": "group-name", "Values": ["default"]}]
-    (group,) = rig.client("ec2").describe_security_groups(Filters=filters)["SecurityGroups"]
-    assert group["IpPermissions"] == group["IpPermissionsEgress"] == []
+def test_a_zone_that_lacks_a_type_and_a_volume_too_small_are_refused_at_preview(rig: Any) -> None:
+    written(rig, "small", volumeGib=8)
+    assert "volumeGib: 8 GiB is less than the image's own root volume of" in rig.refused("small")
+    capacity = rig.declared()["capacity"]
+    types = [*capacity["instanceTypes"], {"type": "p4d.24xlarge"}]
+    written(rig, "unsold", capacity={**capacity, "instanceTypes": types})
+    told = rig.refused("unsold")
+    assert "capacity.instanceTypes[5].zones: EC2 does not offer p4d.24xlarge in eu-west-1" in told
+
+
+def test_bad_settings_are_told_all_at_once(rig: Any) -> None:
+    standing = {"target": 5, "onDemandBase": 50}
+    written(rig, "bad", vpcCidr="10.0.0.0/30", capacity={**rig.declared()["capacity"], "standing": standing})
+    told = rig.refused("bad")
+    assert "capacity.standing.onDemandBase: 50 is above the target" in told
+    assert "vpcCidr: 10.0.0.0/30 has to lie" in told
 
 
 def test_a_preview_over_an_existing_network_asks_for_nothing_that_is_not_in_the_table(rig: Any) -> None:
     assert {"ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"} <= rig.asked["preview"]
+    assert {"ec2:GetEbsDefaultKmsKeyId", "ec2:DescribeInstanceTypeOfferings"} <= rig.asked["preview"]
     assert rig.unlisted() == set()

@@ -51,6 +51,12 @@ class LocalEC2Backend(EC2Backend):
         kms_backends[self.account_id][self.region_name].describe_key(key).key_manager = "AWS"
         return key
 
+    def modify_ebs_default_kms_key_id(self, kms_key_id: str) -> str:
+        """moto's, in which AWS's key is AWS's too if it is chosen by its alias before any volume has needed it."""
+        if kms_key_id == "alias/aws/ebs":
+            return self._create_default_encryption_key()
+        return str(super().modify_ebs_default_kms_key_id(kms_key_id))
+
     def run_instances(
         self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
     ) -> Reservation:

@@ -55,7 +55,7 @@ class JobSpec(Frozen):
     recipe: Line | None = Field(default=None, description="A built-in recipe, instead of entrypoint.")
     entrypoint: list[str] | None = Field(
         default=None,
-        description="Script and arguments, run under torchrun from the root of `code`. The script lies in `code`.",
+        description="Script and arguments, run from the root of `code`, where it lies; with several GPUs by torchrun.",
     )
     code: Line | None = Field(default=None, description="Folder that is packed and uploaded at submission.")
     parameters: dict[str, JsonValue] = Field(default_factory=dict, description="Parameters of the recipe.")

@@ -42,6 +42,7 @@ from everspot_scheduler.fleet_note import FleetNote
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.losses import Losses
+from everspot_scheduler.newcomers import Newcomers
 from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
@@ -94,6 +95,7 @@ class Scheduler:
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
         self._budgets, self._beat = Pace(max(timedelta(seconds=10), 2 * tick)), Pace(BEAT)
+        self._newcomers = Newcomers(store, tick)
         self._spent: dict[str, Spent] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
@@ -118,7 +120,7 @@ class Scheduler:
         clock = self._store.clock
         while not stopped() and (left := until - clock.monotonic()) > timedelta(0):
             clock.sleep(min(left, NAP))
-            if self._receive():
+            if self._receive() or self._newcomers.come():
                 return
 
     def _receive(self) -> bool:
@@ -162,7 +164,9 @@ class Scheduler:
         self._repeats.go_on(seen)  # before the runs that have ended leave the tables
         self._retirement.retire(seen, self._facts, self._ledger)
         self._heartbeat()
-        quiet = seen.digest() == self._digest and not self._desk.coming(seen.instances)
+        coming = self._desk.coming(seen.instances)
+        self._newcomers.seen(seen, coming=coming)
+        quiet = seen.digest() == self._digest and not coming
         self._quiet, self._digest = self._quiet + 1 if quiet else 0, seen.digest()
 
     def _load(self) -> None:

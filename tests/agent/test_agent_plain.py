@@ -108,12 +108,14 @@ def test_an_ending_is_told_in_the_programs_own_words(
 @pytest.mark.torch
 @pytest.mark.parametrize(("what", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
 def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: int, first: str) -> None:
-    from everspot_core.job import JobSpec
+    from everspot_core.job import JobSpec, Resources
     from everspot_train.agent.endings import ending_of
     from everspot_train.agent.failures import read_failure
     from everspot_train.agent.program import command_for, environment_for
 
-    spec = JobSpec(name="plain", entrypoint=["plain.py"], code=".", env={"PLAIN": what})
+    spec = JobSpec(
+        name="plain", entrypoint=["plain.py"], code=".", env={"PLAIN": what}, resources=Resources(vcpus=2, gpus=2)
+    )
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir()
     env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, PLAIN)
@@ -127,20 +129,41 @@ def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: in
 
 
 @pytest.mark.torch
-def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp_path: Path) -> None:
-    """torchrun kills after 30 s by default; the variable that sets the default is made a second here."""
+def test_a_program_of_one_process_may_open_a_process_group_and_torch_is_imported_once(tmp_path: Path) -> None:
     from everspot_core.job import JobSpec
     from everspot_train.agent.program import command_for, environment_for
 
+    (tmp_path / "group.py").write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "whole = torch.ones(1) * 7\n"
+        "dist.all_reduce(whole)\n"
+        "print(whole.item(), dist.get_rank(), dist.get_world_size(), os.environ['LOCAL_RANK'], os.getpid())\n"
+        "dist.destroy_process_group()\n"
+    )
+    spec = JobSpec(name="plain", entrypoint=["group.py"], code=".")
+    env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path)
+    process = subprocess.Popen(command_for(spec, None), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    said, _ = process.communicate(timeout=120)
+    assert (process.returncode, said.split()) == (0, ["7.0", "0", "1", "0", str(process.pid)])
+
+
+@pytest.mark.torch
+def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp_path: Path) -> None:
+    """torchrun kills after 30 s by default; the variable that sets the default is made a second here."""
+    from everspot_core.job import JobSpec, Resources
+    from everspot_train.agent.program import command_for, environment_for
+
     env = {"PLAIN": "count", "PLAIN_UNTIL": "100000", "PLAIN_SAVE_SECONDS": "3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}
-    spec = JobSpec(name="plain", entrypoint=["plain.py"], code=".", env=env)
+    spec = JobSpec(name="plain", entrypoint=["plain.py"], code=".", env=env, resources=Resources(vcpus=2, gpus=2))
     shutil.copy(PLAIN / "plain.py", tmp_path)
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir()
     (tmp_path / "checkpoints").mkdir()
     whole = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path)
     with (tmp_path / "output").open("wb") as output:
-        process = subprocess.Popen(command_for(spec, None), cwd=tmp_path, env=whole, stdout=output, stderr=output)
+        alone = [part.replace("per-node=2", "per-node=1") for part in command_for(spec, None)]
+        process = subprocess.Popen(alone, cwd=tmp_path, env=whole, stdout=output, stderr=output)
     try:
         eventually("it trains", lambda: b"at 3\n" in (tmp_path / "output").read_bytes(), seconds=120)
         process.terminate()

@@ -1,5 +1,6 @@
-"""The real thing: torchrun, torch and the trainer library under real agents, interrupted and killed."""
+"""The real thing: torch and the trainer library under real agents, by torchrun and without, interrupted and killed."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from everspot_core.records import EventKind, JobState, Reason
 PROGRAM = Path(__file__).parents[1] / "agent" / "programs" / "torchtoy"
 STEPS = 120
 SLOW = 180.0
+TORCHRUN = f"{sys.executable} -m everspot_train.launcher --standalone --nproc-per-node=1"
 
 pytestmark = pytest.mark.torch
 
@@ -24,8 +26,8 @@ def cluster(tmp_path: Path):  # type: ignore[no-untyped-def]
     cluster.close()
 
 
-def start(cluster: Cluster, name: str) -> Proc:
-    return cluster.start_agent(name, EVERSPOT_LAUNCHER="")  # torchrun
+def start(cluster: Cluster, name: str, launcher: str = "") -> Proc:
+    return cluster.start_agent(name, EVERSPOT_LAUNCHER=launcher)
 
 
 def submit(cluster: Cluster, job_id: str) -> Path:
@@ -65,7 +67,7 @@ def test_a_notice_and_a_sigkill_leave_the_weights_of_the_undisturbed_run(cluster
     assert interrupted["notice_to_durable_seconds"] is not None
     eventually("no torch process is left on the first machine", lambda: first.tree() == [first.popen.pid])
 
-    second = start(cluster, "i-2")
+    second = start(cluster, "i-2", TORCHRUN)
     cluster.assign("job-rough", "i-2")
     eventually("a checkpoint of the second owner", lambda: _published_by(cluster, "job-rough", 2), SLOW)
     second.popen.kill()  # the agent alone: torchrun and its workers, in sessions of their own, must die too

@@ -30,6 +30,9 @@ from everspot_train.agent.world import Memory
 
 POLL_BUSY = 5
 """An agent that has a job looks for its orders that much more seldom: notices come by the metadata service too."""
+POLL_FRESH = timedelta(milliseconds=500)
+FRESH = timedelta(minutes=1)
+"""So long after its begin an agent without a job looks that often: it was most likely launched for one that waits."""
 JOIN_PATIENCE = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ class Agent:
         self._unfit = fitness.look()
         self._clock = clock
         self._shutdown_by: timedelta | None = None
+        self._fresh_until = clock.monotonic() + FRESH
+        self._poll_fresh = DueTimer(min(POLL_FRESH, manifest.limits.poll_every), clock)
         self._poll = DueTimer(manifest.limits.poll_every, clock)
         self._poll_busy = DueTimer(manifest.limits.poll_every * POLL_BUSY, clock)
         self._alone = self._hire(None, self._ended)
@@ -131,10 +136,16 @@ class Agent:
 
     def feeds(self) -> None:
         """Poll the assignment, write waiting events and logs."""
-        if (self._poll if self._alone.session is None else self._poll_busy).due():
+        if self._poll_timer().due():
             self._watch.poll_assignment()
         self._own_log.ship_if_due()
         self._alone.ship()
+
+    def _poll_timer(self) -> DueTimer:
+        if self._alone.session is not None:
+            return self._poll_busy
+        fresh = not self._crew and self._clock.monotonic() < self._fresh_until
+        return self._poll_fresh if fresh else self._poll
 
     def folders(self) -> None:
         """Keep the folder of a program that does not use the trainer library, which may take long."""

@@ -13,7 +13,14 @@ from everspot_train.rundir import OUTPUT_DIR_VARIABLE
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
 LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
-"""Replaces torchrun, for programs that need no process group: debugging, tests."""
+"""Replaces torchrun, and python where a job has one process: debugging, tests."""
+ALONE = {
+    "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0",
+    "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.1", "MASTER_PORT": "0",
+}  # fmt: skip
+"""What torchrun tells the only process of a job, so that one that opens a process group can. Whoever is alone in it
+listens on the loopback interface, on a port that nobody needs to know: any that is free, which is port 0."""
 CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
 SHUTDOWN_SECONDS = 3600
 """torchrun kills what does not heed its SIGTERM within 30 s by default. How long a program may take is the agent's to
@@ -50,12 +57,17 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
 
 
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
-    """The command line of a job on one machine."""
+    """The command line of a job on one machine. One process needs no torchrun, which would import torch first, for
+    seconds and some hundred MiB, only to have it imported again."""
+    processes = processes_of(spec)
     if launcher:
-        head = [*shlex.split(launcher), "-m", "everspot_train.worker"]
+        head = shlex.split(launcher)
+    elif processes == 1:
+        head = [sys.executable]
     else:
-        torchrun = ["--standalone", f"--nproc-per-node={processes_of(spec)}", f"--shutdown-timeout={SHUTDOWN_SECONDS}"]
-        head = [sys.executable, "-m", "everspot_train.launcher", *torchrun, "-m", "everspot_train.worker"]
+        torchrun = ["--standalone", f"--nproc-per-node={processes}", f"--shutdown-timeout={SHUTDOWN_SECONDS}"]
+        head = [sys.executable, "-m", "everspot_train.launcher", *torchrun]
+    head += ["-m", "everspot_train.worker"]
     if spec.recipe is not None:
         return [*head, "-m", f"everspot_train.recipes.{spec.recipe.replace('-', '_')}"]
     assert spec.entrypoint is not None  # noqa: S101  JobSpec demands one of the two
@@ -101,4 +113,5 @@ def environment_for(
     ours[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
     ours[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
     ours[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
-    return {**base, **asked, **wanted, **ours}
+    alone = ALONE if processes_of(spec) == 1 else {}
+    return {**base, **asked, **alone, **wanted, **ours}

@@ -25,6 +25,8 @@ from everspot_store import Store, SystemClock
 SCALE = 12.0
 CLUSTER = "e2e"
 REGION = "eu-west-1"
+PLAIN = {"EVERSPOT_LAUNCHER": "python3"}
+"""For agents whose jobs need no torchrun, which takes as long to import as torch itself."""
 BUCKETS = ("e2e-control", "e2e-data")
 URLS = tuple(f"s3://{bucket}?region={REGION}" for bucket in BUCKETS)
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
@@ -235,25 +237,21 @@ class LiveCluster:
                 "recipe": "image_classification",
                 "parameters": {"data": "synthetic", **parameters},
                 "env": {"OMP_NUM_THREADS": "1"},
-                "checkpoint": {"steps": 400},
+                "checkpoint": {"steps": 100},
             }
         )
         self.store.submit(JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now()))
         return f"{name}-1"
 
-    def submit_code(self, folder: Path, steps: int) -> str:
-        """A job with its user's own code, submitted by the command."""
-        (folder / "job.yaml").write_text(
-            json.dumps(
-                {
-                    "name": "own",
-                    "code": str(PROGRAMS / "torchtoy"),
-                    "entrypoint": ["fit.py"],
-                    "env": {"FIT_STEPS": str(steps), "FIT_STEP_SECONDS": "0", "FIT_OUT": str(folder / "digest")},
-                }
-            )
-        )
-        return str(json.loads(everspot("submit", str(folder / "job.yaml"), "--json"))["job_id"])
+    def submit_toy(self, name: str, steps: int, seconds: float, trace: Path | None = None, **fields: Any) -> str:
+        """A job whose program sleeps through its steps, each of so many seconds of the market, so that it lasts as long
+        on any machine and leaves the processor to the others. Its id is its name; `trace`: where it notes its steps."""
+        env = {"TOY_STEPS": str(steps), "TOY_STEP_SECONDS": str(seconds), "TOY_EVERY": "1000000"}
+        env |= {"TOY_TRACE": str(trace)} if trace else {}
+        words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
+        spec = JobSpec.model_validate(words | fields)
+        job = JobSubmission(job_id=name, spec=spec, submitted_at=self.clock.now())
+        return self.store.submit(job, PROGRAMS / "toy").job_id
 
     def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=900)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""

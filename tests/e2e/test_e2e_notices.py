@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import LiveCluster
+from e2e_helpers import PLAIN, LiveCluster
 from everspot_core.records import EventKind, JobState
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def interrupted_once(live: LiveCluster) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Run a job, have its instance taken with notice, and let it end: what interruption and second training say."""
-    job = live.submit("noticed", epochs=600)
-    first = live.until(lambda: live.trains(job, steps=200))
+    job = live.submit_toy("noticed", steps=300, seconds=1)  # longer than the two minutes of a notice
+    first = live.until(lambda: live.trains(job, steps=5))
     live.cloud.do("interrupt", instance=first)
     assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
     owners = [e.instance_id for e in live.events_of(job, EventKind.STARTED)]
@@ -22,19 +22,19 @@ def interrupted_once(live: LiveCluster) -> tuple[dict[str, Any], dict[str, Any],
     (notice,) = live.events_of(job, EventKind.NOTICE)
     (left,) = live.events_of(job, EventKind.INTERRUPTED)
     training = live.events_of(job, EventKind.TRAINING)
-    assert training[1].data["from_step"] == left.data["step"] == left.data["durable_step"] >= 200
+    assert training[1].data["from_step"] == left.data["step"] == left.data["durable_step"] >= 5
     return left.data, training[1].data, str(notice.data["source"])
 
 
 def test_the_queue_alone_is_enough(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "queue"}) as live:
+    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "queue"} | PLAIN) as live:
         left, _, source = interrupted_once(live)
     assert source == "queue"
     assert 0 < float(left["notice_to_durable_seconds"]) < 120
 
 
 def test_the_metadata_service_alone_is_enough(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "imds"}, events=False) as live:
+    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "imds"} | PLAIN, events=False) as live:
         left, _, source = interrupted_once(live)
     assert source == "imds"
     assert 0 < float(left["notice_to_durable_seconds"]) < 120

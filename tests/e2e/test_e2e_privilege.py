@@ -1,11 +1,13 @@
 """Least privilege: what the roles call is allowed; what they are allowed is called, or listed with its source."""
 
 import fnmatch
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import BUCKETS, CLUSTER, LiveCluster, everspot
+from e2e_helpers import BUCKETS, CLUSTER, PROGRAMS, LiveCluster, everspot
 from everspot.aws import policies
 from everspot_core.records import EventKind, JobState
 
@@ -69,23 +71,39 @@ def covers(grant: tuple[str, str], call: tuple[str, str]) -> bool:
     return grant[0] == call[0] and (call[1] == "*" or fnmatch.fnmatchcase(call[1], grant[1]))
 
 
+def submit_code(folder: Path, steps: int) -> str:
+    """A job with its user's own code, submitted by the command."""
+    env = {"FIT_STEPS": str(steps), "FIT_STEP_SECONDS": "0", "FIT_OUT": str(folder / "digest")}
+    job = {"name": "own", "code": str(PROGRAMS / "torchtoy"), "entrypoint": ["fit.py"], "env": env}
+    (folder / "job.yaml").write_text(json.dumps(job))
+    return str(json.loads(everspot("submit", str(folder / "job.yaml"), "--json"))["job_id"])
+
+
+def restored(live: LiveCluster, job: str) -> int:
+    """How often a trainer has gone on from a checkpoint."""
+    return sum(bool(event.data["restored"]) for event in live.events_of(job, EventKind.TRAINING))
+
+
 @pytest.fixture(scope="module")
 def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
     own_folder = tmp_path_factory.mktemp("own")
     with LiveCluster(tmp_path_factory.mktemp("e2e")) as live:
-        own = live.submit_code(own_folder, steps=50)
-        job = live.submit("walked", epochs=600)
-        first = live.until(lambda: live.trains(job, steps=500))
+        own = submit_code(own_folder, steps=50)
+        job = live.submit("walked", epochs=10_000)
+        first = live.until(lambda: live.trains(job, steps=150))
         everspot("interrupt", job)
         live.until(lambda: live.events_of(job, EventKind.INTERRUPTED) or None)
-        second = live.until(lambda: live.trains(job, steps=600))
+        live.until(lambda: restored(live, job) == 1)
+        second = live.until(lambda: live.trains(job))
         assert second != first
         live.cloud.do("interrupt", instance=second)
-        assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
+        live.until(lambda: restored(live, job) == 2)
         assert live.until(lambda: live.ended(own)) is JobState.SUCCEEDED
         assert len((own_folder / "digest").read_text()) == 64
         everspot("drain", "--wait")
+        drilled, *_, drained = live.events_of(job, EventKind.INTERRUPTED)
+        assert all(event.data["durable_step"] == event.data["step"] for event in (drilled, drained))
         calls = live.calls()
     refused = [c for c in calls if not c["allowed"]]
     assert refused == []

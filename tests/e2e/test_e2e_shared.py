@@ -6,37 +6,22 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from e2e_helpers import PROGRAMS, LiveCluster, everspot
-from everspot_core.job import JobSpec, JobSubmission
+from e2e_helpers import PLAIN, LiveCluster, everspot
 from everspot_core.records import EventKind, JobState, Reason, Request
 
 pytestmark = pytest.mark.timeout(900)
 
 NAMES = ("a", "b", "c", "d")
 STEPS = 1200
+PART = {"vcpus": 1, "memory_gib": 0.25, "shared": True}
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     folder = tmp_path_factory.mktemp("shared")
-    with LiveCluster(folder, agent_env={"EVERSPOT_LAUNCHER": "python3"}, cpus=4) as cluster:
+    with LiveCluster(folder, agent_env=PLAIN, cpus=4) as cluster:
         cluster.store.write_manifest(cluster.store.manifest().model_copy(update={"shared_instances": True}))
         yield cluster
-
-
-def submit(live: LiveCluster, name: str, trace: Path, steps: int) -> str:
-    env = {"TOY_STEPS": str(steps), "TOY_STEP_SECONDS": "0.05", "TOY_EVERY": "1000000", "TOY_TRACE": str(trace)}
-    spec = JobSpec.model_validate(
-        {
-            "name": name,
-            "entrypoint": ["toy_train.py"],
-            "code": str(PROGRAMS / "toy"),
-            "env": env,
-            "resources": {"vcpus": 1, "memory_gib": 0.25, "shared": True},
-        }
-    )
-    job = JobSubmission(job_id=name, spec=spec, submitted_at=live.clock.now())
-    return live.store.submit(job, PROGRAMS / "toy").job_id
 
 
 def owners(live: LiveCluster, least: int) -> set[str] | None:
@@ -47,7 +32,7 @@ def owners(live: LiveCluster, least: int) -> set[str] | None:
 def test_four_jobs_share_an_instance_and_go_on_together_elsewhere(live: LiveCluster, tmp_path: Path) -> None:
     traces = {name: tmp_path / f"{name}.jsonl" for name in NAMES}
     for name in NAMES:
-        submit(live, name, traces[name], STEPS)
+        live.submit_toy(name, STEPS, 0.05, traces[name], resources=PART)
     (first,) = live.until(lambda: owners(live, 1))
     told = live.store.instances.get(first)
     assert told is not None and {r.job_id for r in told.value.residents} <= set(NAMES)

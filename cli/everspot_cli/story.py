@@ -29,10 +29,10 @@ _LEFT_OUT = ("traceback",)  # shown above the history, where it explains somethi
 
 def history(events: Sequence[Event], *, whole: bool = False) -> Table:
     """A job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a long
-    history is left out."""
+    history is left out, as is how long first steps took."""
     table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), left=5, fold=("DETAIL",))
     dated = len({event.at.date() for event in events}) > 1
-    runs = [[event] for event in events] if whole else _runs(events)
+    runs = [[event] for event in events] if whole else _runs([e for e in events if e.kind is not EventKind.STEPPED])
     hidden = 0 if whole else max(0, len(runs) - HEAD - TAIL)
     for number, run in enumerate(runs):
         if hidden > 1 and HEAD <= number < HEAD + hidden:

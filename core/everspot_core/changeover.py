@@ -7,9 +7,11 @@ A changeover is the time from the need for an instance until the job works on it
 - `agent`: until its agent has reported and been given the job that it was launched for;
 - `data`: until the job's own program starts, with its code, data and packages;
 - `restore`: until the first step can begin, after imports and the checkpoint;
+- `first-step`: what the first step of a process takes longer than the next one, because kernels are chosen and compiled
+  and readers started;
 - `save`: from the notice of the instance before until the job has given that one back.
 
-Durations are market time. The first step itself counts as work, because its length is not recorded.
+Durations are market time.
 
 Each estimate begins with a prior that weighs as much as PRIOR measurements. A pool's prior is the estimate of its type,
 and a type's prior that of all types. So one slow boot hardly changes the expected value, twenty decide it, and a pool
@@ -49,6 +51,7 @@ class Part(StrEnum):
     AGENT = "agent"
     DATA = "data"
     RESTORE = "restore"
+    FIRST_STEP = "first-step"
     SAVE = "save"
 
 
@@ -64,11 +67,12 @@ BELIEVED: Mapping[Part, Changeover] = {
     Part.BOOT: Changeover(timedelta(seconds=100), timedelta(minutes=4)),
     Part.AGENT: Changeover(timedelta(seconds=30), timedelta(seconds=60)),
     Part.DATA: Changeover(timedelta(seconds=60), timedelta(minutes=3)),
-    Part.RESTORE: Changeover(timedelta(seconds=150), timedelta(minutes=4)),
+    Part.RESTORE: Changeover(timedelta(seconds=140), timedelta(seconds=210)),
+    Part.FIRST_STEP: Changeover(timedelta(seconds=10), timedelta(seconds=30)),
     Part.SAVE: Changeover(timedelta(seconds=30), timedelta(minutes=2)),
 }
 """The prior without any measurements. A notice is two minutes at most, so no `save` is longer."""
-OWN = (Part.DATA, Part.RESTORE, Part.SAVE)
+OWN = (Part.DATA, Part.RESTORE, Part.FIRST_STEP, Part.SAVE)
 """Parts that depend on the job at least as much as on the machine."""
 
 

@@ -58,13 +58,22 @@ def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Part
     seconds = training.data.get("seconds") if training is not None else None
     started = next((e for e in events if e.kind is EventKind.STARTED), None)
     if training is not None and isinstance(seconds, int | float):
-        parts[Part.RESTORE] = timedelta(seconds=min(float(seconds) * pace, 2 * LONGEST.total_seconds()))
+        parts[Part.RESTORE] = _market(float(seconds), pace)
         parts[Part.DATA] = max(timedelta(0), training.at - parts[Part.RESTORE] - attempt.start)
     elif started is not None:
         parts[Part.DATA] = max(timedelta(0), started.at - attempt.start)
+    stepped = next((e.data for e in events if e.kind is EventKind.STEPPED), {})
+    first, following = stepped.get("seconds"), stepped.get("next_seconds")
+    if isinstance(first, int | float) and isinstance(following, int | float):
+        parts[Part.FIRST_STEP] = _market(max(0.0, first - following), pace)
     if attempt.reason is Reason.NOTICE and attempt.notice_at is not None and attempt.end is not None:
         parts[Part.SAVE] = attempt.end - attempt.notice_at
     return parts
+
+
+def _market(seconds: float, pace: float) -> timedelta:
+    """Real seconds as market time; of what is far too long, that it is."""
+    return timedelta(seconds=min(seconds * pace, 2 * LONGEST.total_seconds()))
 
 
 def _of_machine(attempt: Attempt, before: Sequence[Attempt], arrivals: Mapping[str, Arrival]) -> dict[Part, timedelta]:

@@ -89,6 +89,19 @@ def test_a_pool_is_judged_by_its_type_and_a_type_by_all_as_long_as_it_is_not_kno
     assert seen.measured(Part.BOOT, "fast") == 30
 
 
+def test_the_first_step_counts_as_far_as_it_is_longer_than_the_next():
+    def with_steps(first, following, pace=1.0):
+        return told([*LIFE, event(EventKind.STEPPED, 250, step=1, seconds=first, next_seconds=following)], pace=pace)
+
+    assert with_steps(32.5, 2.5) == {**told(LIFE), "first-step": 30}
+    assert with_steps(2.5, 4.0)["first-step"] == 0, "a first step that is no longer costs nothing"
+    assert with_steps(1.5, 0.5, pace=60.0)["first-step"] == 60, "programs count real time"
+    assert "first-step" not in with_steps("3", None)
+    assert "first-step" not in with_steps(1e9, 0.0), "that was no changeover"
+    own = [Measurement(Part.FIRST_STEP, "g5.xlarge", "a", Market.SPOT, s(600))]
+    assert Experience([]).whole(own=own).expected > CHANGEOVER, "it is a part of what plans reckon with"
+
+
 def test_a_jobs_own_data_and_restore_count_and_its_boots_do_not():
     own = [Measurement(part, "g5.xlarge", "a", Market.SPOT, s(1000)) for part in (Part.DATA, Part.BOOT)]
     seen = Experience([])

@@ -46,6 +46,9 @@ def test_a_finished_run_says_so_with_its_last_step_durable_and_its_history_writt
     [training] = [event for event in first.store.events(JOB) if event.kind is EventKind.TRAINING]
     assert (training.data["from_step"], training.data["restored"]) == (0, False)
     assert training.writer == "trainer-i-1"
+    [stepped] = [event for event in first.store.events(JOB) if event.kind is EventKind.STEPPED]
+    assert stepped.data["step"] == 1
+    assert 0 < stepped.data["seconds"] < 60 and 0 < stepped.data["next_seconds"] < 60
     info = first.store.heads.get(JOB).value.checkpoints[0].info
     assert info["torch"] == torch.__version__
     assert {"cpu", "threads", "precision", "world_size"} <= set(info)

@@ -84,7 +84,7 @@ class Keeper:
             RunFenced: if the job has another owner.
         """
         if self._link:
-            self._link.reporter.progress(step, metrics)
+            self._link.stepped(step, metrics)
         decision = self._on_first(lambda link: link.decide(step))
         if decision == Decision.LEAVE:
             raise RunFenced("the lease is over")
@@ -93,6 +93,8 @@ class Keeper:
             raise RunStopped(step)
         if decision == Decision.CHECKPOINT:
             self.checkpoint_beside(step, self._link.trigger if self._link else "")
+        if self._link:
+            self._link.steps()
 
     def checkpoint_beside(self, step: int, trigger: str) -> None:
         """Take a snapshot and publish it while the loop goes on."""

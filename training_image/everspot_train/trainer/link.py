@@ -16,6 +16,7 @@ from everspot_train.rundir import RunContext, RunDir, RunDirError, TrainingPhase
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.trainer.requests import Requests
+from everspot_train.trainer.warmup import Warmup
 
 log = logging.getLogger("everspot.trainer")
 
@@ -72,6 +73,7 @@ class Link:
         writer = f"trainer-{context.instance_id}"
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
         self._notes: list[threading.Thread] = []
+        self._warmup = Warmup(self.clock)
         self._last_begun = self.clock.monotonic()
         self._last_step = 0
         self.trigger = ""
@@ -117,6 +119,17 @@ class Link:
             mixed=mixed,
         )
         self._note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+        """So many steps are done."""
+        if self._warmup.ended():
+            first, following = self._warmup.seconds()
+            self._note(EventKind.STEPPED, step=step - 1, seconds=first, next_seconds=following)
+        self.reporter.progress(step, metrics)
+
+    def steps(self) -> None:
+        """The next step begins."""
+        self._warmup.begins()
 
     def decide(self, step: int) -> Decision:
         """What happens now, between two steps.

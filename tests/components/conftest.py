@@ -22,6 +22,7 @@ class Recorder(pulumi.runtime.Mocks):
     def __init__(self) -> None:
         self.seen: list[pulumi.runtime.MockResourceArgs] = []
         self.calls: list[str] = []
+        self.vcpus: dict[str, float | None] = {}
         self.endpoints: tuple[str, ...] = ("s3", "ec2", "sqs")
         self.routes: list[dict[str, str]] = []
 
@@ -38,6 +39,8 @@ class Recorder(pulumi.runtime.Mocks):
         service = str(args.args.get("serviceName", "")).rpartition(".")[2]
         if args.token == "aws:ec2/getVpcEndpoint:getVpcEndpoint" and service not in self.endpoints:
             return {}, [("", "no matching EC2 VPC Endpoint found")]
+        if args.token == "aws:servicequotas/getServiceQuota:getServiceQuota":
+            return self.quotas(args.args)
         if args.token == "aws:iam/getRole:getRole":
             return {}, [("", "couldn't find resource")]
         return {
@@ -78,6 +81,13 @@ class Recorder(pulumi.runtime.Mocks):
         pairs = [(n, f"eu-west-1{z}") for n in names for z in "abcdef" if (n, f"eu-west-1{z}") not in self.not_offered]
         return {"instanceTypes": [n for n, _ in pairs], "locations": [z for _, z in pairs], "locationTypes": []}
 
+    def quotas(self, asked: dict[Any, Any]) -> Any:
+        """A thousand vCPUs of everything, but for what a test says; None: nobody may ask."""
+        value = self.vcpus.get(asked["quotaCode"], 1000.0)
+        if value is None:
+            return {}, [("", "not authorized to perform: servicequotas:GetServiceQuota")]
+        return {"value": value, "quotaCode": asked["quotaCode"], "serviceCode": asked["serviceCode"]}
+
     def named(self) -> dict[str, str]:
         """Type by name of everything that was registered."""
         return {args.name: args.typ for args in self.seen}
@@ -104,9 +114,14 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, di
     """Run a program under mocks: what it registered, and what the outputs that it returned came to."""
 
     def run(
-        program: Callable[[], dict[str, Any]], *, preview: bool = False, endpoints: tuple[str, ...] | None = None
+        program: Callable[[], dict[str, Any]],
+        *,
+        preview: bool = False,
+        endpoints: tuple[str, ...] | None = None,
+        vcpus: dict[str, float | None] | None = None,
     ) -> tuple[Recorder, dict[str, Any]]:
         recorder, outputs = Recorder(), dict[str, Any]()
+        recorder.vcpus = vcpus or {}
         if endpoints is not None:
             recorder.endpoints = endpoints
 

@@ -118,6 +118,7 @@ def test_service_quotas_tell_the_values_that_hold(kit: Any) -> None:
     assert len(found) == 17
     told = api.get_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]
     assert told == found["L-C4BD4855"]
+    assert api.get_aws_default_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]["Value"] != 192
     with refused("NoSuchResourceException"):
         api.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
     with pytest.raises(ValueError, match="unknown quota"):

@@ -14,13 +14,13 @@ from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 
 from everspot_clouds.aws import rules
-from everspot_clouds.aws.quotas import Reach, enough, reaches
+from everspot_clouds.aws.quotas import CONSOLE, Reach, enough, needs
 from everspot_clouds.base import Check, Trouble, Verdict
 
 LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
 SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
 _HISTORY = timedelta(hours=1)
-_QUOTA_FIX = "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
+_QUOTA_FIX = f"ask for more: {CONSOLE}"
 _MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
 """The group of checks that an error belongs to. An error that is not listed belongs to the group of the check that met
 it."""
@@ -146,20 +146,20 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         for page in service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
         for quota in page["Quotas"]
     }
-    checks, rest = [], dict(values)
-    units = {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {}
-    for market, count in units.items():
-        if standing is not None and count > 0:
-            found = reaches(count, standing.weights, catalogue.types, market, values)
-            checks += [_check(count, "unit", reach, enough(count, found)) for reach in found]
-            rest |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in found if r.vcpus is not None}
-    if elastic is not None and elastic.max_instances > 0:
-        count, each = elastic.max_instances, dict.fromkeys(elastic.types, 1.0)
-        for market in elastic.markets:
-            found = reaches(count, each, catalogue.types, market, rest)
-            # Elastic capacity makes do with what there is: only a quota that allows none at all is a failure.
-            some = any(reach.units != 0 for reach in found)
-            checks += [_check(count, "launched instance", reach, some) for reach in found]
+    found = needs(
+        {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {},
+        standing.weights if standing else {},
+        dict.fromkeys(elastic.markets, elastic.max_instances) if elastic else {},
+        elastic.types if elastic else [],
+        catalogue.types,
+        values,
+    )
+    checks = []
+    for need in found:
+        # Elastic capacity makes do with what there is: only a quota that allows none at all is a failure.
+        suffices = enough(need.count, need.found) if need.standing else any(r.units != 0 for r in need.found)
+        noun = "unit" if need.standing else "launched instance"
+        checks += [_check(need.count, noun, reach, suffices) for reach in need.found]
     return checks
 
 

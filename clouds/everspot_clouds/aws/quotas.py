@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.counting import counted
 from everspot_core.market import Market
 
+CONSOLE = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
+"""Where a person asks for more of a quota."""
 _STANDARD = frozenset("acdhimrtz")
 _LETTERS = re.compile(r"[a-z]+")
 _OWN = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
@@ -98,6 +101,69 @@ def reaches(
 def enough(units: float, found: Sequence[Reach]) -> bool:
     """Whether the quotas together reach the target; one that was not told is taken to be enough."""
     return any(reach.units is None for reach in found) or sum(reach.units or 0 for reach in found) >= units
+
+
+@dataclass(frozen=True)
+class Need:
+    """A part of a cluster, and how much of it the account's quotas allow. `count`: units of what stands, or instances
+    that may be launched at most; `markets`: on which."""
+
+    standing: bool
+    markets: tuple[Market, ...]
+    count: int
+    found: tuple[Reach, ...]
+
+
+def needs(
+    standing: Mapping[Market, int],
+    weights: Mapping[str, float],
+    elastic: Mapping[Market, int],
+    types: Sequence[str],
+    known: Mapping[str, InstanceType],
+    values: Mapping[str, float],
+) -> list[Need]:
+    """What a cluster needs of each market, first what stands, and what may be launched with what that leaves.
+
+    `standing`: units by market, with the `weights` of its types; `elastic`: instances by market, of any of the `types`;
+    `values`: vCPUs by quota code.
+    """
+    found, rest = [], dict(values)
+    for market, units in standing.items():
+        if units > 0:
+            own = reaches(units, weights, known, market, values)
+            found.append(Need(True, (market,), units, tuple(own)))
+            rest |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in own if r.vcpus is not None}
+    each = dict.fromkeys(types, 1.0)
+    for market, count in elastic.items():
+        if count > 0:
+            found.append(Need(False, (market,), count, tuple(reaches(count, each, known, market, rest))))
+    return found
+
+
+def shortfalls(found: Sequence[Need], values: Mapping[str, float]) -> list[str]:
+    """A sentence for each part that cannot be reached, with what to ask for. Launched instances may be of any of their
+    markets, so only all of those together may fall short. `values`: vCPUs by quota code."""
+    launched = [need for need in found if not need.standing]
+    parts = [need for need in found if need.standing]
+    if launched:
+        every = tuple(reach for need in launched for reach in need.found)
+        parts.append(Need(False, tuple(m for need in launched for m in need.markets), launched[0].count, every))
+    return [_shortfall(need, values) for need in parts if need.found and not enough(need.count, need.found)]
+
+
+def _shortfall(need: Need, values: Mapping[str, float]) -> str:
+    where = " and ".join(market.value for market in need.markets)
+    noun = "unit" if need.standing else "launched instance"
+    has = ", ".join(
+        f"{r.quota.code} ({r.quota.name}) has {r.vcpus:g} vCPUs left for {r.units:g} of them" for r in need.found
+    )
+    # The quota of which the fewest are missing.
+    ask = min(need.found, key=lambda reach: reach.least - (reach.vcpus or 0))
+    much = values.get(ask.quota.code, 0) + ask.least - (ask.vcpus or 0)
+    return (
+        f"The account's quotas do not hold {counted(need.count, noun)} on {where}: {has}. Ask for {much:g} vCPUs of "
+        f"{ask.quota.code}: {CONSOLE.format(code=ask.quota.code)}"
+    )
 
 
 def most_vcpus(

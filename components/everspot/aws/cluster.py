@@ -22,6 +22,7 @@ from everspot.aws.network import AwsNetwork, needed_services
 from everspot.aws.notifications import AwsNotificationsArgs, notifications_of
 from everspot.aws.offers import tell_hour
 from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
+from everspot.aws.quotas import tell_quotas
 from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
 from everspot.aws.scraping import AwsPrometheusArgs, metrics_of, scraped_group
@@ -202,6 +203,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             monitoring="monitoring" in args,
         )
         tell_hour(self, args["capacity"], always)
+        tell_quotas(self, args["capacity"])
         self.register_outputs(outputs(self))
 
     def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:

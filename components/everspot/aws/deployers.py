@@ -19,6 +19,7 @@ PREVIEW = _actions(
     iam="GetRole GetUser",
     kms="DescribeKey",
     s3="GetObject ListBucket",
+    servicequotas="GetAWSDefaultServiceQuota GetServiceQuota",
     ssm="GetParameter",
     sts="GetCallerIdentity",
 )

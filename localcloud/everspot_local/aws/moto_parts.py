@@ -45,6 +45,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (moto_groups, "SecurityGroupRule", LocalRule),
     (ServiceQuotasResponse, "list_service_quotas", service_quotas.list_service_quotas),
     (ServiceQuotasResponse, "get_service_quota", service_quotas.get_service_quota),
+    (ServiceQuotasResponse, "get_aws_default_service_quota", service_quotas.get_aws_default_service_quota),
     (autoscaling_models, "FakeAutoScalingGroup", autoscaling.LocalGroup),
     (AutoScalingResponse, "call_action", autoscaling.call_action),
     (AutoScalingResponse, "start_instance_refresh", refresh.start_instance_refresh),

@@ -37,10 +37,21 @@ def list_service_quotas(self: ServiceQuotasResponse) -> str:
 
 def get_service_quota(self: ServiceQuotasResponse) -> str:
     """GetServiceQuota."""
-    asked = json.loads(self.body)
+    quota = _named(self)
+    return json.dumps({"Quota": _document(self, quota)})
+
+
+def get_aws_default_service_quota(self: ServiceQuotasResponse) -> str:
+    """GetAWSDefaultServiceQuota: what an account has that nobody changed."""
+    quota = _named(self)
+    return json.dumps({"Quota": _document(self, quota) | {"Value": quota.value}})
+
+
+def _named(handler: ServiceQuotasResponse) -> Quota:
+    asked = json.loads(handler.body)
     for quota in account.current().market.quotas.all(str(asked.get("ServiceCode"))):
         if quota.code == asked.get("QuotaCode"):
-            return json.dumps({"Quota": _document(self, quota)})
+            return quota
     raise NoSuchQuota
 
 

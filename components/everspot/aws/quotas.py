@@ -1,0 +1,45 @@
+"""Asks Service Quotas at preview whether the account may run what the spec declares, and warns where it may not."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+from everspot_clouds.aws.quotas import most_vcpus, needs, shortfalls
+from everspot_core import catalogue
+from everspot_core.fleet import derived_weights
+from everspot_core.market import Market
+
+from everspot.aws import asking
+from everspot.aws.capacity import AwsCapacityArgs, cap_of, capacity_of
+from everspot.declared import declared_types
+
+
+def tell_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs) -> None:
+    """In previews, warn of each part of the capacity that the account's vCPU quotas do not hold. A quota that nobody
+    tells is taken to be enough, which is said once."""
+    if not pulumi.runtime.is_dry_run():
+        return
+    known = catalogue.builtin().with_types(declared_types(capacity["instance_types"])).types
+    spec, cap = capacity_of(capacity), cap_of(capacity)
+    standing = {Market.ON_DEMAND: spec.on_demand_target, Market.SPOT: spec.spot_target}
+    elastic = dict.fromkeys(cap.markets, cap.instances) if cap is not None else {}
+    weights = derived_weights(spec, known)
+    codes = sorted({quota.code for quota in most_vcpus(standing, elastic, weights, known)})
+    errors: list[str] = []
+
+    def tell(answers: Sequence[Any]) -> None:
+        values = {code: float(found["value"]) for code, found in zip(codes, answers, strict=True) if found is not None}
+        if errors:
+            pulumi.log.info(f"Not compared with the account's vCPU quotas, which were not told: {errors[0]}", parent)
+        for sentence in shortfalls(needs(standing, weights, elastic, list(weights), known, values), values):
+            pulumi.log.warn(sentence, parent)
+
+    def unknown(error: Exception) -> None:
+        errors.append(asking.reason(error))
+
+    pulumi.Output.all(*[_asked(parent, code, unknown) for code in codes]).apply(tell)
+
+
+def _asked(parent: pulumi.Resource, code: str, failed: Any) -> pulumi.Output[Any]:
+    asked = {"serviceCode": "ec2", "quotaCode": code}
+    return asking.ask(parent, "servicequotas/getServiceQuota:getServiceQuota", asked, failed=failed)

@@ -104,7 +104,7 @@ def enough(units: float, found: Sequence[Reach]) -> bool:
 
 
 @dataclass(frozen=True)
-class Need:
+class QuotaNeed:
     """A part of a cluster, and how much of it the account's quotas allow. `count`: units of what stands, or instances
     that may be launched at most; `markets`: on which."""
 
@@ -121,7 +121,7 @@ def needs(
     types: Sequence[str],
     known: Mapping[str, InstanceType],
     values: Mapping[str, float],
-) -> list[Need]:
+) -> list[QuotaNeed]:
     """What a cluster needs of each market, first what stands, and what may be launched with what that leaves.
 
     `standing`: units by market, with the `weights` of its types; `elastic`: instances by market, of any of the `types`;
@@ -131,27 +131,27 @@ def needs(
     for market, units in standing.items():
         if units > 0:
             own = reaches(units, weights, known, market, values)
-            found.append(Need(True, (market,), units, tuple(own)))
+            found.append(QuotaNeed(True, (market,), units, tuple(own)))
             rest |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in own if r.vcpus is not None}
     each = dict.fromkeys(types, 1.0)
     for market, count in elastic.items():
         if count > 0:
-            found.append(Need(False, (market,), count, tuple(reaches(count, each, known, market, rest))))
+            found.append(QuotaNeed(False, (market,), count, tuple(reaches(count, each, known, market, rest))))
     return found
 
 
-def shortfalls(found: Sequence[Need], values: Mapping[str, float]) -> list[str]:
+def shortfalls(found: Sequence[QuotaNeed], values: Mapping[str, float]) -> list[str]:
     """A sentence for each part that cannot be reached, with what to ask for. Launched instances may be of any of their
     markets, so only all of those together may fall short. `values`: vCPUs by quota code."""
     launched = [need for need in found if not need.standing]
     parts = [need for need in found if need.standing]
     if launched:
         every = tuple(reach for need in launched for reach in need.found)
-        parts.append(Need(False, tuple(m for need in launched for m in need.markets), launched[0].count, every))
+        parts.append(QuotaNeed(False, tuple(m for need in launched for m in need.markets), launched[0].count, every))
     return [_shortfall(need, values) for need in parts if need.found and not enough(need.count, need.found)]
 
 
-def _shortfall(need: Need, values: Mapping[str, float]) -> str:
+def _shortfall(need: QuotaNeed, values: Mapping[str, float]) -> str:
     where = " and ".join(market.value for market in need.markets)
     noun = "unit" if need.standing else "launched instance"
     has = ", ".join(

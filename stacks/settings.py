@@ -226,7 +226,9 @@ _MANY = {str: "texts", float: "numbers"}
 
 def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
     right = _fits(value, kind)
-    problems.need(right, name, f"has to be {_WORDS[kind]}, not {shown(value)}")
+    number = kind is str and isinstance(value, int | float) and not isinstance(value, bool)
+    unit = f": in quotes, and a duration with its unit, as in {value}s" if number else ""
+    problems.need(right, name, f"has to be {_WORDS[kind]}, not {shown(value)}{unit}")
     return value if right else _stand_in(kind)
 
 
@@ -257,7 +259,7 @@ def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:
         return typing.cast(dict[str, Any], _stand_in(kind))
     hints = inspect.get_annotations(kind)
     names = {camel(key): key for key in hints}
-    problems.unknown(value, names, "is not a setting")
+    problems.unknown(value, names, "is not a setting", listed=True)
     parsed = {}
     for setting, key in names.items():
         if setting in value:

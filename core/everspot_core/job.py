@@ -90,8 +90,9 @@ class JobSpec(Frozen):
     deadline: Span | Utc | None = Field(
         default=None,
         description="A moment, or a duration from submission. With `expected_duration` given, one that is out of reach "
-        "is refused at submission: it must be `expected_duration` and 15m, the longest changeover, away at the least; "
-        "less once shorter ones have been measured in the cluster. `everspot submit --force` overrules that.",
+        "is refused at submission: it must be at least `expected_duration` and a changeover away. A changeover counts "
+        "15m until the cluster has measured its own, which may be shorter or longer. `everspot submit --force` "
+        "overrules that.",
     )
     expected_duration: Span | None = Field(
         default=None,

@@ -75,12 +75,15 @@ class Problems:
             self.add(name, reason)
         return holds
 
-    def unknown(self, given: Iterable[object], known: Collection[str], reason: str) -> None:
-        """Add a problem for every name of `given` that is not known, with similar known names."""
+    def unknown(self, given: Iterable[object], known: Collection[str], reason: str, *, listed: bool = False) -> None:
+        """Add a problem for every name of `given` that is not known, with similar known names; where there is none,
+        `listed` names all."""
         for name in given:
             if name not in known:
                 # Looking for what was meant is dear, and nobody reads it beyond the first few.
                 meant = near(str(name), known) if len(self._found) < SHOWN_AT_MOST else ""
+                if listed and not meant and len(self._found) < SHOWN_AT_MOST:
+                    meant = f"; there are {', '.join(sorted(known))}"
                 self.add(cut(str(name), _VALUE_AT_MOST), reason + meant)
 
     def number(self, value: object, name: str, low: float, high: float, *, whole: bool = False) -> bool:

@@ -73,9 +73,10 @@ def interrupt(
     note: Annotated[str, typer.Option("--note", help="Why, for the history.")] = "",
     json: Json = False,
 ) -> None:
-    """Drill: interrupt a running job as the cloud would, and see it resume elsewhere.
+    """Drill: interrupt a running job as the cloud would, and see it resume.
 
-    The job checkpoints, gives its instance back, and is assigned to another one. The instance stays.
+    The job checkpoints and gives its instance back, which stays. It resumes on another instance if one is free, and
+    otherwise on the same one.
     """
     session = session_of(context, json)
     submission = find_job(session, job_id)

@@ -2,6 +2,7 @@
 type."""
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
@@ -38,6 +39,7 @@ class AwsMachineArgs(TypedDict):
     before it is uploaded. Default: 125."""
 
 
+_IMAGE_ID = re.compile(r"ami-[0-9a-f]{1,17}")
 SHUTDOWN_BEHAVIOR = "terminate"
 """An instance that powers itself off is terminated."""
 
@@ -60,7 +62,8 @@ def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
     if (image_id is None) == (image_parameter is None):
         problems.add("imageId", "exactly one of imageId and imageParameter has to be given")
     if isinstance(image_id, str):
-        problems.need(image_id.startswith("ami-"), "imageId", f"{image_id!r} is not an image id (ami-…)")
+        right = _IMAGE_ID.fullmatch(image_id) is not None
+        problems.need(right, "imageId", f"{image_id!r} is not an image id (ami- and hexadecimal digits)")
     if image_parameter is not None:
         problems.need(image_parameter.startswith("/"), "imageParameter", f"{image_parameter!r} has to begin with /")
     volume_problems(problems, _volume(machine))

@@ -5,7 +5,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
 
-.PHONY: help setup demo check test nightly bench clean
+.PHONY: help setup demo check test nightly live bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -22,6 +22,9 @@ test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 
 nightly: setup ## The properties with ten times as many examples, for the night
 	@.venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/store tests/cli $(ARGS)
+
+live: setup ## A workload of 24 jobs simulated and lived through on this machine, and where the two differ (a quarter of an hour)
+	@.venv/bin/python tests/e2e/live.py $(ARGS)
 
 check: setup ## What needs no run, in under a minute: lint, format, strict types, the import rule, the documents' links
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

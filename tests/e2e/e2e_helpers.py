@@ -44,7 +44,11 @@ T = TypeVar("T")
 class LiveCluster:
     """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue;
     `generation`: what its first instances are launched with; `cpus`: how many processors the machine below all of this
-    is said to have, where it has fewer than a test needs."""
+    is said to have, where it has fewer than a test needs. `scale` and `limits`: how fast its market runs, and by which
+    times its machines guard themselves."""
+
+    scale: float = SCALE
+    limits: Limits = LIMITS
 
     def __init__(
         self,
@@ -56,16 +60,19 @@ class LiveCluster:
         cpus: int | None = None,
     ) -> None:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
-        agent = ("-m", "everspot_train.agent.main") if cpus is None else ("-c", MORE_PROCESSORS.format(cpus=cpus))
-        boot = ("/usr/bin/env", *words, sys.executable, *agent)
+        boot = ("/usr/bin/env", *words, sys.executable, *self.agent(cpus))
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
         told = Delays(remembered=timedelta(days=1))
         self.cloud = LocalCloud(
-            Options(state_dir=folder, region=REGION, scale=SCALE, boot_command=boot, iam_enforce=True, delays=told)
+            Options(state_dir=folder, region=REGION, scale=self.scale, boot_command=boot, iam_enforce=True, delays=told)
         )
         self.events = events
         self.generation = generation
+
+    def agent(self, cpus: int | None) -> tuple[str, ...]:
+        """What the image starts."""
+        return ("-m", "everspot_train.agent.main") if cpus is None else ("-c", MORE_PROCESSORS.format(cpus=cpus))
 
     def __enter__(self) -> "LiveCluster":
         self.cloud.__enter__()
@@ -85,7 +92,7 @@ class LiveCluster:
 
     @property
     def clock(self) -> SystemClock:
-        return SystemClock(SCALE, self.cloud.market.clock.epoch.timestamp())
+        return SystemClock(self.scale, self.cloud.market.clock.epoch.timestamp())
 
     def client(self, service: str) -> Any:
         return boto3.client(service, endpoint_url=self.cloud.endpoint, region_name=REGION)
@@ -109,7 +116,7 @@ class LiveCluster:
 
     def _manifest(self, role: Role) -> Manifest:
         return Manifest(
-            cluster=CLUSTER, cloud="aws", role=role, region=REGION, limits=LIMITS, queue_url=self.queue_url,
+            cluster=CLUSTER, cloud="aws", role=role, region=REGION, limits=self.limits, queue_url=self.queue_url,
             control_url=URLS[0], data_url=URLS[1], generation=self.generation,
         )  # fmt: skip
 

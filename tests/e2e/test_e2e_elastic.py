@@ -1,73 +1,13 @@
 """Nothing stands: the scheduler's own process launches what jobs need, with its own permissions, and ends it again."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from e2e_helpers import BUCKETS, CLUSTER, REGION, LiveCluster
-from everspot.aws import launch_policy
-from everspot.limits import with_idle_limit
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Elastic, Manifest
-from everspot_core.records import EventKind, JobState, Market, Role
+from e2e_elastic import PROGRAM, ElasticLive
+from everspot_core.records import EventKind, JobState
 
 pytestmark = pytest.mark.timeout(600)
-
-ZONES = ("a", "b")
-TYPES = ("c6i.large", "m6i.large")
-PROGRAM = "import time\nfor step in range(20):\n    time.sleep(0.2)\n    print(step, flush=True)\n"
-
-
-class ElasticLive(LiveCluster):
-    """One whose fleets hold nothing, and whose scheduler may launch."""
-
-    def _fleet(self) -> None:
-        """The launch template of elastic instances, the permissions to launch from it, and what is declared of it."""
-        ec2 = self.client("ec2")
-        template = self._template(Role.AGENT, TYPES[0])
-        subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]}
-        self.places = {f"{REGION}{zone}": subnets[f"{REGION}{zone}"] for zone in ZONES}
-        vpc = {s["VpcId"] for s in ec2.describe_subnets()["Subnets"]}.pop()
-        groups = ec2.describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["SecurityGroups"]
-        account = self.client("sts").get_caller_identity()["Account"]
-        policy = launch_policy.launch_policy(
-            cluster=CLUSTER,
-            template_arn=f"arn:aws:ec2:{REGION}:{account}:launch-template/{template}",
-            image_id="ami-12c6146b",
-            agent_role_arn=f"arn:aws:iam::{account}:role/e2e-agent",
-            subnet_ids=list(self.places.values()),
-            security_group_ids=[group["GroupId"] for group in groups],
-        )
-        self.allow("e2e-scheduler", "launch", policy)
-        elastic = Elastic(
-            types=list(TYPES), markets=list(Market), max_instances=4, idle_limit=timedelta(minutes=1),
-            template=template, template_version="1", places=self.places,
-        )  # fmt: skip
-        declared = {"elastic": elastic, "shared_instances": True}
-        manifest = self._manifest(Role.AGENT).model_copy(update=declared)
-        self.client("s3").put_object(Bucket=BUCKETS[0], Key="cluster.json", Body=manifest.to_json())
-
-    def _manifest(self, role: Role) -> Manifest:
-        plain = super()._manifest(role)
-        return Manifest.read(with_idle_limit(plain.to_json().decode(), "1m")) if role is Role.AGENT else plain
-
-    def program(self, name: str, folder: Path, **more: Any) -> str:
-        """A job whose program needs nothing but Python."""
-        (folder / "main.py").write_text(PROGRAM)
-        spec = JobSpec.model_validate({"name": name, "code": str(folder), "entrypoint": ["main.py"], **more})
-        job = JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now())
-        return self.store.submit(job, folder).job_id
-
-    def agents(self, *states: str) -> dict[str, dict[str, Any]]:
-        filters = [
-            {"Name": "tag:everspot:cluster", "Values": [CLUSTER]},
-            {"Name": "tag-key", "Values": ["everspot:launch"]},
-        ]
-        pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-        found = {i["InstanceId"]: i for page in pages for r in page["Reservations"] for i in r["Instances"]}
-        return {name: i for name, i in found.items() if not states or i["State"]["Name"] in states}
 
 
 @pytest.fixture(scope="module")

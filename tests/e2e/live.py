@@ -1,0 +1,182 @@
+"""`make live`: a workload promised by the simulator and lived through on the local cloud, and where they differ.
+
+Exit code 0 only if the dollars are within 10 %, the same deadlines were met, and failovers are within one.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from e2e_live import live_through, read
+from everspot_core.attempts import Attempt
+from everspot_core.cost import Bill
+from everspot_core.records import InstanceRecord, Market, Role
+from everspot_core.schedule.view import PoolKey
+from everspot_core.simulate.account import Account, differences, of_run
+from everspot_core.simulate.drive import WorkloadRun, simulate
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+HOUR = timedelta(hours=1)
+PARTS = ("boot", "set-up", "work", "saving", "idle", "not billed")
+
+
+class Span(NamedTuple):
+    """A job on an instance. `works_from` None: it never came so far."""
+
+    start: datetime
+    works_from: datetime | None
+    worked_until: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Life:
+    """An instance from its launch to its end, and the jobs that it held."""
+
+    pool: PoolKey
+    usd_per_hour: float
+    launched_at: datetime
+    ready_at: datetime
+    ended_at: datetime
+    free: bool
+    spans: tuple[Span, ...]
+
+    def parts(self) -> dict[str, float]:
+        """Dollars by what they were paid for."""
+        spent = Counter[str]()
+        spent["boot"] = (min(self.ready_at, self.ended_at) - self.launched_at) / HOUR
+        for span in self.spans:
+            works = min(span.works_from or span.end, span.end)
+            until = max(works, span.worked_until)
+            spent["set-up"] += (works - span.start) / HOUR
+            spent["work"] += (until - works) / HOUR
+            spent["saving"] += (span.end - until) / HOUR
+        whole = (self.ended_at - self.launched_at) / HOUR
+        spent["idle"] = whole - sum(spent.values())
+        if self.free:
+            return {"not billed": whole * self.usd_per_hour}
+        return {part: hours * self.usd_per_hour for part, hours in spent.items()}
+
+
+def promised_lives(run: WorkloadRun) -> list[Life]:
+    """Of a simulation."""
+    fleet, spans = run.workload.fleet, dict[str, list[Span]]()
+    for a in run.attempts:
+        for name in a.instances:
+            spans.setdefault(name, []).append(Span(a.began_at, a.works_from, a.worked_until, a.ended_at))
+    found = []
+    for m in run.machines:
+        ended = m.ended_at or run.ended_at
+        free = (
+            m.interrupted and m.pool.market is Market.SPOT and (ended - m.launched_at) / HOUR < fleet.free_within_hours
+        )
+        mine = tuple(spans.get(m.instance_id, ()))
+        found.append(Life(m.pool, m.usd_per_hour, m.launched_at, m.ready_at, ended, free, mine))
+    return found
+
+
+def lived_lives(bill: Bill, records: Mapping[str, InstanceRecord], usd: dict[PoolKey, float]) -> list[Life]:
+    """Of a cluster, by its ledger and its events."""
+    held: dict[str, list[Attempt]] = {}
+    for attempt in (a for job in bill.jobs for a in job.attempts if a.instance_id is not None):
+        held.setdefault(attempt.instance_id or "", []).append(attempt)
+    found = []
+    for one in (i for i in bill.instances if i.launch.role is Role.AGENT):
+        launch, record = one.launch, records.get(one.launch.instance_id)
+        key = PoolKey(launch.instance_type, launch.zone, launch.market)
+        spans = tuple(
+            Span(a.start, a.training_at, a.notice_at or a.end or one.end, a.end or one.end)
+            for a in held.get(launch.instance_id, [])
+        )
+        ready = record.booted_at if record is not None else one.end
+        found.append(Life(key, usd[key], launch.launched_at, ready, one.end, one.free, spans))
+    return found
+
+
+def parts(lives: Iterable[Life]) -> dict[str, float]:
+    """Dollars by what they were paid for, of all of them."""
+    total = Counter[str]()
+    for life in lives:
+        total.update(life.parts())
+    return dict(total)
+
+
+def table(rows: Sequence[tuple[str, object, object]]) -> Table:
+    made = Table(title="promised and lived")
+    made.add_column("")
+    for column in ("simulated", "lived"):
+        made.add_column(column, justify="right")
+    for row in rows:
+        made.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return made
+
+
+def rows(
+    told: tuple[Account, Account], lives: tuple[list[Life], list[Life]], over: tuple[float, float]
+) -> list[tuple[str, object, object]]:
+    """What stands side by side."""
+    first, second = told
+    spent = [parts(side) for side in lives]
+    found: list[tuple[str, object, object]] = [("dollars", first.usd, second.usd)]
+    found += [(f"  {part}", *(side.get(part, 0.0) for side in spent)) for part in PARTS]
+    for market in Market:
+        paid = [sum(sum(x.parts().values()) for x in s if x.pool.market is market and not x.free) for s in lives]
+        found.append((f"  {market.value}", *paid))
+    found += [
+        ("idle part of the dollars", first.idle_usd_share, second.idle_usd_share),
+        ("instances", *(len(side) for side in lives)),
+        ("attempts", *(sum(len(x.spans) for x in side) for side in lives)),
+        ("deadlines met", len(first.met), len(second.met)),
+        ("late", _names(first.late), _names(second.late)),
+        ("refused", _names(first.refused), _names(second.refused)),
+        ("failovers", sum(first.failovers.values()), sum(second.failovers.values())),
+        ("  of", _names(first.failovers), _names(second.failovers)),
+        ("hours to the end", *over),
+    ]
+    return found
+
+
+def _names(jobs: Iterable[str]) -> str:
+    return " ".join(sorted(jobs)) or "-"
+
+
+def main() -> int:
+    """Run it; 0 if the promise was kept."""
+    options = argparse.ArgumentParser(prog="make live", description=__doc__)
+    options.add_argument("--workload", type=Path, default=HERE / "workloads/long.yaml")
+    options.add_argument("--scale", type=float, help="seconds of market time in a second; by default as measured here")
+    given = options.parse_args()
+    console, began = Console(), time.monotonic()
+    workload, traces = read(given.workload)
+    run, folder = simulate(workload, traces), Path(tempfile.mkdtemp(prefix="everspot-live-"))
+    lived = live_through(
+        given.workload, folder, scale=given.scale, tell=lambda words: console.print(f"  {words}", highlight=False)
+    )
+    told = of_run(run), lived.account
+    usd = {key: offer.usd_per_hour for key, offer in workload.fleet.offers().items()}
+    lives = promised_lives(run), lived_lives(lived.bill, lived.records, usd)
+    over = (run.ended_at - run.began_at) / HOUR, max(x.ended_at - lived.began for x in lives[1]) / HOUR
+    console.print(table(rows(told, lives, over)))
+    found = differences(*told)
+    for difference in found:
+        console.print(difference, style="red", highlight=False)
+    console.print(f"in {(time.monotonic() - began) / 60:.1f} minutes", highlight=False)
+    if found:
+        console.print(f"logs and books: {folder}", highlight=False)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

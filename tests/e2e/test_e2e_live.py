@@ -1,0 +1,19 @@
+"""A workload file, simulated and lived through on the local cloud: what it costs, and which deadlines are met."""
+
+from pathlib import Path
+
+import pytest
+from e2e_live import live_through, read
+from everspot_core.simulate.account import differences, simulated
+
+pytestmark = pytest.mark.timeout(3600)  # as slow as the machine: its market waits for it
+
+SHORT = Path(__file__).parent / "workloads/short.yaml"
+
+
+def test_what_the_simulator_promises_of_a_workload_is_what_a_cluster_lives_through(tmp_path: Path) -> None:
+    workload, traces = read(SHORT)
+    promised = simulated(workload, traces)
+    assert (len(promised.met), promised.failovers, promised.refused) == (3, {"hurried": 1}, {"impossible"})
+    lived = live_through(SHORT, tmp_path)
+    assert differences(promised, lived.account) == [], lived

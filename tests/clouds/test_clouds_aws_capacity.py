@@ -189,7 +189,6 @@ def test_an_override_that_failed_for_others_is_no_refusal_of_its_own() -> None:
         ("UnauthorizedOperation", 403, LaunchTrouble.CREDENTIALS),
         ("MaxFleetCountExceeded", 400, LaunchTrouble.QUOTA),
         ("InsufficientInstanceCapacity", 400, LaunchTrouble.CAPACITY),
-        ("IdempotentParameterMismatch", 400, LaunchTrouble.TRANSIENT),
     ],
 )
 def test_a_refusal_of_the_whole_request_speaks_of_every_pool(ec2, code, status, kind) -> None:
@@ -197,6 +196,28 @@ def test_a_refusal_of_the_whole_request_speaks_of_every_pool(ec2, code, status, 
     stub.add_client_error("create_fleet", code, "words", http_status_code=status)
     (error,) = capacity.launch(client, "c", intent()).errors
     assert (error.instance_type, error.zone, error.kind, error.code) == ("", "", kind, code)
+
+
+@pytest.mark.parametrize("brought", [(), ("i-1", "i-2")])
+def test_a_token_that_was_used_for_another_request_has_brought_what_is_described_under_it(ec2, brought) -> None:
+    client, stub = ec2
+    stub.add_client_error("create_fleet", "IdempotentParameterMismatch", "words", http_status_code=400)
+    described = [
+        {
+            "InstanceId": name, "InstanceType": "g5.xlarge", "State": {"Name": "running"}, "LaunchTime": AT,
+            "Placement": {"AvailabilityZone": "us-east-1a"}, "InstanceLifecycle": "spot",
+        }
+        for name in brought
+    ]  # fmt: skip
+    filters = [{"Name": "tag:everspot:launch", "Values": [TOKEN]}]
+    stub.add_response(
+        "describe_instances", {"Reservations": [{"Instances": described}]}, {"Filters": filters, "MaxResults": 500}
+    )
+    answer = capacity.launch(client, "c", intent())
+    assert answer.instances == tuple(
+        Launched(instance_id=i, instance_type="g5.xlarge", zone="us-east-1a") for i in brought
+    )
+    assert [e.kind for e in answer.errors] == ([] if brought else [LaunchTrouble.TRANSIENT])
 
 
 class Broken:

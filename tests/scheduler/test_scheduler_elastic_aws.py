@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 from elastic_helpers import TYPE, ZONE, LocalAccount, LocalElastic, elastic
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Phase
@@ -167,3 +168,36 @@ def test_a_template_that_was_removed_is_asked_for_once(account, here):
     offer(here, account)
     here.run(12)
     assert here.state("j") == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("changed", ["template", "request"])
+def test_what_is_asked_for_again_after_a_change_is_there_once_and_a_tick_later(account, here, monkeypatch, changed):
+    """After an `up` with a new image the intent still asks for the version of its own; a scheduler of another release
+    would write the same intent's request otherwise, and EC2 refuses that token then."""
+    launch = here.cloud.launch
+
+    def lose(wanted: LaunchIntent) -> None:
+        launch(wanted)
+        raise ReadTimeoutError(endpoint_url="ec2")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(here.cloud, "launch", lose)
+        lost.setattr(here.cloud, "instances", list)  # EC2 does not describe it yet
+        here.submit("j")
+        here.run(1)
+        assert [i.outcome for i in here.intents()] == [None]
+    if changed == "template":
+        offer(here, account, template_version="2")
+    else:
+        (name, found), *_ = here.store.launching.scan().items()
+        here.store.launching.replace(name, found, found.value.model_copy(update={"tags": {"Team": "vision"}}))
+        here.schedulers = [here.scheduler()]
+    monkeypatch.setattr(here.schedulers[0]._facts, "describe", lambda *described: None)
+    here.boots = False
+    here.run(1)
+    (brought,) = here.living()
+    assert [[i.instance_id for i in intent.outcome.instances] for intent in here.intents()] == [[brought]]
+    monkeypatch.undo()
+    here.boots = True
+    here.run(14)
+    assert (here.state("j"), len(here.intents())) == ("SUCCEEDED", 1)

@@ -50,7 +50,7 @@ def test_the_next_scheduler_knows_what_was_refused(spot_only):
     assert asked(here) == 1
 
 
-def test_a_quota_closes_its_family_until_an_instance_of_it_has_ended_or_an_hour_has_passed(spot_only):
+def test_a_quota_closes_its_family_for_a_while_or_until_an_instance_of_it_has_ended(spot_only):
     here = spot_only
     here.length = 10_000
     here.submit("a")
@@ -59,17 +59,39 @@ def test_a_quota_closes_its_family_until_an_instance_of_it_has_ended_or_an_hour_
     here.submit("b")
     here.run(2)
     assert asked(here) == 2
-    here.later(minutes=40)
+    here.later(minutes=4)
     here.run(3)
     assert asked(here) == 2
     here.cloud.end_one("e-001", interrupted=True)
     here.later(seconds=20)
     here.run(8)
     assert asked(here) == 3, "an instance of the family has ended"
-    for minutes, times in ((40, 3), (21, 4)):
-        here.later(minutes=minutes)
-        here.run(3)
-        assert asked(here) == times
+
+
+def test_a_quota_that_was_raised_is_found_out_in_minutes_at_first_and_in_an_hour_at_the_most(spot_only):
+    here = spot_only
+    here.length = 10_000
+    here.cloud.refuses[SPOT] = LaunchTrouble.QUOTA
+    here.submit("j")
+    here.run(1)
+    for times, minutes in enumerate((5, 10, 20, 40, 60, 60), start=1):
+        here.later(minutes=minutes - 1)
+        here.run(2)
+        assert asked(here) == times, "one request for each rest, however long it waits"
+        here.later(minutes=1)
+        here.run(2)
+        assert asked(here) == times + 1
+    del here.cloud.refuses[SPOT]
+    here.later(hours=1)
+    here.run(3)
+    assert here.cloud.alive == {"e-001"}
+    here.cloud.refuses[SPOT] = LaunchTrouble.QUOTA
+    here.submit("k")
+    here.run(2)
+    before = asked(here)
+    here.later(minutes=5)
+    here.run(2)
+    assert asked(here) == before + 1, "what was granted ends the row"
 
 
 def test_a_wrong_request_is_never_repeated_before_the_template_has_changed(spot_only, caplog):

@@ -16,10 +16,10 @@ from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, Launc
 from everspot_core.market import Market
 from everspot_core.records import Role
 
-from everspot_clouds.aws import errors
+from everspot_clouds.aws import errors, instances
 from everspot_clouds.aws.fleet import STRATEGIES, max_unit_price
 from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
-from everspot_clouds.base import LaunchAnswer, Launched, Trouble
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Trouble
 
 AT_ONCE = 100
 """The most instances in one TerminateInstances; EC2 takes 1,000 and advises smaller batches."""
@@ -43,6 +43,10 @@ def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
         kind = errors.trouble(error)
         if kind in AGAIN:
             raise
+        # This token was carried out for other parameters, as a scheduler of another release would write them: what it
+        # brought is described by now, and asking with a new token would bring it once more.
+        if errors.code_of(error) == _MISMATCH and (brought := instances.of_launch(ec2, intent.token)):
+            return LaunchAnswer(instances=tuple(map(_brought, brought)))
         return LaunchAnswer(errors=(_refused(error, kind, intent),))
     return read(answer, intent)
 
@@ -163,6 +167,10 @@ def _launched(group: dict[str, Any], intent: LaunchIntent) -> Iterator[Launched]
         yield Launched(instance_id=name, instance_type=kind, zone=zone)
 
 
+def _brought(found: CloudInstance) -> Launched:
+    return Launched(instance_id=found.instance_id, instance_type=found.instance_type, zone=found.zone)
+
+
 def _zone(override: dict[str, Any], intent: LaunchIntent) -> str:
     by_place = {pool.place: pool.zone for pool in intent.pools}
     return str(override.get("AvailabilityZone") or by_place.get(override.get("SubnetId", ""), ""))
@@ -185,6 +193,6 @@ def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchErr
     """A refusal of the whole request, which is about every pool."""
     code = errors.code_of(error)
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
-    # The token was used with other parameters, by a newer release: its instances are found by their tag.
+    # Nothing came of what this token was carried out for: the next one will do.
     found = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
     return LaunchError(market=intent.market, kind=found, code=code or type(error).__name__, message=message)

@@ -29,12 +29,19 @@ def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
     Raises:
         botocore's errors.
     """
-    return list(_pages(ec2, cluster))
+    return list(_pages(ec2, CLUSTER_TAG, cluster))
 
 
-def _pages(ec2: Any, cluster: str) -> Iterator[dict[str, Any]]:
+def of_launch(ec2: Any, token: str) -> list[CloudInstance]:
+    """Every instance that the launch of this token has brought, as far as EC2 describes it. Raises botocore's
+    errors.
+    """
+    return [parse(raw) for raw in _pages(ec2, LAUNCH_TAG, token)]
+
+
+def _pages(ec2: Any, tag: str, value: str) -> Iterator[dict[str, Any]]:
     pages = ec2.get_paginator("describe_instances").paginate(
-        Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}], PaginationConfig={"PageSize": 500}
+        Filters=[{"Name": f"tag:{tag}", "Values": [value]}], PaginationConfig={"PageSize": 500}
     )
     for page in pages:
         for reservation in page["Reservations"]:

@@ -2,8 +2,8 @@
 
 - *Capacity* (and, for as long, price, throttling, permissions and the cloud's own trouble): the pool rests, longer with
   each refusal in a row.
-- *Quota*: every pool that counts towards the quota rests for an hour, or until an instance that counts towards it has
-  ended. The next request then shows whether the quota was raised.
+- *Quota*: every pool that counts towards the quota rests, longer with each refusal in a row, or until an instance that
+  counts towards it has ended. The next request then shows whether the quota was raised.
 - *Request*: the pool is not asked again with this version of the template. A person has to correct something.
 """
 
@@ -22,7 +22,8 @@ REST, REST_MOST = timedelta(minutes=1), timedelta(minutes=8)
 """Market time for which a pool rests after its first refusal, and at most; it doubles with each refusal in a row."""
 IN_A_ROW = timedelta(hours=1)
 """Market time within which refusals count as in a row."""
-QUOTA_REST = timedelta(hours=1)
+QUOTA_REST, QUOTA_REST_MOST = timedelta(minutes=5), timedelta(hours=1)
+"""The same of what counts towards a quota. A row ends with a launch that brings something which counts towards it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Refusals:
     def __init__(self, quota_of: Callable[[str, Market], str]) -> None:
         self._quota_of = quota_of
         self._by_pool: dict[PoolKey, list[Refusal]] = {}
-        self._by_quota: dict[str, Refusal] = {}
+        self._by_quota: dict[str, tuple[Refusal, int]] = {}
         self._succeeded: dict[PoolKey, datetime] = {}
         self.by_job: dict[str, Refusal] = {}
         self.dry: dict[PoolKey, tuple[datetime, ...]] = {}
@@ -61,16 +62,22 @@ class Refusals:
                 continue
             served = [one.job_id for one in outcome.instances]
             for one in outcome.instances:
-                self._succeeded[PoolKey(one.instance_type, one.zone, one.market)] = outcome.settled_at
+                pool = PoolKey(one.instance_type, one.zone, one.market)
+                self._succeeded[pool] = outcome.settled_at
+                self._by_quota.pop(self._quota(pool), None)
                 self.by_job.pop(one.job_id, None)
+            full: dict[str, Refusal] = {}
             for error in outcome.errors:
                 version = version_of(intent.template, intent.template_version)
                 refusal = Refusal(outcome.settled_at, error.kind, error.code, error.message, version)
                 for pool in _pools(intent, error.instance_type, error.zone):
                     found[pool].append(refusal)
                     if error.kind is LaunchTrouble.QUOTA:
-                        self._by_quota[self._quota(pool)] = refusal
+                        full[self._quota(pool)] = refusal
                 self.by_job |= dict.fromkeys(set(intent.jobs) - set(served), refusal)
+            for name, refusal in full.items():
+                _, row = self._by_quota.get(name, (None, 0))
+                self._by_quota[name] = refusal, row + 1
         self._by_pool = dict(found)
         dry = {p: tuple(r.at for r in told if r.kind is LaunchTrouble.CAPACITY) for p, told in found.items()}
         self.dry = {pool: at for pool, at in dry.items() if at}
@@ -80,8 +87,8 @@ class Refusals:
     ) -> Refusal | None:
         """The refusal for which the pool is not to be asked now; None if it may be asked. `freed`: whether an instance
         that counts towards a quota has ended since a moment."""
-        quota = self._by_quota.get(self._quota(pool))
-        if quota is not None and now - quota.at < QUOTA_REST and not freed(self._quota(pool), quota.at):
+        quota = self._full(self._quota(pool), now, freed)
+        if quota is not None:
             return quota
         mine = self._by_pool.get(pool, [])
         wrong = next((r for r in mine if r.kind.for_good and r.version == version), None)
@@ -90,12 +97,22 @@ class Refusals:
         since = self._succeeded.get(pool)
         passing = [r for r in mine if not r.kind.for_good and r.kind is not LaunchTrouble.QUOTA]
         row = [r for r in passing if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
-        if row and now - row[-1].at < min(REST * 2 ** (len(row) - 1), REST_MOST):
-            return row[-1]
-        return None
+        return row[-1] if row and now - row[-1].at < _rest(REST, len(row), REST_MOST) else None
+
+    def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> Refusal | None:
+        """The refusal for which nothing that counts towards a quota is to be asked for now; None if it may be."""
+        last, row = self._by_quota.get(quota, (None, 0))
+        if last is None or now - last.at >= _rest(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
+            return None
+        return last
 
     def _quota(self, pool: PoolKey) -> str:
         return self._quota_of(pool.instance_type, pool.market)
+
+
+def _rest(first: timedelta, row: int, most: timedelta) -> timedelta:
+    """After so many refusals in a row: twice as long with each. Not reckoned further than to the most."""
+    return min(first * (1 << min(row - 1, 16)), most)
 
 
 def _pools(intent: LaunchIntent, instance_type: str, zone: str) -> set[PoolKey]:

@@ -169,10 +169,11 @@ def notes(session: Session, found: Read, now: datetime) -> list[str]:
     if state is not None and state.elastic is not None:
         use = state.elastic
         cap = f" of ${use.max_usd_per_hour:.2f}" if use.max_usd_per_hour is not None else ""
+        usd = f"${use.usd_per_hour:.2f}" if use.usd_per_hour is not None else "nobody knows how many dollars"
         idle = f" One without work is let go after {format_duration(elastic.idle_limit)}." if elastic else ""
         said.append(
             f"Launched: {use.instances} of {counted(use.max_instances, 'instance')} at the most, "
-            f"${use.usd_per_hour:.2f}{cap} an hour.{idle}"
+            f"{usd}{cap} an hour.{idle}"
         )
     for intent in found.launching:
         jobs = sorted(set(intent.jobs))

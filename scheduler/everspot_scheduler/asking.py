@@ -10,10 +10,10 @@ from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.elastic.groups import pools_of
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.pace import Pace
-from everspot_scheduler.pools import pools_of
 from everspot_scheduler.scores import ASK_EVERY, Scores
 
 _log = logging.getLogger(__name__)

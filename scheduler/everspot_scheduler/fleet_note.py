@@ -3,7 +3,7 @@
 import logging
 from datetime import timedelta
 
-from everspot_core.schedule import ClusterView, InstanceView, PoolKey
+from everspot_core.schedule import ClusterView, Tariff
 from everspot_core.schedule.view import pool_of
 from everspot_store import ElasticUse, FleetState, PoolState, Store, StoreError
 
@@ -62,16 +62,11 @@ def elastic_use(view: ClusterView) -> ElasticUse | None:
     """What the launched instances are and cost; None where nothing may be launched."""
     if view.cap is None:
         return None
-    prices = {pool.key: pool.usd_per_hour for pool in view.pools}
-    launched = [instance for instance in view.instances if instance.launched]
+    launched = [pool_of(instance) for instance in view.instances if instance.launched]
+    usd = Tariff(view).total(launched)
     return ElasticUse(
         instances=len(launched),
         max_instances=view.cap.instances,
-        usd_per_hour=round(sum(_price(instance, prices) for instance in launched), 6),
+        usd_per_hour=round(usd, 6) if usd is not None else None,
         max_usd_per_hour=view.cap.usd_per_hour,
     )
-
-
-def _price(instance: InstanceView, prices: dict[PoolKey, float]) -> float:
-    pool = pool_of(instance)
-    return prices.get(pool, 0.0) if pool is not None else 0.0

@@ -22,7 +22,10 @@ class ElasticUse(Stored):
 
     instances: int
     max_instances: int
-    usd_per_hour: float = Field(description="What they cost an hour together, USD; pools without a price left out.")
+    usd_per_hour: float | None = Field(
+        description="What they cost an hour together, USD; one without a known price as much as the dearest. None: "
+        "no price is known at all."
+    )
     max_usd_per_hour: float | None = Field(default=None, description="None: no cap.")
 
 

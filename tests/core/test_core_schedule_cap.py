@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Why, say
+from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, say
+from everspot_core.schedule.provisioning.room import Room
+from everspot_core.schedule.view import pool_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provision_helpers import (
@@ -23,6 +25,7 @@ from provision_helpers import (
     outlook,
     pool,
 )
+from view_helpers import cluster_view
 from workload_helpers import drive, offer, trace
 
 POOLS = [pool(), pool(ON_DEMAND)]
@@ -66,6 +69,32 @@ def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
         "reserved": 0,
     }
     assert "2 of 2 instances run or come, at $2.00 of $9.00 an hour" in say(hold)
+
+
+@pytest.mark.parametrize(
+    ("kind", "usd"),
+    [
+        (TYPE, 1.0),  # its pool has a price
+        (TYPE.model_copy(update={"name": "listed", "on_demand_usd_per_hour": 2.0}), 2.0),
+        (TYPE.model_copy(update={"name": "unpriced"}), 3.0),  # as much as the dearest
+    ],
+)
+def test_what_runs_counts_at_the_price_of_its_pool_or_its_type_and_else_as_the_dearest(kind, usd):
+    jobs, there = [job("comes"), job("new")], [instance("n-1", kind=kind, launched_for="comes", ready=False)]
+    seen = {"instances": tuple(there), "pools": tuple(POOLS), "types": (TYPE, kind)}
+    assert Tariff(cluster_view(**seen)).total(map(pool_of, there)) == usd
+    fitting = decide(jobs, there, POOLS, cap=cap(usd=usd + 1.0), types=(TYPE, kind))
+    assert launched(fitting) == ["new"]
+    tight = decide(jobs, there, POOLS, cap=cap(usd=usd + 0.9), types=(TYPE, kind))
+    assert (launched(tight), waits(tight)["new"].figures["usd"]) == ([], usd)
+
+
+def test_where_no_price_is_known_at_all_what_runs_does_not_cost_nothing():
+    there = instance("n-1", launched_for="comes", ready=False)
+    blind = cluster_view(instances=(there,))
+    assert (Tariff(blind).total([there.pool]), Tariff(blind).total([None]), Tariff(blind).total([])) == (None, None, 0)
+    dollars, count = (Room(replace(blind, cap=limit)) for limit in (cap(usd=9.0), cap()))
+    assert (dollars.fits(1, 0.1), count.fits(1, 0.1)) == (False, True)
 
 
 def test_of_the_pools_those_are_named_that_the_cap_has_room_for():

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from elastic_helpers import ON_DEMAND, SPOT, TYPE, ZONE, ElasticCluster, elastic, words
 from everspot_clouds.base import CloudInstance
+from everspot_core.catalogue import InstanceType
 from everspot_core.launching import LaunchTrouble
 from everspot_core.ledger import PricePoint
 from everspot_core.records import EventKind, Market, Reason, Role
 from everspot_core.schedule import Launch, PoolKey, Why
-from everspot_scheduler.elastic.groups import groups
-from everspot_scheduler.pools import pools_of
+from everspot_scheduler.elastic.groups import groups, pools_of
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import folder_store
@@ -188,3 +188,41 @@ def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
     )  # fmt: skip
     (group,) = groups([planned], declared)
     assert [pool.zone for pool in group.pools] == ["us-east-1b"]
+
+
+def test_what_runs_at_an_unknown_price_counts_as_the_dearest_in_the_cap_and_in_the_note(tmp_path):
+    """A type that is launched no more, and that no catalogue prices: its instance is not free."""
+    clock = ManualClock()
+    here = ElasticCluster(folder_store(tmp_path, clock), clock, markets=[Market.ON_DEMAND], max_usd_per_hour=0.2)
+    usd = here.schedulers[0]._ledger.usd_per_hour(ON_DEMAND)
+    here.boots = False
+    for n in range(2):
+        here.submit(f"j{n}")
+    here.run(1)
+    assert len(here.cloud.alive) == 2
+    unknown = {"instance_type": "x9.unpriced"}
+    for name, intent in ((i.name, i) for i in here.intents()):
+        brought = [one.model_copy(update=unknown) for one in intent.outcome.instances]
+        outcome = intent.outcome.model_copy(update={"instances": tuple(brought)})
+        here.store.launching.put(name, intent.model_copy(update={"outcome": outcome}))
+    here.submit("j2")
+    here.run(12)
+    assert here.store.notes.fleet().elastic.usd_per_hour == pytest.approx(2 * usd)
+    assert len(here.cloud.alive) == 2
+    assert f"${2 * usd:.2f} of $0.20 an hour" in words(here, "j2")
+
+
+def test_where_no_price_is_known_nothing_is_launched_and_the_job_is_told(tmp_path):
+    clock = ManualClock()
+    kind = InstanceType(name="own.unpriced", vcpus=8, memory_gib=32)
+    here = ElasticCluster(folder_store(tmp_path, clock), clock, types=[kind.name], max_usd_per_hour=1.0)
+    here.declare(elastic=here.manifest.elastic, instance_types=[kind])
+    here.submit("j")
+    here.run(3)
+    assert here.cloud.intents == []
+    assert words(here, "j").endswith("no price is known of any pool, so nothing is launched")
+    at = {"zone": ZONE, "market": Market.SPOT, "at": clock.now(), "usd_per_hour": 0.05, "source": "test"}
+    here.cloud.prices.append(PricePoint(instance_type=kind.name, **at))
+    here.later(minutes=1)
+    here.run(2)
+    assert [i.usd_per_hour for i in here.cloud.intents] == [0.05]

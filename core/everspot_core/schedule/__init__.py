@@ -29,6 +29,7 @@ from everspot_core.schedule.actions import (
 )
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.plan import plan, plan_standing
+from everspot_core.schedule.tariff import Tariff
 from everspot_core.schedule.view import (
     Cap,
     ClusterView,
@@ -72,6 +73,7 @@ __all__ = [
     "StandingAction",
     "Stay",
     "Stop",
+    "Tariff",
     "Void",
     "Why",
     "plan",

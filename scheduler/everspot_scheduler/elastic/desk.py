@@ -8,10 +8,11 @@ from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
 from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Elastic
-from everspot_core.schedule import Cap, Launch, PoolKey
+from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
 from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.elastic.groups import pools_of
 from everspot_scheduler.elastic.intents import Intents, Place, version_of
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, Refusal, Refusals
@@ -89,14 +90,17 @@ class Desk:
         self._launcher.settle(self._facts.described.values(), asking=asking)
         self._learn()
 
-    def launch(self, launches: list[Launch], price: Callable[[PoolKey], float | None]) -> None:
-        """Launch what the plan asks for."""
+    def launch(self, launches: list[Launch], tariff: Tariff) -> None:
+        """Launch what the plan asks for, under the cap and by the plan's own prices."""
         elastic, cap = self.declared, self.cap
         if elastic is None or cap is None or not launches:
             return
         living = [p.pool for name, p in self.launched.items() if not self.gone(name)]
-        spent = sum(price(pool) or 0.0 for pool in living)
-        self._launcher.launch(launches, elastic, CapLeft(cap, len(living), spent), price)
+        usd = tariff.total(living)
+        if usd is None and cap.usd_per_hour is not None:
+            _log.error("nothing is launched: no price is known to hold the %d that run to the cap", len(living))
+            return
+        self._launcher.launch(launches, elastic, CapLeft(cap, len(living), usd or 0.0), tariff.known)
         self._learn()
 
     def _learn(self) -> None:
@@ -137,9 +141,12 @@ class Desk:
         return self.refusals.resting(pool, now, self.version, self._freed)
 
     def note(self, job_id: str) -> str:
-        """A sentence on the last launch for a job that still waits; empty if it was not refused lately."""
+        """A sentence on the last launch for a job that still waits, or on why there is none; empty without either."""
         if self._launcher.trouble:
             return self._launcher.trouble
+        elastic, price = self.declared, self._ledger.usd_per_hour
+        if elastic is not None and all(price(pool) is None for pool in pools_of(elastic)):
+            return "no price is known of any pool, so nothing is launched"
         last = self.refusals.by_job.get(job_id)
         if last is None or not (last.kind.for_good or self._store.clock.now() - last.at < IN_A_ROW):
             return ""

@@ -30,6 +30,12 @@ class Group:
         return self.pools[0].market
 
 
+def pools_of(elastic: Elastic) -> list[PoolKey]:
+    """Every pool from which may be launched."""
+    every = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
+    return [pool for pool in every if elastic.offers(pool.instance_type, pool.zone, pool.market)]
+
+
 def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
     """The requests, in the plan's order. A gang has a request of its own, so that it alone is all or nothing."""
     alike: dict[tuple[tuple[PoolKey, ...], bool, str], list[str]] = defaultdict(list)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from everspot_core.schedule.actions import Figures
+from everspot_core.schedule.tariff import Tariff
 from everspot_core.schedule.view import ClusterView, InstanceView, pool_of
 
 EPSILON = 1e-9
@@ -12,8 +13,9 @@ EPSILON = 1e-9
 class CapRoom:
     """What may still be launched in one round of planning.
 
-    Prices are those of the moment. If a price rises, running instances may exceed the cap, and then nothing more is
-    launched. A released instance counts until it is gone.
+    Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap, and then
+    nothing more is launched. Under a cap in dollars nothing is launched either while instances run and no price is known.
+    A released instance counts until it is gone.
     """
 
     def __init__(self, view: ClusterView) -> None:
@@ -22,11 +24,11 @@ class CapRoom:
         self._closed = False
         if self._cap is None:  # and nothing has to be counted
             return
-        self._pools = {p.key: p.usd_per_hour for p in view.pools}
-        listed = [*view.types, *(p.instance_type for p in view.pools)]
-        self._types = {t.name: t.on_demand_usd_per_hour for t in listed if t.on_demand_usd_per_hour is not None}
-        launched = [i for i in view.instances if i.launched]
-        self._instances, self._usd = len(launched), sum(map(self._rate, launched))
+        self._tariff = Tariff(view)
+        launched = [pool_of(i) for i in view.instances if i.launched]
+        usd = self._tariff.total(launched)
+        self._instances, self._usd = len(launched), usd or 0.0
+        self._closed = usd is None and self._cap.usd_per_hour is not None
 
     def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:
         """Whether `count` instances may be launched at this price each. `without`: instances taken as gone."""
@@ -34,7 +36,7 @@ class CapRoom:
             return True
         given_up = list(without)
         instances = self._instances + self._reserved - len(given_up)
-        usd = self._usd + self._reserved_usd - sum(map(self._rate, given_up))
+        usd = self._usd + self._reserved_usd - (self._tariff.total(map(pool_of, given_up)) or 0.0)
         if self._closed or instances + count > self._cap.instances:
             return False
         limit = self._cap.usd_per_hour
@@ -75,11 +77,3 @@ class CapRoom:
             "usd": self._usd,
             "most_usd": f"${limit:.2f}" if limit is not None else "any amount",
         }
-
-    def _rate(self, instance: InstanceView) -> float:
-        """The instance's dollars an hour; the highest known price if its own is unknown."""
-        pool = pool_of(instance)
-        dearest = max([*self._pools.values(), *self._types.values()], default=0.0)
-        if pool is None:
-            return dearest
-        return self._pools.get(pool, self._types.get(pool.instance_type, dearest))

@@ -129,6 +129,7 @@ def _pools(workload: Workload, count: int) -> Iterator[PoolView]:
             placement_score=None,
             refused_at=(),
             noticed_at=None,
+            changeover=None,
         )
 
 

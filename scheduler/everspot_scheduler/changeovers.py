@@ -11,6 +11,7 @@ from datetime import timedelta
 from everspot_core.changeover import Changeover, Changeovers, Experience, Measurement, added
 from everspot_core.measuring import Arrival, measurements
 from everspot_core.records import Event, JobRecord
+from everspot_core.schedule import PoolKey
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.elastic.desk import Desk
@@ -76,7 +77,16 @@ class ChangeoverLog:
         own = self._own.get(job_id)
         return self._experience.whole(own=own) if own else self._usual
 
+    def to(self, pool: PoolKey) -> Changeover | None:
+        """What a changeover to this pool is expected to take; None where nothing has been measured yet."""
+        if self._usual is None:
+            return None
+        if pool not in self._by_pool:
+            self._by_pool[pool] = self._experience.whole(*pool)
+        return self._by_pool[pool]
+
     def _learn(self) -> None:
+        self._by_pool: dict[PoolKey, Changeover] = {}
         self._experience = Experience(self._known.times)
         self._usual = self._experience.whole() if any(t.seconds for t in self._known.times) else None
 

@@ -23,6 +23,7 @@ from everspot_core.schedule import (
     Restore,
     Spent,
     StandingAction,
+    Tariff,
     Void,
     plan,
     plan_standing,
@@ -91,7 +92,7 @@ class Scheduler:
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
-        self._pools = Pools(self._scores)
+        self._pools = Pools(self._scores, self._changeovers)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
         self._budgets, self._beat = Pace(max(timedelta(seconds=10), 2 * tick)), Pace(BEAT)
@@ -200,7 +201,7 @@ class Scheduler:
             done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is ActionResult.DONE]
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
-        self._desk.launch(launches, self._ledger.usd_per_hour)
+        self._desk.launch(launches, Tariff(view))
         self._desk.release(seen, lambda names: self._asking.end(self._desk, names))
         self._waits.note([*holds, *launches], self._desk.note)
         self._fleet_note.note(view)

@@ -20,11 +20,12 @@ from typing import NamedTuple
 from everspot_core.fit import Shape, fits
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import LaunchRecord
-from everspot_core.manifest import Elastic
 from everspot_core.records import Market, Role
 from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
+from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.elastic.groups import pools_of
 from everspot_scheduler.elastic.refusals import REST_MOST
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
@@ -63,8 +64,8 @@ class _Pool:
 class Pools:
     """The pools of one cluster, by its ledger, by the cloud's messages, and by what launches were answered."""
 
-    def __init__(self, scores: Scores) -> None:
-        self._scores = scores
+    def __init__(self, scores: Scores, changeovers: ChangeoverLog) -> None:
+        self._scores, self._changeovers = scores, changeovers
         self._pools: dict[PoolKey, _Pool] = {}
         self._launched: set[str] = set()
         self._ended: set[str] = set()
@@ -200,6 +201,7 @@ class Pools:
             placement_score=self._scores.of(key),
             refused_at=refused_at,
             noticed_at=pool.noticed_at,
+            changeover=self._changeovers.to(key),
         )
 
 
@@ -210,12 +212,6 @@ def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[fro
         frozenset(p.key for p in spot if fits(need, Shape.of(p.instance_type)))
         for need in {job.spec.resources for job in jobs}
     }
-
-
-def pools_of(elastic: Elastic) -> list[PoolKey]:
-    """Every pool from which may be launched."""
-    every = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
-    return [pool for pool in every if elastic.offers(pool.instance_type, pool.zone, pool.market)]
 
 
 def _says(event: _Event, live: int) -> bool | None:

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import InstanceRecord, InstanceState, Market, Role
-from everspot_core.schedule import Assign, Behaviour, InstanceView, JobView, PoolView, plan
+from everspot_core.schedule import Assign, Behaviour, InstanceView, JobView, Launch, PoolView, plan
 from everspot_core.schedule.market.ranking import (
     CHANGEOVER_HOURS,
     COOL_OFF,
@@ -90,6 +91,50 @@ def test_a_pool_that_lasts_is_worth_a_higher_price_the_more_a_changeover_costs()
     )
     assert zones(brittle, steady, view=job(changeover=0.5)) == ["steady", "brittle"]
     assert zones(brittle, steady, view=job(changeover=0.02)) == ["brittle", "steady"]
+
+
+def takes(zone: str, minutes: float, usd: float = 1.0, **kw) -> PoolView:
+    expected = minutes * HOUR / 60
+    return pool(zone, usd, changeover=Changeover(expected, 2 * expected), **kw)
+
+
+def test_a_pool_that_takes_longer_to_become_useful_pays_for_it_once_and_with_each_loss():
+    lasting, brief = seen(2.0, 2.0, up_for=2.0), seen(0.2, 0.2, up_for=0.2)
+    for behaviour in (lasting, brief):
+        quick, slow = takes("quick", 6, behaviour=behaviour), takes("slow", 36, behaviour=behaviour)
+        ranked = {r.pool.zone: r.usd_per_useful_hour for r in rank([slow, quick], job(changeover=0.1), NOW)}
+        life = expected_lifetime(behaviour, NOW)
+        assert list(ranked) == ["quick", "slow"]
+        assert ranked["quick"] == pytest.approx(1 + 0.1 / life)
+        assert ranked["slow"] == pytest.approx(1 + 0.6 / life + 0.5 / 9)
+    lasts = seen(90.0, 90.0, up_for=90.0)
+    assert zones(takes("quick", 6, 1.1, behaviour=lasts), takes("slow", 36, 1.0, behaviour=lasts)) == ["slow", "quick"]
+
+
+def test_pools_that_take_as_long_as_each_other_are_ranked_as_if_nobody_knew_how_long():
+    for minutes in (1, 30):
+        alike = [takes("a", minutes, 1.0), takes("b", minutes, 1.2), takes("c", minutes, 0.9)]
+        plain = [pool("a", 1.0), pool("b", 1.2), pool("c", 0.9)]
+        told = [[(r.pool.zone, r.usd_per_useful_hour, r.figures) for r in rank(p, job(), NOW)] for p in (alike, plain)]
+        assert told[0] == told[1]
+
+
+def test_one_of_which_nothing_is_known_takes_as_long_as_the_changeovers_of_the_job_do():
+    assert zones(pool("a"), takes("b", 20)) == ["b", "a"]
+    assert zones(pool("b"), takes("a", 40)) == ["b", "a"]
+
+
+@pytest.mark.parametrize(("left", "due", "chosen"), [(1, 9, "quick"), (8, 99, "t"), (8, 10.1, "t"), (8, 9, "quick")])
+def test_on_demand_that_boots_slowly_pays_for_it_and_is_late_sooner(left, due, chosen):
+    """The dearer type is up in 6 minutes, the other one in an hour, which may become two."""
+    slow = takes("a", 60, 1.0, market=Market.ON_DEMAND)
+    quick = takes("a", 6, 1.5, market=Market.ON_DEMAND, kind=QUICK)
+    work = outlook_view(left=left * HOUR, left_upper=left * HOUR, changeover=HOUR / 10, changeover_upper=HOUR / 5)
+    spec = JobSpec(name="j", recipe="r", priority=Priority.CRITICAL, resources=Resources())
+    submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW, deadline_at=NOW + due * HOUR)
+    view = cluster_view(jobs=(job_view(submission=submission, outlook=work),), pools=(slow, quick))
+    (launch,) = (a for a in plan(view, NOW) if isinstance(a, Launch))
+    assert launch.instance_type == chosen
 
 
 def test_on_demand_lasts():

@@ -147,3 +147,16 @@ def test_teams_that_wait_are_compared_by_what_they_hold_for_their_weight():
     assert told.fairness.teams == {"x": 0.75, "y": 0.0}
     assert told.fairness.jain == 0.5
     assert told.fairness.max_wait_hours == 4.5
+
+
+def test_a_pool_that_boots_slowly_is_paid_for_it_and_is_passed_over_where_that_costs_more():
+    """Dearer by a tenth and up in a quarter of an hour, against an hour and a half of booting."""
+    slow, quick = offer(usd=3.0, zone="slow", launch_hours=1.5), offer(usd=3.3, zone="quick")
+    job = {"id": "a", "hours": 4, "deadline_hours": 12, "priority": "critical"}
+    chosen = {}
+    for name, pools in {"slow": [slow], "quick": [quick], "both": [slow, quick]}.items():
+        run, told = drive([job], pools=pools, horizon=60)
+        chosen[name] = run.machines[0].pool.zone, round(told.cost.total, 6)
+    assert chosen == {"slow": ("slow", 17.25), "quick": ("quick", 14.85), "both": ("quick", 14.85)}
+    run, _ = drive([job | {"hours": 40, "deadline_hours": 99}], pools=[slow, quick], horizon=120)
+    assert run.machines[0].pool.zone == "slow"

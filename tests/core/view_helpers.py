@@ -79,6 +79,7 @@ def pool_view(**kw) -> PoolView:
             "placement_score": None,
             "refused_at": (),
             "noticed_at": None,
+            "changeover": None,
             **kw,
         }
     )

@@ -164,5 +164,7 @@ def test_a_file_that_cannot_be_replayed_names_all_that_is_wrong(tmp_path: Path) 
         bad.write_text(text)
         with pytest.raises(BadScript, match=r"bad\.json"):
             load(bad, builtin())
+    with pytest.raises(BadScript, match="launch_hours of a pool"):
+        load(workload(tmp_path, launch_hours=1), builtin())
     with pytest.raises(BadScript, match=r"none\.json"):
         load(tmp_path / "none.json", builtin())

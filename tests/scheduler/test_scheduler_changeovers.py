@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 from everspot_core.changeover import Changeovers, PartTimes
-from everspot_core.records import EventKind, JobState
+from everspot_core.records import EventKind, JobState, Market
+from everspot_core.schedule import PoolKey
 from everspot_scheduler.changeovers import WRITE_EVERY, ChangeoverLog
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
@@ -62,7 +63,7 @@ def test_nothing_is_counted_twice_neither_by_the_same_scheduler_nor_by_the_next(
 
 def test_what_was_measured_is_what_the_plan_is_told(cluster: Cluster) -> None:
     log = ChangeoverLog(cluster.store)
-    assert log.of("j") is None
+    assert (log.of("j"), log.to(PoolKey("t", "z", Market.SPOT))) == (None, None)
     times = [PartTimes(part="boot", instance_type="t", zone="z", market="spot", seconds=[2000.0] * 9)]
     cluster.store.notes.write_changeovers(Changeovers(updated_at=cluster.clock.now(), times=times))
     log.load()
@@ -71,6 +72,11 @@ def test_what_was_measured_is_what_the_plan_is_told(cluster: Cluster) -> None:
     assert told.expected > timedelta(seconds=1500)
     assert told.upper > timedelta(seconds=2000)
     assert log.of("k") is told  # a thousand jobs ask
+    pools = [PoolKey(kind, "z", Market.SPOT) for kind in ("t", "other")]
+    slow, usual = (log.to(pool) for pool in pools)
+    assert slow is not None and usual is not None
+    assert slow.expected > usual.expected, "where it was measured it counts for more than where it was not"
+    assert log.to(pools[0]) is slow
 
 
 def test_a_document_that_cannot_be_read_is_begun_anew(cluster: Cluster) -> None:

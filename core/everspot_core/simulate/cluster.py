@@ -138,7 +138,7 @@ class Cluster:
             instance_type=self.types[key.instance_type],
             usd_per_hour=self.offers[key].usd_per_hour,
             launched_at=self.now,
-            ready_at=self.now + hours(self.fleet.launch_hours),
+            ready_at=self.now + hours(self.fleet.launch_hours_of(self.offers[key])),
             launched_for=job_id,
         )
         self.machines[machine.instance_id] = machine
@@ -265,6 +265,7 @@ class Cluster:
             placement_score=None,
             refused_at=tuple(self.refused_at[key]),
             noticed_at=self.noticed.get(key),
+            changeover=self.fleet.changeover_to(offer),
         )
 
     def _part(self, task: Task, machine: SimulatedInstance) -> float:

@@ -147,6 +147,7 @@ class _Job:
                 placement_score=None,
                 refused_at=(),
                 noticed_at=self._noticed.get(key),
+                changeover=None,
             )
             for key, price in zip(self._keys, state.spot, strict=True)
         ]
@@ -161,6 +162,7 @@ class _Job:
             placement_score=None,
             refused_at=(),
             noticed_at=None,
+            changeover=None,
         )
         return ClusterView(
             jobs=(self._view_of_job(outlook),),

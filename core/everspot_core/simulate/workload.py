@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
 from everspot_core.documents import Frozen
 from everspot_core.field_types import Name
 from everspot_core.job import Priority, Resources
@@ -74,6 +75,7 @@ class PoolOffer(Frozen):
     market: Market
     usd_per_hour: Positive
     availability: str = ALWAYS
+    launch_hours: Hours | None = Field(default=None, description="By default as of the whole fleet.")
 
     @property
     def key(self) -> PoolKey:
@@ -169,6 +171,19 @@ class Fleet(FleetTerms):
     def offers(self) -> dict[PoolKey, PoolOffer]:
         """The price and the availability of each pool."""
         return {o.key: o for o in (*self.standing, *self.pools)}
+
+    def launch_hours_of(self, offer: PoolOffer) -> float:
+        """Hours from a launch in this pool until the instance can be given a job."""
+        return self.launch_hours if offer.launch_hours is None else offer.launch_hours
+
+    def changeover_to(self, offer: PoolOffer) -> Changeover | None:
+        """The changeover to this pool as it is known to a plan; None if all pools take as long."""
+        if all(o.launch_hours is None for o in self.pools):
+            return None
+        launch = self.launch_hours_of(offer)
+        expected = max(launch, self.saving_hours) + self.setup_hours
+        upper = max(expected, self.upper_hours + launch - self.launch_hours)
+        return Changeover(timedelta(hours=expected), timedelta(hours=upper))
 
 
 class TraceSource(Frozen):

@@ -61,7 +61,7 @@ def _fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Pro
     pools = _each(PoolOffer, values.get("pools", []), problems.at("pools"))
     declared = catalogue.with_types(types.values())
     found: dict[str, InstanceType] = {}
-    terms_of: dict[PoolKey, tuple[float, str]] = {}
+    terms_of: dict[PoolKey, tuple[float, str, float | None]] = {}
     wanted = [(f"standing[{n}]", s) for n, s in standing.items()] + [(f"pools[{n}]", p) for n, p in pools.items()]
     for where, offer in wanted:
         there = problems.at(where)
@@ -73,9 +73,10 @@ def _fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Pro
         names = sorted(traces)
         words = f"there is no trace {offer.availability!r}{near(offer.availability, names)}; "
         there.need(right, "availability", f"{words}one of: {', '.join([ALWAYS, *names])}")
-        price = offer.usd_per_hour, offer.availability
+        price = offer.usd_per_hour, offer.availability, offer.launch_hours
         same = terms_of.setdefault(offer.key, price) == price
-        there.need(same, "usd_per_hour", "price and availability must be the same wherever a pool is named")
+        words = "price, availability and launch_hours must be the same wherever a pool is named"
+        there.need(same, "usd_per_hour", words)
     for part, offers in (("pools", pools), ("standing", standing)):
         keys = [o.key for o in offers.values()]
         for n, offer in offers.items():

@@ -47,6 +47,9 @@ def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> di
     workload = parse_workload(values, str(path), catalogue)
     traces = traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(encoding="utf-8"), name))
     courses = []
+    own = sorted({k.instance_type for k, o in workload.fleet.offers().items() if o.launch_hours is not None})
+    if own:
+        raise BadScript(f"{path}: launch_hours of a pool ({', '.join(own)}): machines here all boot as long")
     for key, offer in workload.fleet.offers().items():
         trace = None if offer.availability == ALWAYS else traces[offer.availability]
         courses.append(

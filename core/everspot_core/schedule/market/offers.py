@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
+from everspot_core.changeover import Changeover
 from everspot_core.records import Market
 from everspot_core.schedule.jobs import HOUR, outlook_of
 from everspot_core.schedule.market.policy import Held, Need
-from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, rank
-from everspot_core.schedule.market.rightsize import TOO_LATE, PricedType, rightsize
+from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, Ranked, delays, rank
+from everspot_core.schedule.market.rightsize import NO_LATER, TOO_LATE, PricedType, rightsize
 from everspot_core.schedule.market.stock import Stock
 from everspot_core.schedule.view import JobView, Outlook, PoolView
 
@@ -148,7 +149,8 @@ def _sized(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[_Siz
     if work is None or len(pools) < 2:
         found = [_Sized(p, 0.0, _refused(p, now), _work_usd(job, p)) for p in pools]
     else:
-        by_pool = {p.key: _priced(job, p) for p in pools}
+        later = delays(pools, job)
+        by_pool = {p.key: _priced(job, p, later.get(p.key, NO_LATER)) for p in pools}
         time = deadline - now if deadline is not None else None
         sized = rightsize(
             set(by_pool.values()), need=job.submission.spec.resources, work=work, time=time, nodes=job.nodes
@@ -166,13 +168,14 @@ def _differ(costs: Sequence[float]) -> bool:
     return bool(costs) and max(costs) > min(costs) * (1 + INDIFFERENCE)
 
 
-def _priced(job: JobView, pool: PoolView) -> PricedType:
+def _priced(job: JobView, pool: PoolView, later: Changeover) -> PricedType:
     name = pool.instance_type.name
     return PricedType(
         instance_type=pool.instance_type,
         usd_per_hour=pool.usd_per_hour,
         speed=_speed(job, name),
         measured=name in job.measured_speeds,
+        later=later,
     )
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
+from everspot_core.changeover import Changeover
 from everspot_core.fit import Shape, fits
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures
-from everspot_core.schedule.jobs import critical, outlook_of
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, outlook_of
 from everspot_core.schedule.market.behaviour import Behaviour
-from everspot_core.schedule.view import JobView, PoolView
+from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
 PRIOR_SPELLS, PRIOR_HOURS = 2.0, 4.0
 """What is believed of a pool before it has been watched, as if two spells of four hours had been seen."""
@@ -57,7 +58,9 @@ def rank(
         if pool.instance_type.name in accept or fits(need, Shape.of(pool.instance_type)):
             wanted.append(pool)
     calm = [p for p in wanted if not just_noticed(p, now)]
-    ranked = [_ranked(p, job, now) for p in calm or (wanted if must_run else [])]
+    named = calm or (wanted if must_run else [])
+    later = delays(named, job)
+    ranked = [_ranked(p, job, now, later.get(p.key)) for p in named]
     first = critical(job)
     return sorted(ranked, key=lambda r: (_class(r.pool) if first else 0, r.usd_per_useful_hour, r.pool.key))
 
@@ -82,12 +85,31 @@ def _class(pool: PoolView) -> int:
     return 0 if pool.reserved else 1 if pool.market is Market.ON_DEMAND else 2
 
 
-def _ranked(pool: PoolView, job: JobView, now: datetime) -> Ranked:
+def delays(pools: Collection[PoolView], job: JobView) -> dict[PoolKey, Changeover]:
+    """By how much a changeover to each of these pools takes longer than to the quickest of them, expected and at most;
+    empty where nothing is known of any. One of which nothing is known takes as long as the job's changeovers do."""
+    if all(p.changeover is None for p in pools):
+        return {}
+    work = outlook_of(job)
+    usual = (
+        Changeover(CHANGEOVER, CHANGEOVER_UPPER) if work is None else Changeover(work.changeover, work.changeover_upper)
+    )
+    each = {p.key: p.changeover or usual for p in pools}
+    least, least_upper = min(c.expected for c in each.values()), min(c.upper for c in each.values())
+    return {key: Changeover(c.expected - least, c.upper - least_upper) for key, c in each.items()}
+
+
+def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | None) -> Ranked:
     speed = job.speeds.get(pool.instance_type.name, 1.0)
     lifetime = inf if pool.market is Market.ON_DEMAND else expected_lifetime(pool.behaviour, now)
     outlook = outlook_of(job)
     changeover = outlook.changeover.total_seconds() / 3600 if outlook is not None else CHANGEOVER_HOURS
     again, score, refusals = 1 + changeover / lifetime, _score(pool), _refusals(pool, now)
+    if later is not None and later.expected:
+        # Once now, where the work over which that is spread is known, and then with each instance that is lost.
+        longer = later.expected / HOUR
+        left = outlook.left / HOUR / speed if outlook is not None and speed > 0 else inf
+        again += longer / lifetime + (longer / left if left > 0 else 0.0)
     useful = pool.usd_per_hour / speed * again * score * refusals if speed > 0 else inf
     return Ranked(
         pool=pool,

@@ -6,12 +6,14 @@ from datetime import timedelta
 from math import inf
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
 from everspot_core.fit import Shape, lacking
 from everspot_core.job import Resources
 from everspot_core.schedule.view import Outlook
 
 SPEED_UNKNOWN, TOO_LATE = "speed", "deadline"
 """What excludes a type beside the resources that it lacks."""
+NO_LATER = Changeover(timedelta(0), timedelta(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +21,14 @@ class PricedType:
     """A type with its price and its speed.
 
     `speed`: work per hour, relative to that of which the job's outlook speaks; None: unknown. `measured`: it was seen
-    with this job, and is not the catalogue's word.
+    with this job, and is not the catalogue's word. `later`: by how much a changeover to it takes longer than to others.
     """
 
     instance_type: InstanceType
     usd_per_hour: float
     speed: float | None
     measured: bool
+    later: Changeover = NO_LATER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +63,8 @@ def rightsize(
 
 
 def _size(priced: PricedType, need: Resources, work: Outlook, time: timedelta | None, nodes: int) -> Sized:
-    hours = _runtime(priced, work.left, work.changeover)
-    upper = _runtime(priced, work.left_upper, work.changeover_upper)
+    hours = _runtime(priced, work.left, work.changeover + priced.later.expected)
+    upper = _runtime(priced, work.left_upper, work.changeover_upper + priced.later.upper)
     excluded = list(lacking(need, Shape.of(priced.instance_type)))
     if hours == inf:
         excluded.append(SPEED_UNKNOWN)

@@ -1,8 +1,10 @@
 """The instances that were launched for jobs: which are on their way, and which nobody needs any more."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from everspot_core.changeover import Changeover
 from everspot_core.records import InstanceState
 from everspot_core.schedule.actions import Figures, Release, Why
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, outlook_of
@@ -32,6 +34,9 @@ class Launches:
         self._settled: set[str] = set()
         self._given_up: set[str] = set()
         self._alive = {j.job_id for j in view.jobs if not (j.state.final or j.cancel)}
+        self._changeovers: dict[PoolKey | None, Changeover] = {
+            p.key: p.changeover for p in view.pools if p.changeover is not None
+        }
 
     def coming(self, job: JobView, owner: InstanceView | None) -> list[InstanceView]:
         """The instances of the job's last launch, as long as the job has not been on them.
@@ -46,11 +51,19 @@ class Launches:
             return []
         ready = len(sound) >= job.nodes and all(i.healthy for i in sound)
         begun = sound[0].launched_at
-        if not ready and begun is not None and self._now - begun > _patience(job):
+        if not ready and begun is not None and self._now - begun > self._patience(job, sound):
             self.failed |= {pool for i in sound if (pool := pool_of(i)) is not None}
             self._given_up |= {i.instance_id for i in sound}
             return []
         return sound
+
+    def _patience(self, job: JobView, coming: Iterable[InstanceView]) -> timedelta:
+        """How long to wait for these: as long as a changeover of the job may take, and one to their pools, and more."""
+        work, pools = outlook_of(job), (pool_of(i) for i in coming)
+        known = [self._changeovers[pool].upper for pool in pools if pool in self._changeovers]
+        if work is not None:
+            known.append(work.changeover_upper)
+        return LAUNCH_PATIENCE * max([CHANGEOVER_UPPER, *known])
 
     def keep(self, instances: list[InstanceView]) -> None:
         """Keep these instances: they are still needed."""
@@ -130,9 +143,3 @@ def _lost(instance: InstanceView) -> bool:
     """Whether the instance will never take a job."""
     ending = instance.record is not None and instance.record.state in (InstanceState.DRAINING, InstanceState.GONE)
     return instance.ending or instance.stale or instance.notified or ending
-
-
-def _patience(job: JobView) -> timedelta:
-    work = outlook_of(job)
-    changeover = max(CHANGEOVER_UPPER, work.changeover_upper) if work is not None else CHANGEOVER_UPPER
-    return LAUNCH_PATIENCE * changeover

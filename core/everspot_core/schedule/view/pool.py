@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
 from everspot_core.market import Market
 from everspot_core.market import PoolKey as PoolKey
 from everspot_core.schedule.market.behaviour import Behaviour
@@ -18,6 +19,7 @@ class PoolView:
     - `placement_score`: the cloud's own score, 1 to 10; None if it was not asked.
     - `refused_at`: when it lately had no capacity, oldest first.
     - `noticed_at`: when it last gave notice to an instance, or took one; None: never, as far as is known.
+    - `changeover`: how long a changeover to an instance of it takes; None: not known, as long as any.
     """
 
     instance_type: InstanceType
@@ -30,6 +32,7 @@ class PoolView:
     placement_score: int | None
     refused_at: tuple[datetime, ...]
     noticed_at: datetime | None
+    changeover: Changeover | None
     key: PoolKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -14,8 +14,8 @@ class CapRoom:
     """What may still be launched in one round of planning.
 
     Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap, and then
-    nothing more is launched. Under a cap in dollars nothing is launched either while instances run and no price is known.
-    A released instance counts until it is gone.
+    nothing more is launched; nor, under a cap in dollars, while instances run and no price is known. What was released
+    counts until it is gone.
     """
 
     def __init__(self, view: ClusterView) -> None:

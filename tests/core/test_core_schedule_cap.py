@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, say
-from everspot_core.schedule.provisioning.room import Room
+from everspot_core.schedule.provisioning.room import CapRoom
 from everspot_core.schedule.view import pool_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,7 +93,7 @@ def test_where_no_price_is_known_at_all_what_runs_does_not_cost_nothing():
     there = instance("n-1", launched_for="comes", ready=False)
     blind = cluster_view(instances=(there,))
     assert (Tariff(blind).total([there.pool]), Tariff(blind).total([None]), Tariff(blind).total([])) == (None, None, 0)
-    dollars, count = (Room(replace(blind, cap=limit)) for limit in (cap(usd=9.0), cap()))
+    dollars, count = (CapRoom(replace(blind, cap=limit)) for limit in (cap(usd=9.0), cap()))
     assert (dollars.fits(1, 0.1), count.fits(1, 0.1)) == (False, True)
 
 

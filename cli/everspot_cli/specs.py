@@ -13,7 +13,7 @@ from everspot_core.job import Budget, JobSpec
 from everspot_core.job_rules import program_faults
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
-from everspot_core.timing_rules import timing_faults
+from everspot_core.timing_rules import timing_faults, too_short_faults
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, Exit, fields_wrong, listed
@@ -23,17 +23,17 @@ from everspot_cli.yamlfile import parse_yaml, read_yaml
 
 @dataclass(frozen=True)
 class Overrides:
-    """`fields`: values by their path, such as `resources.gpus`."""
+    """`fields`: values by their path, such as `resources.gpus`. `problems`: options that cannot be read, which are
+    told with what is wrong in the job. `code`: the exit code if there are any."""
 
     fields: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[dict[str, str], ...] = ()
+    code: Exit = Exit.USER
 
     @classmethod
     def read(cls, name: str | None, sets: Sequence[str], env: Sequence[str]) -> "Overrides":
-        """From `--name`, `--set FIELD=VALUE` (the value as in the file) and `--env KEY=VALUE`.
-
-        Raises:
-            CliError: if one of them has no `=`, or its value is no YAML.
-        """
+        """From `--name`, `--set FIELD=VALUE` (the value as in the file) and `--env KEY=VALUE`. One that has no `=`, or
+        whose value is no YAML, is one of the `problems`."""
         options = [("--set", "FIELD", words) for words in sets] + [("--env", "KEY", words) for words in env]
         bad = [
             {"field": f"{option} {words}", "problem": f"write {option} {left}=VALUE"}
@@ -48,10 +48,10 @@ class Overrides:
                     fields[path] = parse_yaml(value, f"--set {path}")
             except CliError as error:
                 unread.append({"field": f"--set {path}", "problem": str(error)})
-        if bad or unread:
-            raise CliError("options cannot be read", Exit.USAGE if bad else Exit.USER, problems=[*bad, *unread])
-        fields |= {f"env.{key}": value for key, _, value in (text.partition("=") for text in env)}
-        return cls(fields | ({"name": name} if name is not None else {}))
+        pairs = [text.partition("=") for text in env]
+        fields |= {f"env.{key}": value for key, equals, value in pairs if key and equals}
+        named = {"name": name} if name is not None else {}
+        return cls(fields | named, (*bad, *unread), Exit.USAGE if bad else Exit.USER)
 
     def over(self, data: dict[str, Any]) -> dict[str, Any]:
         """The file's fields with these in their places."""
@@ -68,17 +68,23 @@ class Overrides:
         return data
 
 
-def read_spec(path: Path, overrides: Overrides | None = None) -> JobSpec:
+def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = False) -> JobSpec:
     """The job that a file describes, with what the command line says instead; `code` is made absolute, relative to
-    the file.
+    the file. `forced`: its author insists on a deadline that cannot be kept.
 
     Raises:
-        CliError: if there is no such file, or if it is not a valid job; then with every fault.
+        CliError: if there is no such file, or if it is not a valid job; then with every fault, those of the options
+            included.
     """
+    overrides = overrides or Overrides()
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise CliError(f"{path} must be a mapping of fields, such as `name: my-job`")
-    return _validated(path, overrides.over(data) if overrides is not None else data)
+    spec, found = examined(path, overrides.over(data), forced=forced)
+    if spec is None or overrides.problems:
+        raise _refused(str(path), overrides, found)
+    beside = {"code": spec.code, "requirements": spec.requirements}
+    return spec.model_copy(update={n: str((path.parent / v).resolve()) for n, v in beside.items() if v is not None})
 
 
 def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
@@ -88,18 +94,31 @@ def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
         CliError: if the result is no valid job, or if it names other code, requirements or datasets: those are read
             where a job is submitted, and kept with it.
     """
-    read = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
-    if read:
-        raise CliError(f"{', '.join(read)} cannot be changed: submit the job's file instead")
-    data = overrides.over(spec.model_dump(exclude_unset=True))
+    kept = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
+    said = [Problem(path, "cannot be changed: submit the job's file instead") for path in kept]
+    rest = Overrides({path: value for path, value in overrides.fields.items() if path not in kept})
     try:
-        return JobSpec.written(data, job_rules())
+        made = JobSpec.written(rest.over(spec.model_dump(exclude_unset=True)), job_rules())
     except ValidationError as error:
-        problems = listed(faults(error, JobSpec))
-        raise CliError(f"{what} with these changes is no valid job", problems=problems) from None
+        raise _refused(f"{what} with these changes", overrides, [*said, *faults(error, JobSpec)]) from None
+    if said or overrides.problems:
+        raise _refused(f"{what} with these changes", overrides, said)
+    return made
 
 
-def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
+def _refused(what: str, overrides: Overrides, found: list[Problem]) -> CliError:
+    """All that is wrong with a job and with the options that change it."""
+    problems = [*overrides.problems, *listed(found)]
+    if not found:
+        return CliError("options cannot be read", overrides.code, problems=problems)
+    hint = "docs/reference-spec.md lists every field"
+    return CliError(
+        f"{what}: {fields_wrong(len(overrides.problems) + len(found))}", overrides.code, hint=hint, problems=problems
+    )
+
+
+def examined(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple[JobSpec | None, list[Problem]]:
+    """The job of these fields, and all that is wrong with them; no job if anything is. `path`: the job's file."""
     problems: list[Problem] = []
     spec: JobSpec | None = None
     try:
@@ -121,8 +140,7 @@ def _validated(path: Path, data: dict[str, Any]) -> JobSpec:
     wrong = {re.split(r"[.\[]", problem.path, maxsplit=1)[0] for problem in problems}
     written = {name: value for name, value in data.items() if name not in wrong}
     problems += file_problems(path.parent, written)
-    if problems or spec is None:
-        hint = "docs/reference-spec.md lists every field"
-        raise CliError(f"{path}: {fields_wrong(len(problems))}", hint=hint, problems=listed(problems))
-    beside = {"code": spec.code, "requirements": spec.requirements}
-    return spec.model_copy(update={n: str((path.parent / v).resolve()) for n, v in beside.items() if v is not None})
+    if problems and not forced:
+        # Of a job without other faults the deadline is judged later, by what is known of the cluster.
+        problems += too_short_faults(written)
+    return (None if problems else spec), problems

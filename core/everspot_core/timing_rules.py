@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from everspot_core.documents import Utc, parse_duration
+from everspot_core.documents import Utc, format_duration, parse_duration
 from everspot_core.problems import Problem
 
 MOST_AFTER = 20
@@ -42,6 +42,15 @@ def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
     if every is not None and _moment(deadline) is not None:
         found.append(Problem("deadline", "must be a duration where every makes a series: a moment is one run's"))
     return found + _deadline_faults(values)
+
+
+def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """A deadline, as a duration, within which the work alone cannot be done. `values`: as for `timing_faults`."""
+    deadline, work = _span(values.get("deadline")), _span(values.get("expected_duration"))
+    if deadline is None or work is None or deadline >= work:
+        return []
+    said = f"is too early: expected_duration alone is {format_duration(work)}, and a changeover comes before it"
+    return [Problem("deadline", said)]
 
 
 def _deadline_faults(values: Mapping[str, Any]) -> list[Problem]:

@@ -65,6 +65,13 @@ def test_a_filter_that_means_nothing_is_refused_with_what_would(world, arguments
     assert words in answer.err
 
 
+def test_every_wrong_option_of_jobs_is_told_at_once(past):
+    answer = past.run("jobs", "--state", "FOO", "--since", "yesterday", "--tag", "Team")
+    assert answer.code == 2
+    for words in ("--since: 'yesterday' is neither", "--state: FOO is none of", "--tag: Team is not KEY=VALUE"):
+        assert words in answer.err
+
+
 def test_since_leaves_out_what_had_ended_and_the_archive_is_found(past):
     past.submit("waiting", 9100)
     past.store.archive.move(past.store.jobs.get("moved").value, past.record("moved"), past.to(20_000))

@@ -1,5 +1,6 @@
 """A job file on its way in: what is submitted, what is refused with every bad field named, and what a dry run tells."""
 
+import json
 import subprocess
 import sys
 from datetime import timedelta
@@ -146,3 +147,24 @@ def test_a_job_that_nothing_can_hold_is_refused_with_the_nearest_types(world, sp
     answer = world.run("submit", str(spec_file(GOOD.replace("vcpus: 2", "gpus: 99"))), "--dry-run")
     assert answer.code == 1
     assert "GPUs 8 of 99" in answer.err
+
+
+def test_options_that_cannot_be_read_are_told_with_what_is_wrong_in_the_job(world, spec_file):
+    path = str(spec_file("name: a\nrecipe: image-classification\n"))
+    wrong = ["--set", "parameters.epochs=many", "--set", "foo.bar=1", "--set", "deadline", "--env", "NOTHING"]
+    answer = world.run("--json", "submit", path, *wrong)
+    said = json.loads(answer.err)
+    assert (answer.code, said["exit_code"]) == (2, 2)
+    fields = {problem["field"] for problem in said["problems"]}
+    assert fields == {"--set deadline", "--env NOTHING", "parameters.epochs", "foo"}
+    only = world.run("submit", path, "--set", "deadline")
+    assert (only.code, "options cannot be read" in only.err) == (2, True)
+
+
+def test_a_deadline_that_is_shorter_than_the_work_is_told_with_other_faults(world, spec_file):
+    text = "name: a\nrecipe: image-classification\ndeadline: 1h\nexpected_duration: 2h\nparameters: {epochs: many}\n"
+    path = str(spec_file(text))
+    said = json.loads(world.run("--json", "submit", path).err)
+    assert {p["field"]: p["problem"] for p in said["problems"]}["deadline"].startswith("is too early: expected")
+    forced = json.loads(world.run("--json", "submit", path, "--force").err)
+    assert [problem["field"] for problem in forced["problems"]] == ["parameters.epochs"]

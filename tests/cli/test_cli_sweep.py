@@ -409,6 +409,37 @@ def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more
     assert play.world.store.studies.get("rates") is None
 
 
+def test_the_faults_of_a_sweep_and_of_its_fields_in_the_job_are_told_in_one_error_by_the_file_they_are_in(
+    play: Playground,
+) -> None:
+    rate = {"parameters.lr": {"choices": [0.1]}}
+    told = play.world.run("--json", "sweep", str(play.write(fields=rate)), "--show")
+    said = json.loads(told.err)
+    assert (told.code, said["error"]) == (1, f"{play.folder / 'sweep.yaml'}: a field is wrong")
+    (problem,) = said["problems"]
+    assert problem["field"] == "fields.parameters.lr"
+    assert problem["problem"].startswith("unknown field") and "allowed: data, epochs" in problem["problem"]
+    fields = {
+        "parameters.learning_rat": {"low": 1},
+        "parameters.epochs": {"choices": ["many"]},
+        "foo.bar": {"choices": [1]},
+        "resources.vcpus": {"low": 3, "high": 2},
+    }
+    (play.folder / "train.yaml").write_text("name: train\nrecipe: image-classification\npriority: huge\n")
+    wrong = play.write(fields=fields, trials=0, direction="up")
+    said = json.loads(play.world.run("--json", "sweep", str(wrong), "--show").err)
+    found = [problem["field"] for problem in said["problems"]]
+    assert sorted(found) == [
+        "direction", "fields.foo.bar", "fields.parameters.epochs", "fields.parameters.learning_rat",
+        "fields.parameters.learning_rat", "fields.resources.vcpus", "train.yaml: priority", "trials",
+    ]  # fmt: skip
+    assert "did you mean" in "".join(problem["problem"] for problem in said["problems"])
+    alone = play.world.run("sweep", str(play.write()), "--show")
+    assert "train.yaml: a field is wrong\n  priority: " in alone.err
+    both = json.loads(play.world.run("--json", "sweep", str(play.write(job="none.yaml", trials=0))).err)
+    assert {problem["field"] for problem in both["problems"]} == {"trials", "job"}
+
+
 def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play: Playground) -> None:
     play.world.store.studies.begin(record(play))
     answer = play.world.run("sweep", str(play.write(metric="loss")))

@@ -63,16 +63,19 @@ def jobs(
     waiting.
     """
     session = session_of(context, json)
+    bad: list[dict[str, str]] = []
     wanted = Wanted(
         active=active,
         archived=all,
-        since=_moment(session, since),
+        since=_moment(session, since, bad),
         names=tuple(name or ()),
         users=tuple(user or ()),
-        states=_states(state or ()),
-        tags=_tags(tag or ()),
+        states=_states(state or [], bad),
+        tags=_tags(tag or [], bad),
         limit=limit or (None if session.json else PAGE),
     )
+    if bad:
+        raise CliError("options cannot be read", Exit.USAGE, problems=bad)
     if session.json:
         session.answer(job_rows(session, wanted).rows)
     elif watch:
@@ -101,7 +104,8 @@ def _nothing(wanted: Wanted) -> str:
     return "No such jobs."
 
 
-def _moment(session: Session, text: str | None) -> datetime | None:
+def _moment(session: Session, text: str | None, bad: list[dict[str, str]]) -> datetime | None:
+    """The moment that `--since` means. What is wrong goes to `bad`, as with the other options."""
     if text is None:
         return None
     try:
@@ -114,21 +118,23 @@ def _moment(session: Session, text: str | None) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        words = f"--since: {text!r} is neither a duration, such as 12h or 7d, nor a time with a zone, such as "
-        raise CliError(f"{words}2026-01-31T12:00:00Z", Exit.USAGE)
+        words = "is neither a duration, such as 12h or 7d, nor a time with a zone, such as 2026-01-31T12:00:00Z"
+        bad.append({"field": "--since", "problem": f"{text!r} {words}"})
+        return None
     return moment.astimezone(UTC)
 
 
-def _states(given: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+def _states(given: list[str], bad: list[dict[str, str]]) -> tuple[str, ...]:
     words = tuple(state.upper() for state in given)
     unknown = [word for word in words if word not in MEANING_OF_STATUS]
     if unknown:
-        raise CliError(f"--state: {', '.join(unknown)} is none of {', '.join(MEANING_OF_STATUS)}", Exit.USAGE)
+        bad.append({"field": "--state", "problem": f"{', '.join(unknown)} is none of {', '.join(MEANING_OF_STATUS)}"})
     return words
 
 
-def _tags(given: list[str] | tuple[str, ...]) -> dict[str, str]:
-    bad = [tag for tag in given if "=" not in tag]
-    if bad:
-        raise CliError(f"--tag: {', '.join(bad)} is not KEY=VALUE, such as Team=research", Exit.USAGE)
+def _tags(given: list[str], bad: list[dict[str, str]]) -> dict[str, str]:
+    wrong = [tag for tag in given if "=" not in tag]
+    if wrong:
+        words = f"{', '.join(wrong)} is not KEY=VALUE, such as Team=research"
+        bad.append({"field": "--tag", "problem": words})
     return dict(tag.partition("=")[::2] for tag in given)

@@ -6,20 +6,18 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.faults import faults
 from everspot_core.sweep import Direction, SweepRecord, SweepSpec
-from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.commands.submit.command import check
-from everspot_cli.errors import CliError, fields_wrong, listed
+from everspot_cli.errors import CliError
 from everspot_cli.session import Session
+from everspot_cli.sweeping.reading import read_sweep
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, trial_of
 from everspot_cli.tables import sheet
-from everspot_cli.yamlfile import read_yaml
 
 POLL = timedelta(seconds=5)
 
@@ -41,10 +39,10 @@ def sweep(
     jobs run on, and the next command continues the sweep.
     """
     session = session_of(context, json)
-    spec = _read(file)
+    spec = read_sweep(file)
     job = file.parent / spec.job
     first = {path: dimension.first for path, dimension in spec.fields.items()}
-    trial = trial_of(session, spec, job, 0, first)  # faults of the job are reported before anything is written
+    trial = trial_of(session, spec, job, 0, first)
     if not show:
         check(session, job, trial, False)
     _agreed(session, spec, file, begin=not show)
@@ -59,24 +57,6 @@ def sweep(
         session.answer(_answer(spec, standing))
     else:
         _print(session, spec, standing)
-
-
-def _read(file: Path) -> SweepSpec:
-    """The sweep that a file describes.
-
-    Raises:
-        CliError: naming every fault.
-    """
-    data = read_yaml(file)
-    if not isinstance(data, dict):
-        raise CliError(f"{file} must be a mapping of fields, such as `name: my-sweep`")
-    try:
-        return SweepSpec.model_validate(data)
-    except ValidationError as error:
-        problems = listed(faults(error, SweepSpec))
-        raise CliError(
-            f"{file}: {fields_wrong(len(problems))}", hint="docs/sweeps.md has every field", problems=problems
-        ) from None
 
 
 def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:

@@ -24,6 +24,7 @@ from everspot_cli.commands.submit.command import note_submitted, send
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping import study as optuna
+from everspot_cli.sweeping.reading import values_of
 from everspot_cli.views import last_word
 
 NOTHING = Amount()
@@ -215,8 +216,7 @@ def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields:
     Raises:
         CliError: if the result is no valid job.
     """
-    values = {path: str(value) if path.startswith("env.") else value for path, value in fields.items()}
-    job = read_spec(file, Overrides({**values, "name": spec.name, f"tags.{SWEEP_TAG}": spec.name}))
+    job = read_spec(file, Overrides({**values_of(spec.name, fields), f"tags.{SWEEP_TAG}": spec.name}))
     now = session.now
     deadline = now + job.deadline if isinstance(job.deadline, timedelta) else job.deadline
     made = JobSubmission(

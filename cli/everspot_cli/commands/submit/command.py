@@ -106,7 +106,7 @@ def what_next(job_id: str) -> str:
 
 def _submission(session: Session, file: Path, overrides: Overrides, *, forced: bool) -> JobSubmission:
     """The job of a file, as it would be submitted now."""
-    spec, now = read_spec(file, overrides), session.now
+    spec, now = read_spec(file, overrides, forced=forced), session.now
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(4)}"
     made = JobSubmission(

@@ -113,7 +113,7 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
         "everspot:cluster.tags.Project: has to be a text, not 3: put it into quotes",
         "everspot:cluster.zone: is not a setting (did you mean zones",
         "everspot:cluster.protect: has to be true or false, not 'yes'",
-        "everspot:cluster.capacity.target: is not a setting; there are elastic, instanceTypes, standing",
+        "everspot:cluster.capacity.target: is not a setting; there are elastic, instanceTypes, maxPrice, standing",
         "everspot:cluster.limits.leaseTtl: has to be a text, not 15: in quotes, and a duration with its unit",
         "everspot:cluster.capacity.standing.target: has to be a whole number, not 'five'",
         "everspot:cluster.capacity.standing.onDemandBase: has to be a whole number, not 1.5",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -14,15 +15,27 @@ from everspot_core.records import JobState
 
 SWEEP_TAG = "Sweep"
 """A trial's job has it, with the name of its sweep."""
-Value = str | int | float | bool
+MOST = 1e15
+"""No end of a range is further from 0: beyond, a number of 64 bits has no digits left to tell whole numbers apart."""
+_VALUES = 1e12
+"""The most values of a range with a step."""
 
 
 def _figure(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"has to be a number, not {shown(value)}")
+    if not -MOST <= value <= MOST:  # nor is anything that is no number within
+        raise ValueError(f"has to be a number from {-MOST:.0e} to {MOST:.0e}")
     return value
 
 
+def _value(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError("has to be finite")  # no JSON has others, so that its record could not be read again
+    return value
+
+
+Value = Annotated[str | int | float | bool, BeforeValidator(_value)]
 Figure = Annotated[int | float, BeforeValidator(_figure)]
 """A number, whole if it is written so."""
 
@@ -69,6 +82,8 @@ class Dimension(Frozen):
             raise ValueError("log needs a low greater than 0, and has no step")
         if self.step is not None and self.whole and not isinstance(self.step, int):
             raise ValueError("step has to be whole, as low and high are")
+        if self.step is not None and (ends[1] - ends[0]) / self.step > _VALUES:
+            raise ValueError(f"step leaves more than {_VALUES:.0e} values")
         return self
 
     @property

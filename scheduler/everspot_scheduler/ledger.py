@@ -5,7 +5,7 @@ matter how many schedulers write, nor how often one starts again.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Phase
@@ -17,10 +17,10 @@ from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import JobRecord, Market
+from everspot_core.records import InstanceRecord, JobRecord, Market
 from everspot_core.schedule import PoolKey, Spent
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
-from everspot_store import BadDocument, Store
+from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.histories import Histories
@@ -113,8 +113,11 @@ class Ledger:
             image=instance.image,
             launched_at=instance.launched_at,
         )
-        self._store.launches.create(name, launch)  # None: another scheduler has written the same
-        self.launches[name] = launch
+        self._write_launch(launch)
+
+    def _write_launch(self, launch: LaunchRecord) -> None:
+        self._store.launches.create(launch.instance_id, launch)  # None: another scheduler has written the same
+        self.launches[launch.instance_id] = launch
 
     def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
         """Write the end once both its moment and its author are known, or when the grace for them has passed."""
@@ -136,14 +139,27 @@ class Ledger:
         one that lost its tag, or was left out of an answer, lives and costs money all the same.
         """
         found = self._store.instances.get(name)
-        if found is not None and self._last_beats.get(name) != found.etag:
-            self._last_beats[name] = found.etag
-            self._first_missed.pop(name, None)
-        waited, _ = self._missing(name)
-        if waited < GRACE or not facts.described:
+        if not self._is_forgotten(name, found.etag if found is not None else "", facts):
             return
         beat = found.value.updated_at if found is not None else self.launches[name].launched_at
         self._write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
+
+    def note_unseen(self, beats: Mapping[str, Versioned[InstanceRecord]], facts: Facts) -> None:
+        """Write the launches of instances that ended, and that the cloud forgot, before any scheduler saw them
+        described. By their own word they cost money from their boot on; their end is noted like that of others."""
+        for name in sorted(beats.keys() - self.launches.keys() - facts.described.keys()):
+            if self._is_forgotten(name, beats[name].etag, facts):
+                told = beats[name].value
+                fields = {key: getattr(told, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
+                self._write_launch(LaunchRecord(**fields, launched_at=told.booted_at))
+                self._note_catalogue_price(self.launches[name])
+
+    def _is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
+        """Whether the cloud leaves an instance out, and it has been silent, for the grace. `beat`: of its heartbeat."""
+        if beat and self._last_beats.get(name) != beat:
+            self._last_beats[name] = beat
+            self._first_missed.pop(name, None)
+        return self._missing(name)[0] >= GRACE and bool(facts.described)
 
     def _missing(self, name: str) -> tuple[timedelta, datetime]:
         """For how long something has been missing of an instance's end, and the market's time when that began."""

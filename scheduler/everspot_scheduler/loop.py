@@ -155,6 +155,7 @@ class Scheduler:
         self._desk.look(seen)
         self._decide(seen)
         self._ledger.note_instances(self._facts)
+        self._ledger.note_unseen(seen.instances, self._facts)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._asking.prices(self._ledger, self._desk)
         wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)

@@ -42,7 +42,7 @@ class Playground:
 
     def write(self, **more: Any) -> Path:
         path = self.folder / "sweep.yaml"
-        path.write_text(json.dumps(SWEEP | more))
+        path.write_text(json.dumps(SWEEP | more).replace("Infinity", ".inf").replace("NaN", ".nan"))  # as YAML has them
         return path
 
     def sweep(self, **more: Any) -> SweepRun:
@@ -396,6 +396,12 @@ def test_two_writers_of_a_journal_lose_nothing_of_each_other(play: Playground) -
             ["fields.env.SEED: low has to be less than high"],
         ),
         ({"fields": {"env.SEED": {"low": 1, "choices": [1]}}}, ["has either choices or a range"]),
+        # In a record NaN and infinity are null, so that the sweep would be there and nobody could read it.
+        ({"fields": {"env.SEED": {"low": 0.1, "high": float("inf")}}}, ["high: has to be a number from"]),
+        ({"fields": {"env.SEED": {"low": float("nan"), "high": 1}}}, ["low: has to be a number from"]),
+        ({"fields": {"env.SEED": {"low": 1, "high": 10**400}}}, ["high: has to be a number from -1e+15 to 1e+15"]),
+        ({"fields": {"env.SEED": {"choices": [1, float("nan")]}}}, ["has to be finite"]),
+        ({"fields": {"env.SEED": {"low": 0.0, "high": 1.0, "step": 1e-300}}}, ["step leaves more than 1e+12 values"]),
         ({"fields": {"parameters.speed": {"choices": [1]}}}, ["parameters.speed: unknown"]),
         ({"job": "none.yaml"}, ["none.yaml"]),
     ],

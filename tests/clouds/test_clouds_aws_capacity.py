@@ -148,6 +148,8 @@ def refused(code: str, message: str = "m", kind: str = "g5.xlarge", place: str =
         ("UnsupportedOperation", LaunchTrouble.REQUEST),
         ("RequestLimitExceeded", LaunchTrouble.THROTTLED),
         ("UnauthorizedOperation", LaunchTrouble.CREDENTIALS),
+        # Met in the answers of instant fleets (https://github.com/aws/karpenter-provider-aws/pull/7998).
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", LaunchTrouble.CREDENTIALS),
         ("InternalError", LaunchTrouble.TRANSIENT),
         ("SomethingThatNobodyKnows", LaunchTrouble.TRANSIENT),
     ],

@@ -19,6 +19,7 @@ from everspot_clouds.base import Trouble
         ("RequestLimitExceeded", Trouble.THROTTLED),
         ("UnauthorizedOperation", Trouble.CREDENTIALS),
         ("Client.AuthFailure", Trouble.CREDENTIALS),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", Trouble.CREDENTIALS),
         ("ExpiredToken", Trouble.CREDENTIALS),
         ("MissingAuthenticationToken", Trouble.CREDENTIALS),
         ("IncompleteSignature", Trouble.CREDENTIALS),

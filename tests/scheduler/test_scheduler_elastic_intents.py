@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from elastic_helpers import words
+from elastic_helpers import elastic, words
 from everspot_clouds.base import Trouble
 
 
@@ -95,6 +95,31 @@ def test_where_an_intent_cannot_be_read_no_instance_is_taken_for_a_stranger(here
     here.submit("k")
     here.run(4)
     assert [i.seq for i in here.intents()] == [2]
+
+
+def test_what_runs_under_an_intent_that_cannot_be_read_counts_towards_the_cap(here):
+    here.declare(elastic=elastic(max_instances=1))
+    here.length = 10_000
+    here.submit("j")
+    here.run(4)
+    here.store.control.put("launching/00000001.json", b'{"version": 9}')
+    here.schedulers = [here.scheduler("s2")]
+    here.submit("k")
+    here.run(8)
+    assert here.cloud.alive == {"e-001"}
+
+
+def test_a_stranger_counts_towards_the_cap_until_it_has_ended(here):
+    here.declare(elastic=elastic(max_instances=1))
+    here.submit("j")
+    here.run(1)
+    here.store.launching.delete("00000001")
+    here.schedulers = [here.scheduler("s2")]
+    here.run(8)
+    assert here.cloud.alive == {"e-001"}
+    here.later(seconds=90)
+    here.run(6)
+    assert here.cloud.alive == {"e-002"}
 
 
 def test_a_launched_instance_that_is_never_described_counts_for_nothing_after_a_while(here):

@@ -104,6 +104,23 @@ def test_an_instance_that_the_cloud_has_forgotten_ended_with_its_last_heartbeat(
     assert (end.ended_at, end.source, end.interrupted) == (beat, "observed", False)
 
 
+def test_an_instance_that_ended_before_any_scheduler_saw_it_described_is_on_the_bill(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.run(10)
+    cluster.schedulers = []
+    booted = cluster.clock.now()
+    cluster.agent("i-2")
+    cluster.run(60)
+    cluster.agents["i-2"].alive = False
+    del cluster.cloud.described["i-2"]
+    cluster.clock.advance(timedelta(hours=2))
+    cluster.schedulers = [cluster.scheduler("s2")]
+    cluster.run(110)
+    launch, end = cluster.store.launches.get("i-2").value, cluster.store.ends.get("i-2").value
+    assert (launch.instance_type, launch.market, launch.launched_at) == ("c6i.large", Market.SPOT, booted)
+    assert (end.ended_at - booted, end.source, end.interrupted) == (seconds(59), "observed", False)
+
+
 def test_an_instance_that_the_cloud_leaves_out_has_not_ended_while_it_beats(cluster: Cluster) -> None:
     cluster.agent("i-1")
     cluster.agent("i-2")

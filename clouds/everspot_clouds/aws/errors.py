@@ -81,6 +81,7 @@ REQUEST = frozenset(
 CREDENTIALS = frozenset(
     {
         "AuthFailure",
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted",  # the account lacks the role of Spot
         "AccessDenied",
         "AccessDeniedException",
         "UnauthorizedOperation",

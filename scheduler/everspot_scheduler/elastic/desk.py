@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from everspot_clouds.base import Cloud
+from everspot_clouds.base import Cloud, Phase
 from everspot_clouds.registry import provider
 from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Elastic
+from everspot_core.records import Role
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
@@ -95,13 +96,22 @@ class Desk:
         elastic, cap = self.declared, self.cap
         if elastic is None or cap is None or not launches:
             return
-        living = [p.pool for name, p in self.launched.items() if not self.gone(name)]
+        living = list(self._living())
         usd = tariff.total(living)
         if usd is None and cap.usd_per_hour is not None:
             _log.error("nothing is launched: no price is known to hold the %d that run to the cap", len(living))
             return
         self._launcher.launch(launches, elastic, CapLeft(cap, len(living), usd or 0.0), tariff.known)
         self._learn()
+
+    def _living(self) -> Iterator[PoolKey]:
+        """The pool of each instance that counts towards the cap: those launched, those of intents that cannot be read,
+        and strangers, which cost money until they have ended."""
+        yield from (place.pool for name, place in self.launched.items() if not self.gone(name))
+        for one in self._facts.described.values():
+            mine = one.role is Role.AGENT and one.launch.startswith(self._intents.mark)
+            if mine and one.phase is Phase.ALIVE and one.instance_id not in self.launched:
+                yield PoolKey(one.instance_type, one.zone, one.market)
 
     def _learn(self) -> None:
         if self._learnt != self._intents.edition:

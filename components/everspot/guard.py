@@ -136,8 +136,10 @@ def launched_instances(url: str) -> list[str]:
     if not launched:
         return []
     ended = set(store.ends.scan())
-    running = {name for name, found in store.instances.scan().items() if found.value.state is not InstanceState.GONE}
-    return sorted((launched & running) - ended)
+    reported = store.instances.scan()
+    running = {name for name, found in reported.items() if found.value.state is not InstanceState.GONE}
+    booting = store.launches.scan().keys() - reported.keys()
+    return sorted((launched & (running | booting)) - ended)
 
 
 def _launched(store: Store) -> set[str]:

@@ -72,6 +72,9 @@ def test_drain_waits_until_what_was_launched_is_released(world):
     world.beat("i-spot1")
     late = world.run("drain", "--wait", "--timeout", "1s")
     assert (late.code, "not drained within 1s: i-spot1 still run" in late.err) == (1, True)
+    world.store.instances.delete("i-spot1")
+    world.launch("i-spot1", 0)  # as one that boots
+    assert "i-spot1 still run" in world.run("drain", "--wait", "--timeout", "1s").err
     world.end("i-spot1", 30)
     assert world.run("drain", "--wait").code == 0
 

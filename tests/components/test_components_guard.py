@@ -7,7 +7,7 @@ import pulumi
 import pytest
 from everspot.guard import busy_jobs, refuse_while_jobs_run, told
 from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
-from everspot_core.ledger import EndRecord
+from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_store import Store, StoreError
 
@@ -116,7 +116,7 @@ def test_a_destroy_that_would_leave_launched_instances_running_is_refused(
     url = cluster(tmp_path, a=(JobState.SUCCEEDED, Market.SPOT), b=(JobState.SUCCEEDED, Market.SPOT))
     hook = pulumi.ResourceHookArgs("urn", "id", "name", "type", old_inputs={"input": url})
     refuse_while_jobs_run(hook)
-    launch(url, "i-a", "i-b", "i-long-gone")
+    launch(url, "i-a", "i-b", "i-new")
     Store.open(url, url).ends.create("i-b", EndRecord(instance_id="i-b", ended_at=NOW, interrupted=False))
     with pytest.raises(pulumi.RunError, match=r"1 instance that the scheduler launched would be left running: i-a\. "):
         refuse_while_jobs_run(hook)
@@ -125,6 +125,12 @@ def test_a_destroy_that_would_leave_launched_instances_running_is_refused(
         refuse_while_jobs_run(hook)
     Store.open(url, url).ends.create("i-a", EndRecord(instance_id="i-a", ended_at=NOW, interrupted=False))
     refuse_while_jobs_run(hook)
+    boots = LaunchRecord(
+        instance_id="i-new", instance_type="g5.xlarge", zone="us-east-2a", market=Market.SPOT, launched_at=NOW
+    )
+    Store.open(url, url).launches.create(boots.instance_id, boots)
+    with pytest.raises(pulumi.RunError, match="would be left running: i-new"):
+        refuse_while_jobs_run(hook)
 
 
 def test_jobs_on_launched_instances_outlive_the_fleets(tmp_path: Path) -> None:

@@ -151,5 +151,7 @@ def _launched(session: Session) -> list[str]:
     launched = launched_ids(found.value for found in store.launching.scan().values())
     if not launched:
         return []
-    there = {name for name, found in store.instances.scan().items() if found.value.state is not InstanceState.GONE}
-    return sorted((launched & there) - set(store.ends.scan()))
+    reported = store.instances.scan()
+    there = {name for name, found in reported.items() if found.value.state is not InstanceState.GONE}
+    booting = store.launches.scan().keys() - reported.keys()
+    return sorted((launched & (there | booting)) - set(store.ends.scan()))

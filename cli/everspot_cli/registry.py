@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "job": ("job", "Show one job: why it failed or waits, state, progress, and its history."),
     "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),
     "cancel": ("control", "End a job. Its instance is free for others at once; what it has checkpointed stays."),
-    "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume elsewhere."),
+    "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume."),
     "exec": (
         "shell",
         "Run a command beside a running job: on its instance, in its folder, as its user. Needs Session Manager.",

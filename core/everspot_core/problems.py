@@ -11,6 +11,8 @@ from everspot_core.counting import counted
 
 E = TypeVar("E", bound=StrEnum)
 
+LISTED_AT_MOST = 12
+"""Known names that are listed beside one that is not."""
 SHOWN_AT_MOST = 20
 """Number of problems that a message lists. Further ones are only counted."""
 
@@ -77,12 +79,13 @@ class Problems:
 
     def unknown(self, given: Iterable[object], known: Collection[str], reason: str, *, listed: bool = False) -> None:
         """Add a problem for every name of `given` that is not known, with similar known names; where there is none,
-        `listed` names all."""
+        `listed` names
+        all, if they are few."""
         for name in given:
             if name not in known:
                 # Looking for what was meant is dear, and nobody reads it beyond the first few.
                 meant = near(str(name), known) if len(self._found) < SHOWN_AT_MOST else ""
-                if listed and not meant and len(self._found) < SHOWN_AT_MOST:
+                if listed and not meant and len(known) <= LISTED_AT_MOST:
                     meant = f"; there are {', '.join(sorted(known))}"
                 self.add(cut(str(name), _VALUE_AT_MOST), reason + meant)
 

@@ -78,6 +78,8 @@ def _paragraphs(text: str | None) -> str:
 
 
 def _named(parameter: Any) -> str:
+    if parameter.param_type_name == "option" and parameter.type_descriptor.is_choice:
+        return "\\|".join(str(choice.value) for choice in parameter.type_descriptor.choices)
     return str(parameter.metavar or parameter.name.upper())
 
 

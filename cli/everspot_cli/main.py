@@ -1,6 +1,7 @@
 """The `everspot` command."""
 
 import json as jsonlib
+import re
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -62,10 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command line (by default the process's own) and exit with one of `Exit`."""
     session, given = Session(), sys.argv[1:] if arguments is None else arguments
     try:
-        if "--json" in given:
-            _json_usage(session, given)
-        else:
-            app(given, obj=session)
+        _run(session, given)
     except CliError as error:
         _fail(session, error)
     except KeyboardInterrupt:
@@ -83,16 +81,43 @@ def _told(session: Session, error: Exception) -> CliError:
     return of_store(error, session.store_url)
 
 
+_BadParameter: Any = typer.BadParameter
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 
 
-def _json_usage(session: Session, arguments: list[str]) -> None:
-    """Run a command line with all errors as JSON, even those that are found before its flags are parsed."""
-    session.json = True
+def _run(session: Session, arguments: list[str]) -> None:
+    """Run a command line. With `--json` all errors are JSON, even those that are found before flags are parsed; a bad
+    value is told as every other error is."""
+    session.json = "--json" in arguments
     try:
-        raise SystemExit(app(arguments, obj=session, standalone_mode=False) or int(Exit.OK))
+        raise SystemExit(app(arguments, prog_name="everspot", obj=session, standalone_mode=False) or int(Exit.OK))
+    except _BadParameter as error:
+        raise _bad_value(error) from None
     except _UsageError as error:
-        raise CliError(error.format_message(), Exit.USAGE, hint="everspot --help") from None
+        if session.json:
+            raise CliError(error.format_message(), Exit.USAGE, hint="everspot --help") from None
+        _box(error)
+        raise SystemExit(int(Exit.USAGE)) from None
+    except typer.Abort:
+        sys.stderr.write("Aborted.\n")
+        raise SystemExit(int(Exit.USER)) from None
+
+
+def _bad_value(error: Any) -> CliError:
+    """The error for a value that an option or an argument does not take, or that is missing."""
+    option = error.param is not None and error.param.param_type_name == "option"
+    names = error.param.opts if option else [error.param.metavar or error.param.name] if error.param else []
+    said = str(error.message).partition(", unable")[0].removeprefix("Value error, ").removesuffix(".")
+    said = re.sub("^Input should be ", "has to be ", said)
+    command = error.ctx.command_path if error.ctx is not None else "everspot"
+    problem = {"field": " / ".join(names) or "the whole", "problem": said or "is missing"}
+    return CliError(f"`{command}` cannot be done", Exit.USAGE, hint=f"{command} --help", problems=[problem])
+
+
+def _box(error: Any) -> None:
+    from typer.rich_utils import rich_format_error  # loads what draws
+
+    rich_format_error(error)
 
 
 def _fail(session: Session, error: CliError) -> None:

@@ -67,6 +67,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command → (module below `commands/`, first line of its help)."""
 
 
+class Command(TyperCommand):
+    """A command whose help shows no type for what takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its arguments and options."""
+        return plain_flags(super().get_params(ctx))
+
+
+def plain_flags(params: list[Any]) -> list[Any]:
+    """The parameters, of which the flags show no type of a value in a command's help: they take none."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 class LazyGroup(TyperGroup):
     """The `everspot` group. It knows each command's name and line of help, and imports only the command that is run."""
 
@@ -90,6 +106,10 @@ class LazyGroup(TyperGroup):
         """Write the list of commands, without importing any."""
         _Listed.of(self).show(ctx, formatter)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options."""
+        return plain_flags(super().get_params(ctx))
+
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Names and help lines of the commands, without importing any."""
         return _Listed.of(self).complete(ctx, incomplete)
@@ -109,6 +129,9 @@ class _Listed(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return plain_flags(super().get_params(ctx))
+
     def show(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
 
@@ -122,4 +145,6 @@ def _of_module(name: str) -> dict[str, Any]:
     if not hasattr(module, "register"):
         raise SystemExit(f"{module.__name__} has no register(app), which adds its commands: see CONTRIBUTING.md")
     module.register(app)
+    for info in app.registered_commands:
+        info.cls = info.cls if info.cls is not TyperCommand and info.cls is not None else Command
     return dict(typer.main.get_group(app).commands)

@@ -14,6 +14,7 @@ from everspot_core.documents import format_duration
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.nearby import with_local_cloud
+from everspot_cli.target import refused
 
 ASKED_FOR = timedelta(seconds=60)
 """Longest wait for an answer of the engine that changes nothing."""
@@ -56,9 +57,10 @@ class Stack:
         except subprocess.TimeoutExpired:
             raise CliError(f"pulumi did not answer within {format_duration(ASKED_FOR)}", Exit.UNAVAILABLE) from None
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            error = refused(pulumi, name, done.stderr, "the stack cannot be read")
             hint = with_local_cloud("run it in the project's folder, and name the stack: --stack NAME")
-            raise CliError(f"the stack cannot be read; pulumi says: {said}", Exit.UNAVAILABLE, hint=hint)
+            error.hint = error.hint or hint
+            raise error
         outputs = json.loads(done.stdout)
         if not outputs.get("controlUrl") or not outputs.get("cluster"):
             which = f"the stack {name}" if name else "the selected stack"

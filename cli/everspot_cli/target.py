@@ -1,5 +1,6 @@
 """Chooses the cluster that a command talks to."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -71,22 +72,53 @@ def noted(name: str, said: str) -> Target:
     return Target(known[name].store, said, known[name].profile)
 
 
+def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
+    """The error for what `pulumi` would not tell of a stack, by its own last line.
+
+    A stack that does not exist is said with those that do. `otherwise`: what is said before any other of its words.
+    """
+    said = (stderr.strip().splitlines() or ["nothing"])[-1].removeprefix("error: ")
+    if stack is None or not said.startswith("no stack named"):
+        return CliError(f"{otherwise}; pulumi says: {said}", Exit.UNAVAILABLE)
+    names = _stacks(pulumi)
+    known = f"there are: {', '.join(names)}" if names else "this folder's project has none"
+    return CliError(f"there is no stack {stack}; {known}", Exit.NOT_FOUND, hint="--stack NAME names one of them")
+
+
+def _stacks(pulumi: str) -> list[str]:
+    """The stacks of the project in this folder; none, if Pulumi does not say."""
+    asked = _asked([pulumi, "stack", "ls", "--json", "--non-interactive"])
+    try:
+        return sorted(str(row["name"]) for row in json.loads(asked.stdout)) if not asked.returncode else []
+    except (ValueError, TypeError, KeyError):
+        return []
+
+
+def _asked(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(  # noqa: S603 - our own words, no shell
+            command, capture_output=True, text=True, check=False, timeout=PULUMI_LIMIT.total_seconds()
+        )
+    except subprocess.TimeoutExpired:
+        raise CliError(
+            f"pulumi did not answer within {PULUMI_LIMIT.total_seconds():.0f}s",
+            Exit.UNAVAILABLE,
+            hint=with_local_cloud(_WAYS),
+        ) from None
+
+
 def _stack_output(stack: str | None) -> str:
     pulumi = shutil.which("pulumi")
     if pulumi is None:
         raise CliError(
             "no cluster is chosen, and there is no pulumi to ask", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS)
         )
-    command = [pulumi, "stack", "output", "controlUrl", "--non-interactive", *(["--stack", stack] if stack else [])]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own words, no shell
-            command, capture_output=True, text=True, check=False, timeout=PULUMI_LIMIT.total_seconds()
-        )
-    except subprocess.TimeoutExpired:
-        raise CliError(
-            f"pulumi did not answer within {PULUMI_LIMIT}", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS)
-        ) from None
+    done = _asked(
+        [pulumi, "stack", "output", "controlUrl", "--non-interactive", *(["--stack", stack] if stack else [])]
+    )
     if done.returncode or not done.stdout.strip():
-        said = (done.stderr.strip().splitlines() or ["it has no output controlUrl"])[-1]
-        raise CliError(f"no cluster is chosen, and pulumi says: {said}", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS))
+        what = f"the stack {stack} names no cluster" if stack else "no cluster is chosen"
+        error = refused(pulumi, stack, done.stderr or "it has no output controlUrl", what)
+        error.hint = error.hint or with_local_cloud(_WAYS)
+        raise error
     return done.stdout.strip()

@@ -1,5 +1,6 @@
 """`everspot budget`: caps are set, kept and cleared; what is spent is the report's, what will be is forecast."""
 
+import json
 from typing import Any
 
 import pytest
@@ -65,6 +66,27 @@ def test_a_cap_is_set_shown_and_cleared(past: Any) -> None:
     left = past.store.budgets()
     assert (left.teams, left.environment) == ({}, Caps())
     assert "No cap is set" in past.run("budget").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "said"),
+    [
+        (("budget", "set", "--per", "week"), "--per", "'week' is not one of 'day', 'month'"),
+        (("budget", "frob"), "action", "'frob' is not one of 'show', 'set', 'clear'"),
+        (("prices", "frob"), "action", "'frob' is not one of"),
+        (("budget", "set", "--dollars", "x"), "--dollars", "has to be a valid number"),
+        (("jobs", "--limit", "0"), "--limit", "has to be greater than or equal to 1"),
+        (("retry",), "ID", "is missing"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_told_as_every_other_error(world, arguments, field, said) -> None:
+    told = world.run(*arguments)
+    assert told.code == 2
+    assert told.err.startswith(f"error: `everspot {arguments[0]}` cannot be done\n  {field}: {said}")
+    assert "Value error" not in told.err and "╭" not in told.err
+    (problem,) = json.loads(world.run("--json", *arguments).err)["problems"]
+    assert problem["field"] == field
+    assert problem["problem"].startswith(said)
 
 
 @pytest.mark.parametrize(

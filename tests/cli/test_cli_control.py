@@ -179,6 +179,29 @@ def test_the_store_may_come_from_the_environment_or_from_pulumi(past, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("listed", "known"),
+    [('[{"name": "prod"}, {"name": "dev"}]', "there are: dev, prod"), ("[]", "project has none"), ("no JSON", "none")],
+)
+def test_a_stack_that_does_not_exist_is_said_with_those_that_do(tmp_path, listed, known):
+    tool = tmp_path / "bin" / "pulumi"
+    tool.parent.mkdir()
+    tool.write_text(
+        f"#!/bin/sh\nif [ \"$2\" = ls ]; then echo '{listed}'; exit 0; fi\n"
+        "echo \"error: no stack named 'nostack' found\" >&2; exit 255\n"
+    )
+    tool.chmod(0o755)
+    answer = everspot("--stack", "nostack", "jobs", env={"PATH": f"{tool.parent}:{os.environ['PATH']}"})
+    assert answer.code == 3
+    assert answer.err.startswith("error: there is no stack nostack; ")
+    assert known in answer.err
+    assert all(line.count("error:") <= 1 for line in answer.err.splitlines())
+    tool.write_text("#!/bin/sh\necho 'error: no Pulumi.yaml project file found' >&2; exit 255\n")
+    answer = everspot("--stack", "nostack", "jobs", env={"PATH": f"{tool.parent}:{os.environ['PATH']}"})
+    assert (answer.code, answer.err.count("error:")) == (4, 1)
+    assert "pulumi says: no Pulumi.yaml project file found" in answer.err
+
+
+@pytest.mark.parametrize(
     "arguments", [("nonsense",), ("submit",), ("jobs", "--nonsense"), ("report", "--as-of", "noon")]
 )
 def test_usage_errors_end_with_2(world, arguments):

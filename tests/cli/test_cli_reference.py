@@ -51,6 +51,13 @@ def test_the_list_of_commands_says_what_each_says_of_itself():
     }
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["jobs", "--help"]], ids=" ".join)
+def test_a_flag_is_shown_without_a_value_that_it_would_take(world, arguments):
+    told = world.run(*arguments)
+    assert told.code == 0
+    assert "--json" in told.out and "<bool>" not in told.out
+
+
 DEAR = ("boto3", "botocore", "torch", "pulumi", "moto", "everspot_scheduler", "matplotlib", "numpy", "yaml")
 STORED = (*DEAR, "everspot_store", "everspot_core", "obstore")
 

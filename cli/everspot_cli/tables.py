@@ -151,7 +151,7 @@ def _notice(row: dict[str, Any]) -> str:
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> Table:
     """Names and values, one below the other; None is left out."""
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in pairs:

@@ -10,7 +10,7 @@ from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
 from rich.table import Table
 
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import duration, humane, sheet
+from everspot_cli.tables import dated, duration, humane, sheet
 from everspot_cli.views import SCHEDULER_SILENT, grave
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
@@ -83,7 +83,7 @@ def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None
         shown.add_row(
             row["job_id"],
             wait_pool(row) or "—",
-            f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC" if at else "—",
+            f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC{_undated(row, chr(10))}" if at else "—",
             f"{row['waits_because']}{_so_long([row], now)}",
         )
     if len(telling) > LISTED:
@@ -118,6 +118,17 @@ def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> s
 def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
     return f" (for {duration((now - since).total_seconds())})" if since is not None else ""
+
+
+def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:
+    """When on-demand is launched for a job that waits at the latest, and why where no deadline says so."""
+    at = row["on_demand_at"]
+    return f"{dated(at, now)} at the latest{_undated(row, ', ')}" if at else None
+
+
+def _undated(row: dict[str, Any], before: str) -> str:
+    """Without a deadline it is a day of waiting (`AGED` in the schedule) that makes it on-demand."""
+    return "" if row["deadline_at"] else f"{before}after a day without spot"
 
 
 def wait_pool(row: dict[str, Any]) -> str | None:

@@ -14,6 +14,9 @@ M = TypeVar("M", bound=BaseModel)
 _PATH_AT_MOST, _WORDS_AT_MOST = 80, 800
 # The members of a union put their type's name into the location: it says nothing to the author.
 _UNION = re.compile(r"function-.*|timedelta|datetime")
+_SAY_WHEN = (
+    "a moment is written with its zone, such as 2026-11-23T08:00:00+01:00, and a duration with its unit, such as 6h"
+)
 _SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value) should ")
 _BY_TYPE = {
     "missing": "is missing",
@@ -71,7 +74,16 @@ def _told(found: list[dict[str, Any]], kind: type[BaseModel]) -> str:
     words = list(dict.fromkeys(_words(fault, kind) for fault in found[:SHOWN_AT_MOST]))
     # A duration that is out of bounds, or lacks its unit, is no moment either, and nobody meant it to be one.
     meant = [said for said in words if said.startswith(("a duration lies", "has to be longer", SAY_UNIT))]
+    if not meant and _is_of_moments(found):
+        zone = [said for said in words if said.startswith("a time needs its zone")]
+        meant = zone or [f"{_SAY_WHEN}, not {shown(found[0]['input'])}"]
     return cut(legible("; and ".join(meant or words)), _WORDS_AT_MOST)
+
+
+def _is_of_moments(found: list[dict[str, Any]]) -> bool:
+    """Whether the field takes durations and moments, and its value is neither."""
+    members = [str(part) for fault in found if "loc" in fault for part in fault["loc"] if _UNION.fullmatch(str(part))]
+    return any("timedelta" in part for part in members) and any("datetime" in part for part in members)
 
 
 def _words(fault: dict[str, Any], kind: type[BaseModel]) -> str:

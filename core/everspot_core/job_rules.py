@@ -73,14 +73,18 @@ def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Faults of the field `env`."""
     found: list[Problem] = []
     reserved = " and ".join(f"{prefix}*" for prefix in clouds.reserved)
+    taken: list[str] = []
     for name, text in _texts(value, found):
         said = repr(name[:40])
         if not _ENV_NAME.fullmatch(name):
             found.append(Problem("", f"{said} is no name of a variable: letters, digits and _, and no digit first"))
         elif name.startswith(clouds.reserved):
-            found.append(Problem("", f"{said}: {reserved} belong to the instance and cannot be set by a job"))
+            taken.append(said)
         if text is not None and ("\0" in text or len(text.encode(errors="replace")) > _LONGEST_ENV):
             found.append(Problem("", f"{said}: a value holds no NUL and at most {_LONGEST_ENV // 1024} KiB"))
+    if taken:  # the rule is told once
+        words = f"{', '.join(taken)}: {reserved} belong to the instance and cannot be set by a job"
+        found.append(Problem("", words))
     return found
 
 

@@ -234,6 +234,24 @@ def test_a_span_has_to_say_its_unit_where_a_person_writes_it(folder: Path, value
     assert said.startswith("has to say its unit: ") and "zone" not in said
 
 
+@pytest.mark.parametrize("value", ["tomorrow", "6", True, [1], "2026-13-01T00:00:00Z"])
+@pytest.mark.parametrize("field", ["start_after", "deadline"])
+def test_a_moment_or_a_duration_that_is_neither_is_told_with_examples_of_both(folder: Path, field: str, value: Any):
+    (said,) = problems_of(folder, {**GOOD, field: value}).values()
+    words = (
+        "a moment is written with its zone, such as 2026-11-23T08:00:00+01:00, and a duration with its unit, such as 6h"
+    )
+    assert said == f"{words}, not {value!r}"
+    (zone,) = problems_of(folder, {**GOOD, field: "2026-11-23T08:00:00"}).values()
+    assert zone.startswith("a time needs its zone")
+
+
+def test_a_rule_that_several_variables_break_is_told_once(folder: Path) -> None:
+    (said,) = problems_of(folder, {**GOOD, "env": {"AWS_REGION": "x", "EVERSPOT_X": "1"}}).values()
+    assert said.count("belong to the instance") == 1
+    assert said.startswith("'AWS_REGION', 'EVERSPOT_X': EVERSPOT_*")
+
+
 def test_a_stored_job_carries_seconds_and_is_read() -> None:
     stored = b'{"job_id": "a-1", "submitted_at": "2026-01-01T00:00:00Z", "spec": {"name": "a", "deadline": 21600.0, '
     stored += b'"recipe": "image-classification", "checkpoint": {"every": 90}}}'

@@ -101,6 +101,21 @@ def test_what_changeovers_took_here_counts_and_not_a_quarter_of_an_hour(world, s
     assert "the changeover before it up to 25m" in answer.err
 
 
+def test_the_figures_of_a_refusal_are_whole_minutes_and_in_a_dry_run_it_comes_last(world, spec_file):
+    path = spec_file(LATE.replace("expected_duration: 4h", "expected_duration: 3h57m57.7969s"))
+    answer = world.run("submit", str(path.rename(path.with_name("odd.yaml"))), "--set", "deadline=4h")
+    assert "hint: `deadline: 4h13m` or more can be kept" in answer.err
+    assert "the work takes up to 3h57m58s and" in answer.err
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", world.url, "submit", str(spec_file(LATE))]
+    done = subprocess.run(
+        [*command, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60
+    )
+    *_, blank, error, problem, hint = done.stdout.splitlines()
+    assert (done.returncode, blank) == (1, "")
+    assert error.endswith("job.yaml: the deadline cannot be kept: it would not be submitted")
+    assert problem.startswith("  deadline: ") and hint.startswith("hint: `deadline: 4h15m` or more")
+
+
 def test_what_the_hint_says_is_taken(world, spec_file):
     answer = world.run("submit", str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h15m"))))
     assert (answer.code, answer.err) == (0, "")

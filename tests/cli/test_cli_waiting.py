@@ -1,10 +1,12 @@
 """Why a job waits, as the scheduler has written it and the command shows it."""
 
+import re
 from datetime import datetime, timedelta
 
 import pytest
 from everspot_clouds.folder import FolderCloud
 from everspot_core.records import InstanceState, Market
+from everspot_core.schedule.jobs import AGED
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Wait, Waiting, WaitPool
 
@@ -89,7 +91,7 @@ def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypat
     }
     drained = Wait(why="drain", words="the cluster is being drained", since=now)
     for name in (*waits, "drained"):
-        world.submit(name, 0)
+        world.submit(name, 0, **({"deadline": "1d"} if name == "late" else {}))
     world.to(630)
     world.store.notes.write_waiting(Waiting(scheduler_id="s", updated_at=now, jobs={**waits, "drained": drained}))
     world.scheduler_beat()
@@ -104,10 +106,15 @@ def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypat
         told = [line.split()[0] for line in lines if line.startswith(("soon", "late", "never", "drained"))]
         assert told == ["soon", "late", "never"]
         assert "2026-03-01 14:10 UTC" in text
+        assert text.count("after a day without spot") == 1, "of the one that has no deadline"
         assert "Waiting: drained, because the cluster is being drained" in text
     said = world.run("job", "soon").out
     assert "g5.xlarge us-east-1a spot" in said
-    assert "at the latest" in said
+    assert "at the latest, after a day without spot" in said
+    late = world.run("job", "late").out
+    assert "at the latest" in late and "without spot" not in late
+    assert timedelta(days=1) == AGED
+    assert re.search(r"^waits because {1,2}there is no spot *$", said, re.M)
     world.clock.advance(timedelta(minutes=5))
     silent = {row["job_id"]: row for row in world.run("--json", "jobs").json}
     assert (silent["soon"]["waits_for"], silent["soon"]["on_demand_at"]) == (None, None)

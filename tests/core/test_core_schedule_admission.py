@@ -37,7 +37,10 @@ def test_a_job_that_fits_below_the_cap_begins_and_the_next_one_that_does_not_is_
         "team": "vision", "spent": 0.0, "committed": 8.0, "asked": 4.0, "cap": 9.0, "unit": "dollars",
         "period": "day", "until": "2026-05-02 00:00 UTC",
     }  # fmt: skip
-    assert "committed to what runs" in say(hold)
+    assert say(hold) == (
+        "hold c: team vision has spent $0.00 of its $9.00 a day, and $8.00 more is committed to running jobs; "
+        "this job asks for $4.00; until 2026-05-02 00:00 UTC"
+    )
     assert not [a for a in actions if isinstance(a, Launch)]
 
 

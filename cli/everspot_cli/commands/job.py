@@ -16,7 +16,7 @@ from everspot_cli.session import Session
 from everspot_cli.story import history
 from everspot_cli.tables import dated, duration, facts, steps, word
 from everspot_cli.views import job_row
-from everspot_cli.waiting import explain, wait_pool
+from everspot_cli.waiting import explain, on_demand_words, wait_pool
 
 POLL = timedelta(seconds=1)
 DETAIL = 6  # lines of what was said last
@@ -114,7 +114,7 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("status", word(row["status"])),
             ("waits because", row["waits_because"]),
             ("waits for", wait_pool(row)),
-            ("on-demand", f"{dated(row['on_demand_at'], session.now)} at the latest" if row["on_demand_at"] else None),
+            ("on-demand", on_demand_words(row, session.now)),
             ("waits since", dated(row["waits_since"], session.now) if row["waits_since"] else None),
             ("runs", program),
             ("needs", wanted),

@@ -1,5 +1,6 @@
 """Says actions and their reasons in words, for logs and for people. Nothing is decided here."""
 
+from everspot_core.budgets import Unit
 from everspot_core.schedule.actions import (
     Action,
     Assign,
@@ -8,6 +9,7 @@ from everspot_core.schedule.actions import (
     Cordon,
     DropDrills,
     Expire,
+    Figures,
     Finish,
     Hold,
     Launch,
@@ -42,10 +44,8 @@ _BECAUSE = {
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",
     Why.NOT_YET: "it begins at {start} or later",
     Why.OUTSIDE_WINDOW: "it runs from {window} only; that is {opens}",
-    Why.TEAM_BUDGET: "of the {cap} {unit} a {period} of team {team} {spent} are spent, {committed} committed to what "
-    "runs, and it asks for {asked}; until {until}",
-    Why.ENVIRONMENT_BUDGET: "of the {cap} {unit} a {period} of the environment {spent} are spent, {committed} "
-    "committed to what runs, and it asks for {asked}; until {until}",
+    Why.TEAM_BUDGET: "team {team} {purse}",
+    Why.ENVIRONMENT_BUDGET: "the environment {purse}",
     Why.BACK_OFF: "it waits {seconds:.0f} s after an error",
     Why.NO_FREE_INSTANCE: "none of {present} instances that could hold it is free",
     Why.KEPT_FOR_CRITICAL: "the on-demand instance that is free is kept for a critical job",
@@ -91,7 +91,28 @@ _BECAUSE = {
 
 def because(action: Action) -> str:
     """The reason of an action, with its figures."""
-    return _BECAUSE[action.why].format(**action.figures)
+    figures = action.figures
+    if action.why in (Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET):
+        figures = {**figures, "purse": _purse(figures)}
+    return _BECAUSE[action.why].format(**figures)
+
+
+def _purse(figures: Figures) -> str:
+    """What is spent of a budget, and what is committed."""
+    spent, committed, asked, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
+    wants = f"; this job asks for {asked}" if figures["asked"] else ""
+    return (
+        f"has spent {spent} of its {cap} a {figures['period']}, and {committed} more is committed to running jobs"
+        f"{wants}; until {figures['until']}"
+    )
+
+
+def _amount(figures: Figures, name: str) -> str:
+    """Dollars to the cent, and two figures of less than that; GPU-hours to the tenth."""
+    value = float(str(figures[name]))
+    if figures["unit"] != Unit.DOLLARS.words:
+        return f"{value:.1f} {figures['unit']}"
+    return f"${value:,.2f}" if value >= 0.01 or value == 0 else f"${value:.2g}"
 
 
 def say(action: Action) -> str:

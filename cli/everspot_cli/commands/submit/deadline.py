@@ -16,7 +16,7 @@ from everspot_cli.tables import duration
 if TYPE_CHECKING:
     from everspot_core.schedule.provisioning.feasibility import Feasibility
 
-_MINUTE = timedelta(minutes=1)
+_MINUTE, _SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
 def longest_changeover(session: Session) -> timedelta:
@@ -46,7 +46,7 @@ def refusal(file: Path, said: "Feasibility") -> CliError:
     problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
     if said.earliest is not None:
         problem += f". The earliest is {_minute(said.earliest, up=True)}{_cost(said)}"
-    hint = f"`deadline: {format_duration(said.least)}` or more can be kept" if said.least is not None else ""
+    hint = f"`deadline: {_span(said.least, _MINUTE)}` or more can be kept" if said.least is not None else ""
     if not said.past:
         hint += f"{'; ' if hint else ''}--force submits it all the same"
     return CliError(
@@ -62,7 +62,7 @@ def _why(said: "Feasibility") -> str:
     if said.bounds:
         by = " and ".join((*said.bounds, "expected_duration"))
         return f"by {by} the job ends {duration(-said.slack.total_seconds())} later"
-    work, changeover = format_duration(said.least - said.changeover), format_duration(said.changeover)
+    work, changeover = (_span(value, _SECOND) for value in (said.least - said.changeover, said.changeover))
     missing = duration(-said.slack.total_seconds())
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
 
@@ -119,6 +119,11 @@ def _cost(said: "Feasibility") -> str:
         return ""
     usd = f"{said.usd:.2f}" if said.usd >= 0.1 else f"{said.usd:.2g}"
     return f", for about ${usd} on-demand ({said.cheapest.instance_type.name} in {said.cheapest.region})"
+
+
+def _span(value: timedelta, step: timedelta) -> str:
+    """In whole steps, and never less, so that it can be written into the file."""
+    return format_duration(-(-value // step) * step)
 
 
 def _minute(moment: datetime, *, up: bool = False) -> str:

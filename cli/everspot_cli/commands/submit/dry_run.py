@@ -67,7 +67,9 @@ def dry_run(
         warn(session, warnings)
         _print_deadline(session, said)
     if refused is not None:
-        raise refused
+        session.console.print()  # below the table it has to be seen
+        words = f"{refused}: it would not be submitted"
+        raise CliError(words, refused.code, hint=refused.hint, problems=refused.problems)
 
 
 def _in_time(file: Path, said: Feasibility | None, force: bool) -> list[str]:

@@ -1,7 +1,7 @@
 """The rows of `everspot fleet`: the pools of a cluster, from the documents in its store, and its cloud if asked."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,8 @@ from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
 from everspot_cli.views import instance_rows
 
+CHEAPEST = 5
+"""Pools that are listed although nothing has happened there."""
 COMING, IDLE, BUSY = "BOOTING", "READY", "BUSY"
 
 
@@ -122,6 +124,17 @@ def _row(
 def _order(row: dict[str, Any]) -> tuple[bool, bool, float, str, str, str]:
     usd = row["usd_per_hour"]
     return not row["instances"], usd is None, usd or 0.0, row["instance_type"], row["zone"], row["market"]
+
+
+def of_interest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the pools that something is in, or was, or was refused, and of the `CHEAPEST` of the others."""
+    others = [row for row in rows if not _is_known(row) and row["usd_per_hour"] is not None]
+    cheapest = sorted(others, key=_order)[:CHEAPEST]
+    return [row for row in rows if _is_known(row) or row in cheapest]
+
+
+def _is_known(row: dict[str, Any]) -> bool:
+    return bool(row["instances"] or row["launched"] or row["refusals"] or row["lifetimes_hours"] or row["over_norm"])
 
 
 def as_json(session: Session, found: Read) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from everspot_cli import credentials, userconfig
 from everspot_cli.target import Target, choose
@@ -148,14 +148,30 @@ class Session:
             progress.add_task(words, total=None)
             yield
 
-    def redraw(self, draw: "Callable[[], RenderableType]") -> None:
-        """Draw again and again, until Ctrl-C."""
+    def redraw(self, draw: "Callable[[], RenderableType]", lines: Callable[[], dict[str, str]]) -> None:
+        """Draw again and again, until Ctrl-C. Where that is no terminal, print a line for each thing that changes.
+
+        `lines`: what is told of each thing, by its name.
+        """
+        if not self.console.is_terminal:
+            self._print_changes(lines)
         from rich.live import Live
 
         with Live(draw(), console=self.console, auto_refresh=False, transient=False) as live:
             while True:
                 self.clock.sleep(REFRESH)
                 live.update(draw(), refresh=True)
+
+    def _print_changes(self, lines: Callable[[], dict[str, str]]) -> NoReturn:
+        before: dict[str, str] = {}
+        while True:
+            found = lines()
+            told = [words for name, words in found.items() if before.get(name) != words]
+            told += [f"{name}: no longer listed" for name in before if name not in found]
+            for words in told:
+                print(f"{self.now:%Y-%m-%dT%H:%M:%SZ} {words}", file=sys.stdout, flush=True)  # noqa: T201 - the answer
+            before = found
+            self.clock.sleep(REFRESH)
 
     def answer(self, value: Any) -> None:
         """Print one JSON document, which names the cluster if one was asked."""

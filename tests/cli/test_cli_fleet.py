@@ -90,6 +90,26 @@ def test_people_read_it_on_any_terminal(fleet, width):
     assert max(map(len, text.splitlines()[:-3])) <= int(width)
 
 
+def test_pools_in_which_nothing_has_happened_are_counted_and_only_the_cheapest_of_them_are_listed(fleet):
+    state = fleet.store.notes.fleet()
+    quiet = [PoolState(**{**POOL, "instance_type": f"q{n}.large"}, zone="us-east-1a", usd_per_hour=1 - n / 100)
+             for n in range(20)]  # fmt: skip
+    fleet.store.notes.write_fleet(state.model_copy(update={"pools": [*state.pools, *quiet]}))
+    whole = fleet.run("--json", "fleet").json["pools"]
+
+    def listed(*more):
+        text = fleet.run("fleet", *more).out
+        return [line.split()[0] for line in text.splitlines() if ".large " in line and line[0] in "qcm"], text
+
+    few, text = listed()
+    assert [name for name in few if name[0] == "q"] == [f"q{n}.large" for n in range(19, 14, -1)]
+    assert len(few) == len(whole) - 15
+    assert {"c6i.large", "m6i.large", "m7i.large"} <= set(few)
+    assert "15 more pools in which nothing has happened yet: everspot fleet --all" in text
+    every, text = listed("--all")
+    assert (len(every), "more pool" in text) == (len(whole), False)
+
+
 def test_a_pool_over_its_norm_is_marked_and_named_with_what_is_worse(fleet, monkeypatch):
     """Two were taken within minutes, and the price has doubled since yesterday: what the alarm and the metric count."""
     now = fleet.clock.now()

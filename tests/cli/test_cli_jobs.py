@@ -100,6 +100,42 @@ def test_wait_is_bounded(past):
     assert "has not ended within 1s" in answer.err
 
 
+def test_watch_prints_a_line_for_each_change_where_nobody_looks_at_a_terminal(world, monkeypatch):
+    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
+    world.submit("a")
+    world.submit("b", 5)
+    world.beat("i-base")
+
+    def watched(command, *changes):
+        """Each change is made while the command sleeps; without one nothing is to be told."""
+        left = iter(changes)
+
+        def go_on(_):
+            change = next(left, "end")
+            if change == "end":
+                raise KeyboardInterrupt
+            if change is not None:
+                change()
+
+        monkeypatch.setattr(world.clock, "on_sleep", go_on)
+        answer = world.run(command, "--watch")
+        assert answer.code == 130
+        assert all(re.match(r"2026-03-01T12:\d\d:\d\dZ ", line) for line in answer.out.splitlines())
+        return [line.partition(" ")[2] for line in answer.out.splitlines()]
+
+    first = ["b: PENDING, 0 interruptions", "a: PENDING, 0 interruptions"]
+    told = watched("jobs", None, None, lambda: world.assign("a", "i-base", 600), None)
+    assert told == [*first, "a: STARTING on m6i.large us-east-1a on-demand, 0 interruptions"]
+    world.beat("i-base")
+    (ready, busy) = watched("instances", None, lambda: world.beat("i-base", job="a"))
+    assert (ready, busy) == (
+        "i-base (m6i.large us-east-1a on-demand): READY", "i-base (m6i.large us-east-1a on-demand): BUSY with a",
+    )  # fmt: skip
+    (pool, busier) = watched("fleet", None, lambda: world.beat("i-base"))
+    assert pool.startswith("m6i.large us-east-1a on-demand: ") and "1 busy, 0 idle" in pool
+    assert "0 busy, 1 idle" in busier
+
+
 def test_the_queue_is_told_without_reading_what_trainers_wrote(past):
     writer = past.store.event_writer("moved", 3, "trainer-i-spot3", "i-spot3")
     writer.emit(EventKind.CHECKPOINTED, step=4000, trigger="final")

@@ -415,6 +415,34 @@ def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more
     assert play.world.store.studies.get("rates") is None
 
 
+def test_a_line_is_printed_when_trials_change_state_and_not_when_a_cent_more_is_spent(
+    play: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = play.world.clock
+    monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: clock)
+    polls = iter(range(8))
+
+    def go_on(_: Any) -> None:
+        poll = next(polls)
+        if poll == 0:
+            play.seconds = 600
+            play.start(play.waiting()[0])
+        if poll == 4:
+            play.reports("rates-t0000", 100, 0.5)
+            play.ends("rates-t0000", Reason.FINISHED)
+        if poll == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(clock, "on_sleep", go_on)
+    answer = play.world.run("sweep", str(play.write()))
+    assert answer.code == 130, answer.err
+    lines = [line for line in answer.err.splitlines() if "under way" in line]
+    assert [line.partition(";")[0] for line in lines] == [
+        "2 of 6 trials: 2 under way, 0 done, 0 ended early, 0 failed",
+        "3 of 6 trials: 2 under way, 1 done, 0 ended early, 0 failed",
+    ]
+
+
 def test_the_faults_of_a_sweep_and_of_its_fields_in_the_job_are_told_in_one_error_by_the_file_they_are_in(
     play: Playground,
 ) -> None:

@@ -5,13 +5,14 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from everspot_core.counting import counted
 from everspot_core.norms import Norm
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Watch, session_of
-from everspot_cli.fleet import as_json, notes, pool_rows, read
+from everspot_cli.fleet import CHEAPEST, as_json, notes, of_interest, pool_rows, read
 from everspot_cli.session import Session
 from everspot_cli.tables import duration, fits, humane, sheet
 
@@ -25,6 +26,14 @@ def fleet(
     context: typer.Context,
     live: Annotated[
         bool, typer.Option("--live", help="Ask the cloud for the spot prices and placement scores of this moment.")
+    ] = False,
+    all: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Every pool. Default: those with instances, launches or refusals, and the "
+            f"{CHEAPEST} cheapest others; JSON has all.",
+        ),
     ] = False,
     watch: Watch = False,
     json: Json = False,
@@ -40,18 +49,32 @@ def fleet(
     if session.json:
         session.answer(as_json(session, read(session, live=live)))
     elif watch:
-        session.redraw(lambda: _page(session, live))
+        session.redraw(lambda: _page(session, live, every=all), lambda: _lines(session, live))
     else:
-        session.console.print(_page(session, live))
+        session.console.print(_page(session, live, every=all))
 
 
-def _page(session: Session, live: bool) -> RenderableType:
+def _page(session: Session, live: bool, *, every: bool) -> RenderableType:
     found = read(session, live=live)
     rows, said = pool_rows(found), notes(session, found, session.now)
+    shown = rows if every else of_interest(rows)
+    if left := len(rows) - len(shown):
+        said = [f"{counted(left, 'more pool')} in which nothing has happened yet: everspot fleet --all", *said]
     below = Text("\n".join(word for word in (*said, session.scale_note()) if word), style="dim")
     if not rows:
         return Group(Text("No pool is known yet: nothing was launched, and no scheduler has looked."), below)
-    return Group(_table(rows, session.console.width, session.now), below)
+    return Group(_table(shown, session.console.width, session.now), below)
+
+
+def _lines(session: Session, live: bool) -> dict[str, str]:
+    """What is told of each pool where it changes, and nobody looks at a table."""
+    told = {}
+    for row in pool_rows(read(session, live=live)):
+        pool = f"{row['instance_type']} {row['zone']} {row['market']}"
+        counts = ", ".join(f"{row[name]} {name}" for name in ("busy", "idle", "coming", "launched", "interrupted"))
+        price = f"${row['usd_per_hour']:.4f} an hour, " if row["usd_per_hour"] is not None else ""
+        told[pool] = f"{pool}: {price}{counts}, {row['refusals']} refused"
+    return told
 
 
 def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:

@@ -33,7 +33,7 @@ def instances(
     if session.json:
         session.answer(instance_rows(session, gone=all))
     elif watch:
-        session.redraw(lambda: _page(session, all))
+        session.redraw(lambda: _page(session, all), lambda: _lines(session, all))
     else:
         session.console.print(_page(session, all))
 
@@ -46,6 +46,16 @@ def _page(session: Session, all: bool) -> RenderableType:
     alive = sum(row["state"] != "ENDED" for row in rows)
     words = [f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip(), *surplus(session.manifest, rows)]
     return Group(instances_table(rows, session.console.width), Text("\n".join(words), style="dim"))
+
+
+def _lines(session: Session, all: bool) -> dict[str, str]:
+    """What is told of each instance where it changes, and nobody looks at a table."""
+    told = {}
+    for row in instance_rows(session, gone=all):
+        name, jobs = row["instance_id"], row["job_id"] or ", ".join(row["residents"])
+        kind = f"{row['instance_type']} {row['zone']} {row['market']}"
+        told[name] = f"{name} ({kind}): {row['state']}{f' with {jobs}' if jobs else ''}"
+    return told
 
 
 def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+from everspot_core.counting import counted
 from everspot_core.documents import parse_duration
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -79,7 +80,7 @@ def jobs(
     if session.json:
         session.answer(job_rows(session, wanted).rows)
     elif watch:
-        session.redraw(lambda: _page(session, wanted))
+        session.redraw(lambda: _page(session, wanted), lambda: _lines(session, wanted))
     else:
         session.console.print(_page(session, wanted))
 
@@ -95,6 +96,17 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
     below = Text("\n".join(note for note in notes if note), style="dim")
     table, waits = jobs_table(found.rows, session.console.width, session.now), waiting_table(found.rows, session.now)
     return Group(table, "", waits, below) if waits is not None else Group(table, below)
+
+
+def _lines(session: Session, wanted: Wanted) -> dict[str, str]:
+    """What is told of each job where it changes, and nobody looks at a table."""
+    told = {}
+    for row in job_rows(session, wanted).rows:
+        where = f" on {row['instance_type']} {row['zone']} {row['market']}" if row["instance_type"] else ""
+        told[row["job_id"]] = (
+            f"{row['job_id']}: {row['status']}{where}, {counted(row['interruptions'], 'interruption')}"
+        )
+    return told
 
 
 def _nothing(wanted: Wanted) -> str:

@@ -40,7 +40,14 @@ Env = Annotated[
 WaitForCapacity = Annotated[
     bool, typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it.")
 ]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        "-w",
+        help="Keep the table up to date until Ctrl-C; where that is no terminal, print a line for each change.",
+    ),
+]
 
 
 def session_of(context: typer.Context, json: bool = False) -> Session:

@@ -48,8 +48,11 @@ def sweep(
     _agreed(session, spec, file, begin=not show)
     going = SweepRun(session, spec, job)
     standing = going.turn(act=not show)
+    told: list[str] = []
     while not (show or standing.over):
-        if not session.json:
+        states = [trial.state for trial in standing.trials]
+        if not session.json and states != told:  # what it has cost changes all the time
+            told = states
             session.errors.print(_line(spec, standing), markup=False, soft_wrap=True)
         session.clock.sleep(POLL)
         standing = going.turn()

@@ -110,8 +110,11 @@ def _bad_value(error: Any) -> CliError:
     said = str(error.message).partition(", unable")[0].removeprefix("Value error, ").removesuffix(".")
     said = re.sub("^Input should be ", "has to be ", said)
     command = error.ctx.command_path if error.ctx is not None else "everspot"
-    problem = {"field": " / ".join(names) or "the whole", "problem": said or "is missing"}
-    return CliError(f"`{command}` cannot be done", Exit.USAGE, hint=f"{command} --help", problems=[problem])
+    field = " / ".join(names) or "the whole"
+    problem = {"field": field, "problem": said or "is missing"}
+    return CliError(
+        f"`{command}` cannot be done: {field} is wrong", Exit.USAGE, hint=f"{command} --help", problems=[problem]
+    )
 
 
 def _box(error: Any) -> None:

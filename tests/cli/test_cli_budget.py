@@ -82,7 +82,7 @@ def test_a_cap_is_set_shown_and_cleared(past: Any) -> None:
 def test_a_value_that_an_option_does_not_take_is_told_as_every_other_error(world, arguments, field, said) -> None:
     told = world.run(*arguments)
     assert told.code == 2
-    assert told.err.startswith(f"error: `everspot {arguments[0]}` cannot be done\n  {field}: {said}")
+    assert told.err.startswith(f"error: `everspot {arguments[0]}` cannot be done: {field} is wrong\n  {field}: {said}")
     assert "Value error" not in told.err and "╭" not in told.err
     (problem,) = json.loads(world.run("--json", *arguments).err)["problems"]
     assert problem["field"] == field

@@ -33,7 +33,7 @@ from everspot_store.testing import MemoryBackend
 from scheduler_helpers import Agent
 
 JOBS, CAP, DEPTH = 1000, 100, 20
-TYPES = {"c6i.large": 0.031, "m6i.large": 0.031}
+TYPES = {"c6i.large": 0.031, "m6i.large": 0.035}
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 WORK = 1
 """Rounds of an agent."""
@@ -182,7 +182,7 @@ def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_cl
         assert len(crowd.machines) <= CAP
         if full_at is None and len(crowd.agents) == CAP:
             full_at = crowd.clock.now()
-            crowd.local.do("price", pool="*/*", usd=0.0427)
+            crowd.local.do("price", pool="c6i.large/us-east-1a", usd=0.0427)
     assert {record.value.state for record in crowd.store.records.scan().values()} == {JobState.SUCCEEDED}
     assert full_at - submitted_at <= LATER * simulated_minimum(crowd.local.market.delays.boot)
     crowd.pass_time(IDLE_LIMIT)

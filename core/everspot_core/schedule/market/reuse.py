@@ -1,7 +1,9 @@
 """Whether a job takes an instance that was launched for another one and is idle, rather than have one launched.
 
 It saves the launch, which is no reason to sit on a dearer market or a dearer type for hours. So the instance has to be
-of the market that the policy has the job take now, and the whole job must cost no more there than elsewhere.
+of the market that the policy has the job take now, and the whole job must cost no more there than elsewhere. Where
+nothing can be launched under the cap before an instance is given up, a job of unknown length takes what is there: a
+queue of short jobs would have the whole fleet replaced over and over, each time for the pools that ran dry before.
 """
 
 from datetime import datetime
@@ -14,6 +16,7 @@ from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, offers_of
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.market.stock import Stocks
+from everspot_core.schedule.provisioning.room import CapRoom
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, pool_of
 
 
@@ -25,10 +28,15 @@ class Reuse:
         self._steering = Steering(view, now)
         self._offers: dict[str, Offers] = {}
         self._markets: dict[tuple[str, Market], bool] = {}
+        self._full: dict[str, bool] = {}
 
     @cached_property
     def _stocks(self) -> Stocks:
         return Stocks(self._view.pools, self._view.unions, self._now)
+
+    @cached_property
+    def _room(self) -> CapRoom:
+        return CapRoom(self._view)
 
     @cached_property
     def _usd(self) -> dict[PoolKey, float]:
@@ -72,9 +80,18 @@ class Reuse:
         costs = [cost for p in there if (cost := self._work_usd(job, p.key)) is not None]
         if usd is None or not costs:
             return True
+        if work is None and self._at_cap(job):
+            return True
         hours = work.left / HOUR if work is not None else CHANGEOVER / HOUR / INDIFFERENCE
         changeover = work.changeover / HOUR if work is not None else CHANGEOVER / HOUR
         return usd * hours <= min(costs) * (hours + changeover)
+
+    def _at_cap(self, job: JobView) -> bool:
+        """Whether the cap leaves no room for a launch for the job."""
+        if job.job_id not in self._full:
+            there = (*self._of(job).spot_pools, *self._of(job).on_demand_pools)
+            self._full[job.job_id] = not any(self._room.fits(job.nodes, p.usd_per_hour) for p in there)
+        return self._full[job.job_id]
 
     def _in_time(self, job: JobView, kind: PoolKey) -> bool:
         """On-demand must do for the deadline, or be as fast as any. After spot there is on-demand."""

@@ -144,6 +144,25 @@ def test_nobody_sits_on_a_large_type_for_hours_to_save_a_launch():
         assert names(actions, Assign) == (["i-0"] if takes else [])
 
 
+@pytest.mark.parametrize(
+    ("usd", "room", "view", "takes"),
+    [
+        (1.2, 0, job(), True),
+        (1.2, 1, job(), False),  # a cheaper one is launched
+        (3.1, 0, job(), False),  # dearer than on-demand: no launch would have brought it
+        (1.2, 0, job(work=WORK), False),  # ten hours at a fifth more
+        (1.2, 0, job(work=outlook(0.1)), True),
+    ],
+)
+def test_where_the_cap_is_full_a_job_of_unknown_length_takes_what_a_launch_might_have_brought(usd, room, view, takes):
+    """Or a queue of short jobs would have the fleet replaced over and over, for pools that ran dry before."""
+    pools = [*POOLS, pool(zone="b", usd=usd)]
+    there = [idle(zone="b")]
+    actions = decide(view, there, pools, idle_limit=LIMIT, cap=Cap(instances=1 + room, usd_per_hour=None))
+    assert names(actions, Assign) == (["i-0"] if takes else [])
+    assert names(actions, Release) == ([] if takes or room else ["i-0"])
+
+
 def test_an_idle_instance_that_would_be_late_is_not_taken():
     slow = TYPE.model_copy(update={"name": "slow"})
     view = job(due=10.3, work=WORK, speeds={"slow": 0.5})

@@ -2,8 +2,9 @@
 
 It saves the launch, which is no reason to sit on a dearer market or a dearer type for hours. So the instance has to be
 of the market that the policy has the job take now, and the whole job must cost no more there than elsewhere. Where
-nothing can be launched under the cap before an instance is given up, a job of unknown length takes what is there: a
-queue of short jobs would have the whole fleet replaced over and over, each time for the pools that ran dry before.
+nothing can be launched under the cap before an instance is given up, a job of unknown length takes any spot instance
+that a launch could have brought it: a queue of short jobs would have the whole fleet replaced over and over, each time
+for the pools that ran dry before.
 """
 
 from datetime import datetime
@@ -80,7 +81,7 @@ class Reuse:
         costs = [cost for p in there if (cost := self._work_usd(job, p.key)) is not None]
         if usd is None or not costs:
             return True
-        if work is None and self._at_cap(job):
+        if work is None and kind.market is Market.SPOT and usd < offers.stock.on_demand_usd and self._at_cap(job):
             return True
         hours = work.left / HOUR if work is not None else CHANGEOVER / HOUR / INDIFFERENCE
         changeover = work.changeover / HOUR if work is not None else CHANGEOVER / HOUR

@@ -64,13 +64,14 @@ class Window:
             BadZone: if its zone is not known here.
         """
         zone = self._zone()
-        day = since.astimezone(zone).date() - _DAY
+        day, closed = since.astimezone(zone).date() - 2 * _DAY, datetime.min.replace(tzinfo=UTC)
         while True:
-            opens = datetime.combine(day, self.start, zone).astimezone(UTC)
+            opens = max(closed, datetime.combine(day, self.start, zone).astimezone(UTC))
             later = day if self.end > self.start else day + _DAY
             closes = datetime.combine(later, self.end, zone).astimezone(UTC)
             if closes > since and closes > opens:  # where clocks are put forward, a short one may be left out
                 yield opens, closes
+            closed = max(closed, closes)  # then a long one may end after the next one would have begun
             day += _DAY
 
     def is_open(self, at: datetime) -> bool:

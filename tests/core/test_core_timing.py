@@ -1,6 +1,7 @@
 """Windows, series and chains: what people write, and what it means."""
 
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
+from itertools import islice, pairwise
 
 import pytest
 from everspot_core.job import JobSpec, JobSubmission, Series
@@ -8,6 +9,8 @@ from everspot_core.job_rules import program_faults
 from everspot_core.series import next_run
 from everspot_core.timing import BadZone, Better, SkipIf, Window, effective, finish
 from everspot_core.timing_rules import timing_faults
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -195,3 +198,19 @@ def test_a_run_is_skipped_once_after_a_poor_one() -> None:
 def test_a_job_of_no_series_has_no_next_run() -> None:
     alone = run().model_copy(update={"series": None})
     assert next_run(alone, {}, at("05-02T02:00")) is None
+
+
+@given(
+    start=st.times(max_value=time(23, 59)).map(lambda t: t.replace(second=0, microsecond=0)),
+    end=st.times(max_value=time(23, 59)).map(lambda t: t.replace(second=0, microsecond=0)),
+    since=st.integers(0, 6 * 24).map(lambda hours: at("03-26T00:00") + hours * HOUR),
+)
+@example(start=time(3, 5), end=time(2, 55), since=datetime(2026, 3, 28, 12, tzinfo=UTC))
+def test_no_two_spans_of_a_window_overlap_where_clocks_are_put_forward(start, end, since):
+    """`03:05-02:55`: its end lies in the hour that the 29th of March lacks in Berlin."""
+    assume(start != end)
+    window = Window(start, end, "Europe/Berlin")
+    spans = list(islice(window.spans(since), 4))
+    assert all(opens < closes for opens, closes in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    assert spans[0][1] > since

@@ -1,9 +1,11 @@
 """What is left of a job, by its driver's word or by its author's."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from everspot_core.records import JobRecord, JobState, Progress
+from everspot_core.job import CheckpointPolicy
+from everspot_core.records import JobRecord, JobState, Progress, Reason
 from everspot_core.schedule.jobs import outlook_of
 from provision_helpers import HOUR, NOW, job, outlook
 
@@ -51,3 +53,24 @@ def test_a_job_that_has_not_said_that_it_runs_is_still_changing_over():
     runs = outlook_of(job(expected_duration=LENGTH, record=record(1, 10)))
     assert runs is not None
     assert runs.changing == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "checkpoint", "again"),
+    [
+        (Reason.LOST, JobState.PENDING, {}, timedelta(minutes=5)),
+        (Reason.LOST, JobState.ASSIGNED, {"every": "30m"}, timedelta(minutes=30)),
+        (Reason.LOST, JobState.PENDING, {"every": "30d"}, 4 * HOUR),  # all that was done
+        (Reason.LOST, JobState.PENDING, {"steps": 100}, 0.8 * HOUR),
+        (Reason.LOST, JobState.PENDING, {"steps": 100, "every": "10m"}, timedelta(minutes=10)),
+        (Reason.LOST, JobState.RUNNING, {}, timedelta(0)),  # it tells how far it has come
+        (Reason.NOTICE, JobState.PENDING, {}, timedelta(0)),
+    ],
+)
+def test_what_was_lost_without_a_notice_may_have_to_be_done_again(reason, state, checkpoint, again):
+    left = record(500, 1000, state).model_copy(update={"last_reason": reason})
+    told = job(expected_duration=LENGTH, record=left)
+    spec = told.submission.spec.model_copy(update={"checkpoint": CheckpointPolicy.model_validate(checkpoint)})
+    work = outlook_of(replace(told, submission=told.submission.model_copy(update={"spec": spec})))
+    assert work is not None
+    assert (work.left, work.left_upper) == (4 * HOUR, 4 * HOUR + again)

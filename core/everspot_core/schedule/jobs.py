@@ -13,6 +13,9 @@ AGED = timedelta(days=1)
 CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
 """Launch, boot, download of the checkpoint and set-up, where nothing has been measured."""
 
+UNSAVED = (Reason.LOST, Reason.ERROR, Reason.MACHINE, Reason.STALLED)
+"""Why a job may have left an instance without a checkpoint of its last step."""
+
 End = tuple[JobState, Reason, Why, Figures]
 
 
@@ -36,11 +39,22 @@ def outlook_of(job: JobView) -> Outlook | None:
     changeover, upper = job.changeover or (CHANGEOVER, CHANGEOVER_UPPER)
     return Outlook(
         left=left,
-        left_upper=left,
+        left_upper=left + _again(job, expected, done),
         changeover=changeover,
         changeover_upper=upper,
         changing=upper if begins else timedelta(0),
     )
+
+
+def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
+    """The most that a job has to do again that was lost without a notice: one interval of its checkpoints. How far it
+    had come is told by its last renewal, which may be ahead of its last checkpoint."""
+    record, policy = job.record, job.submission.spec.checkpoint
+    if record is None or record.last_reason not in UNSAVED or record.state is JobState.RUNNING:
+        return timedelta(0)
+    total = record.progress.total_steps
+    by_steps = expected * min(1.0, policy.steps / total) if policy.steps and total else None
+    return min([expected * done, *(span for span in (policy.every, by_steps) if span is not None)])
 
 
 def critical(job: JobView) -> bool:

@@ -53,6 +53,10 @@ def called(path):
                     yield "index", name
 
 
+NOT_LINKED = {("servicequotas", "get_service_quota")}
+"""Asked of the provider and left out of its trimmed build: a preview on that says that quotas were not compared."""
+
+
 def test_the_types_in_use_are_those_that_components_and_stacks_use():
     sources = [*ROOT.glob("components/**/*.py"), *ROOT.glob("stacks/*.py")]
     used = {pair for path in sources for pair in called(path) if not pair[1].endswith(("Args", "ArgsDict"))}
@@ -61,7 +65,8 @@ def test_the_types_in_use_are_those_that_components_and_stacks_use():
     wanted = {p for p in used if p[1][0].isupper() and p[1] != "Provider"}
     assert len(wanted) > 15
     assert wanted <= classes
-    assert {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")} <= functions
+    asked = {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")}
+    assert asked - functions == NOT_LINKED
     assert {f"aws:{token}" for token in IN_USE} <= set(Sdk(TABLE.sdk).registry)
 
 

@@ -134,4 +134,4 @@ def test_submission_and_plan_are_of_one_mind(work, offset, usd):
 
 
 def test_the_job_files_reference_names_the_changeover_that_is_reckoned_with():
-    assert f" and {format_duration(CHANGEOVER_UPPER)}, " in JobSpec.model_fields["deadline"].description
+    assert f" counts {format_duration(CHANGEOVER_UPPER)} until " in JobSpec.model_fields["deadline"].description

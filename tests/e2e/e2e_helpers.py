@@ -253,7 +253,7 @@ class LiveCluster:
     def submit_toy(self, name: str, steps: int, seconds: float, trace: Path | None = None, **fields: Any) -> str:
         """A job whose program sleeps through its steps, each of so many seconds of the market, so that it lasts as long
         on any machine and leaves the processor to the others. Its id is its name; `trace`: where it notes its steps."""
-        env = {"TOY_STEPS": str(steps), "TOY_STEP_SECONDS": str(seconds), "TOY_EVERY": "1000000"}
+        env = {"TOY_STEPS": str(steps), "TOY_STEP_SECONDS": str(seconds / self.scale), "TOY_EVERY": "1000000"}
         env |= {"TOY_TRACE": str(trace)} if trace else {}
         words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
         spec = JobSpec.model_validate(words | fields)

@@ -117,12 +117,17 @@ class Lived:
 
 
 def live_through(
-    path: Path, folder: Path, *, scale: float | None = None, tell: Callable[[str], None] = lambda words: None
+    path: Path,
+    folder: Path,
+    *,
+    scale: float | None = None,
+    fastest: float = FASTEST,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> Lived:
-    """Live through a workload, as fast as this machine can, by `scale` or as measured; again at half the speed where
-    it did not keep up."""
+    """Live through a workload, as fast as this machine can, by `scale` or as measured and at most `fastest`; again at
+    half the speed where it did not keep up."""
     workload, _ = read(path)
-    scale = Starts.measured().scale(workload) if scale is None else scale
+    scale = min(fastest, Starts.measured().scale(workload)) if scale is None else scale
     for number in range(ROUNDS):
         tell(f"{len(workload.jobs)} jobs, {scale:.0f} times as fast as the world")
         with LiveWorkload(folder / str(number), path, scale) as live:

@@ -32,7 +32,7 @@ def owners(live: LiveCluster, least: int) -> set[str] | None:
 def test_four_jobs_share_an_instance_and_go_on_together_elsewhere(live: LiveCluster, tmp_path: Path) -> None:
     traces = {name: tmp_path / f"{name}.jsonl" for name in NAMES}
     for name in NAMES:
-        live.submit_toy(name, STEPS, 0.05, traces[name], resources=PART)
+        live.submit_toy(name, STEPS, 0.6, traces[name], resources=PART)
     (first,) = live.until(lambda: owners(live, 1))
     told = live.store.instances.get(first)
     assert told is not None and {r.job_id for r in told.value.residents} <= set(NAMES)

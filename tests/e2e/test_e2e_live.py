@@ -8,7 +8,7 @@ from everspot_core.simulate.account import differences, simulated
 
 pytestmark = pytest.mark.timeout(3600)  # as slow as the machine: its market waits for it
 
-FASTEST = 15
+FASTEST = 24
 """What hands over, ends and is looked at takes seconds of this machine, which the market counts so many times: at 40
 they come to a tenth of so short a workload's bill, and at 20 to a twentieth."""
 SHORT = Path(__file__).parent / "workloads/short.yaml"

@@ -2,10 +2,12 @@
 property is judged by how busy the machine is."""
 
 import gc
+import importlib.util
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from uuid import uuid4
 
 import pytest
@@ -33,6 +35,16 @@ def pytest_collection_finish() -> None:
     """Four thousand collected tests stay until the end: no collection of garbage need look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def audit_bill() -> ModuleType:
+    """The tool that adds up a bill from the local cloud's own log."""
+    spec = importlib.util.spec_from_file_location("audit_bill", TESTS.parent / "tools/audit_bill.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

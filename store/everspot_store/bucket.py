@@ -150,10 +150,15 @@ class Bucket:
         """Wait before attempt number `attempt` (the first is 0 and waits not at all). `busy`: the one before it was
         answered with 429."""
         if attempt > 0:
-            self._clock.sleep((BUSY_BACKOFF if busy else BACKOFF) * 2 ** (attempt - 1))
+            self._clock.sleep(_backoff(attempt, busy=busy))
 
     def _retrying(self, call: Callable[[], R]) -> R:
         return _patiently(self._clock, call)
+
+
+def _backoff(attempt: int, *, busy: bool) -> timedelta:
+    """Before attempt number `attempt`, of which the first is 0. `busy`: the one before it was answered with 429."""
+    return (BUSY_BACKOFF if busy else BACKOFF) * (1 << (attempt - 1))
 
 
 def _patiently(clock: Clock, call: Callable[[], R]) -> R:
@@ -161,5 +166,5 @@ def _patiently(clock: Clock, call: Callable[[], R]) -> R:
         try:
             return call()
         except StoreUnavailable as error:
-            clock.sleep((BUSY_BACKOFF if isinstance(error, StoreBusy) else BACKOFF) * 2**attempt)
+            clock.sleep(_backoff(attempt + 1, busy=isinstance(error, StoreBusy)))
     return call()

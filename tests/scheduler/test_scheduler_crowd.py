@@ -1,12 +1,10 @@
 """A thousand jobs at once onto an empty cluster, by boto3 against the local cloud's EC2 with its token buckets."""
 
-import importlib.util
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -41,17 +39,6 @@ IDLE_LIMIT = timedelta(seconds=30)
 LIMITS = Limits()
 LATER = 1.2
 """Times the simulated minimum."""
-
-
-def _tool() -> ModuleType:
-    path = Path(__file__).parents[2] / "tools/audit_bill.py"
-    spec = importlib.util.spec_from_file_location("audit_bill", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-audit_bill = _tool()
 
 
 class CrowdCluster(ElasticCluster):
@@ -169,7 +156,7 @@ def simulated_minimum(boot: timedelta) -> timedelta:
     return ready[CAP - 1] - BEGIN
 
 
-def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_clouds_own_sum(crowd):
+def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_clouds_own_sum(crowd, audit_bill):
     crowd.round()
     crowd.pass_time(LIMITS.tick_every / 2)
     jobs = [f"j{n:04d}" for n in range(JOBS)]

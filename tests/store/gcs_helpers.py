@@ -1,12 +1,12 @@
 """Cloud Storage's XML API on loopback, over objects that keep a test's own clock."""
 
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from everspot_core.clock import Clock
 from everspot_local.gcp.storage.objects import Objects
 from everspot_local.gcp.storage.xml_api import XmlApi
+from loopback import Loopback
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 
@@ -17,18 +17,17 @@ class _Quiet(WSGIRequestHandler):
         """Nothing."""
 
 
-class Door:
+class Door(Loopback):
     """One server for many tests. `objects`: what it serves now; `seen`: method and path of every request since then."""
 
     def __init__(self) -> None:
-        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet)
-        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.05), daemon=True)
+        super().__init__(make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet))
         self.seen: list[tuple[str, str]] = []
 
     @property
     def environment(self) -> dict[str, str]:
         """By which obstore comes here."""
-        return {"GOOGLE_BASE_URL": f"http://127.0.0.1:{self._server.server_port}", "GOOGLE_BEARER_TOKEN": "token"}
+        return {"GOOGLE_BASE_URL": self.url, "GOOGLE_BEARER_TOKEN": "token"}
 
     def open(self, clock: Clock) -> None:
         """Serve a new, empty Cloud Storage."""
@@ -38,12 +37,3 @@ class Door:
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         self.seen.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
         return self._app(environ, start_response)
-
-    def __enter__(self) -> "Door":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

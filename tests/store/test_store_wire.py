@@ -1,15 +1,11 @@
 """The store against a real S3 protocol, with what the wire and a busy S3 do to requests."""
 
-import importlib.util
 import json
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -32,22 +28,15 @@ from everspot_store import (
     Version,
     WriteOutcome,
 )
+from loopback import Loopback
+from wire import Wire
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def _wire_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("everspot_test_wire", Path(__file__).with_name("wire.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def wire(aws: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    with _wire_module().Wire(aws) as wire:
+    with Wire(aws) as wire:
         monkeypatch.setenv("AWS_ENDPOINT_URL", wire.url)
         yield wire
 
@@ -214,7 +203,7 @@ def test_a_plain_endpoint_is_used_only_where_the_environment_names_one(
         Bucket.open("s3://everspot-none?region=eu-west-1", clock=clock).get("k")
 
 
-class Metadata:
+class Metadata(Loopback):
     """The instance metadata service, version 2, with role credentials that change at every question."""
 
     def __init__(self, lifetime: timedelta) -> None:
@@ -260,18 +249,7 @@ class Metadata:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
 
 
 @pytest.mark.parametrize(("lifetime", "refreshed"), [(timedelta(hours=6), False), (timedelta(minutes=2), True)])
@@ -281,8 +259,8 @@ def test_the_role_of_the_instance_is_used_and_refreshed_before_it_expires(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     metadata = Metadata(lifetime)
-    with metadata as url:
-        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
+    with metadata:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{metadata.url}/")
         mine = Bucket.open(bucket.url)
         mine.put("k", b"1")
         for _ in range(3):
@@ -299,8 +277,8 @@ def test_a_silent_metadata_service_is_not_taken_for_a_refusal(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with Metadata(timedelta(hours=1)) as url:
-        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+    with Metadata(timedelta(hours=1)) as metadata:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url)
     with pytest.raises(StoreUnavailable):
         Bucket.open(bucket.url, clock=clock).get("k")
 

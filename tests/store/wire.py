@@ -1,14 +1,15 @@
 """A scripted man in the middle: real S3 requests on the wire, and what a network and a busy S3 can do to them."""
 
 import http.client
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from loopback import Loopback
 
 ERROR = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>scripted</Message></Error>'
 
 
-class Wire:
+class Wire(Loopback):
     """Passes requests on to `target` unless a line of the script says otherwise. Each line strikes once.
 
     A line is (method, part of the path, what): an HTTP status with its S3 code; "cut" (passed on, answer never sent),
@@ -33,22 +34,7 @@ class Wire:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> "Wire":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
 
     def on(self, method: str, path: str, what: tuple[int, str] | str, times: int = 1) -> "Wire":
         self._script += [(method, path, what)] * times

@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from everspot_clouds.base import Cloud, Phase
+from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
 from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Elastic
-from everspot_core.records import Role
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
@@ -17,7 +16,7 @@ from everspot_scheduler.elastic.groups import pools_of
 from everspot_scheduler.elastic.intents import Intents, Place, version_of
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, Refusal, Refusals
-from everspot_scheduler.elastic.releaser import Releaser, is_stranger
+from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
 from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
@@ -43,7 +42,7 @@ class Desk:
         self._releaser = Releaser(cloud, self._intents, store.clock)
         self.refusals = Refusals(cloud.quota_of)
         self._quota_of = cloud.quota_of
-        self._told, self._learnt = False, 0
+        self._told, self._learnt, self._unpriced = False, 0, False
 
     @property
     def declared(self) -> Elastic | None:
@@ -84,6 +83,7 @@ class Desk:
 
     def look(self, seen: Observation) -> None:
         """Read the intents, and settle those without an outcome."""
+        self._unpriced = self._knows_no_price()
         if not self.active and not any(i.launch for i in self._facts.described.values()):
             return
         self._intents.look()
@@ -109,8 +109,7 @@ class Desk:
         and strangers, which cost money until they have ended."""
         yield from (place.pool for name, place in self.launched.items() if not self.gone(name))
         for one in self._facts.described.values():
-            mine = one.role is Role.AGENT and one.launch.startswith(self._intents.mark)
-            if mine and one.phase is Phase.ALIVE and one.instance_id not in self.launched:
+            if is_ours(one, self._intents) and one.instance_id not in self.launched:
                 yield PoolKey(one.instance_type, one.zone, one.market)
 
     def _learn(self) -> None:
@@ -154,13 +153,17 @@ class Desk:
         """A sentence on the last launch for a job that still waits, or on why there is none; empty without either."""
         if self._launcher.trouble:
             return self._launcher.trouble
-        elastic, price = self.declared, self._ledger.usd_per_hour
-        if elastic is not None and all(price(pool) is None for pool in pools_of(elastic)):
+        if self._unpriced:
             return "no price is known of any pool, so nothing is launched"
         last = self.refusals.by_job.get(job_id)
         if last is None or not (last.kind.for_good or self._store.clock.now() - last.at < IN_A_ROW):
             return ""
         return f"its last launch was refused ({last.kind.value}): {last.code} {last.message}".strip()
+
+    def _knows_no_price(self) -> bool:
+        """Whether something may be launched, and no pool has a price: asked once a tick, for all jobs that wait."""
+        elastic, price = self.declared, self._ledger.usd_per_hour
+        return elastic is not None and all(price(pool) is None for pool in pools_of(elastic))
 
     def coming(self, reported: Iterable[str]) -> bool:
         """Whether a launched instance has not reported yet."""

@@ -67,12 +67,16 @@ class Releaser:
                 yield name
 
 
+def is_ours(instance: CloudInstance, intents: Intents) -> bool:
+    """Whether a living instance was launched for this cluster, by an intent that is known here or not."""
+    alive = instance.role is Role.AGENT and instance.phase is Phase.ALIVE
+    return alive and instance.launch.startswith(intents.mark)
+
+
 def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
     """Whether a living instance was launched for this cluster and no intent names it; no if some cannot be read."""
-    mine = instance.launch.startswith(intents.mark)
-    launched = mine and instance.role is Role.AGENT and instance.phase is Phase.ALIVE
     known = instance.instance_id in intents.launched or intents.knows(instance.launch)
-    return launched and not known and not intents.unreadable
+    return is_ours(instance, intents) and not known and not intents.unreadable
 
 
 def _ends(facts: Facts, name: str) -> bool:

@@ -63,7 +63,7 @@ class Offers:
     @cached_property
     def on_demand(self) -> tuple["_Sized", ...]:
         """On-demand that would give what the job needs now, best first."""
-        return _sized(self.job, self.stock.giving, self.now)
+        return _sized(self.job, self.stock, self.now)
 
     def acceptable(self, market: Market) -> Acceptable:
         """All pools of the market that would do for one launch.
@@ -119,17 +119,8 @@ def need_of(
 
 def held_of(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
     """What it holds, in the terms of the market policy."""
-    speed = _speed(job, instance_type) / offers.fastest
+    speed = offers.stock.speed(instance_type) / offers.fastest
     return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
-
-
-def _speed(job: JobView, instance_type: str) -> float:
-    return job.speeds.get(instance_type, 1.0)
-
-
-def _work_usd(job: JobView, pool: PoolView) -> float:
-    """Dollars for an hour of work at speed 1."""
-    return pool.usd_per_hour / _speed(job, pool.instance_type.name)
 
 
 def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[float, float]:
@@ -141,16 +132,16 @@ def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[flo
     return min(resorts, key=lambda w: (w[1] + left / w[0], -w[0]))
 
 
-def _sized(job: JobView, pools: Sequence[PoolView], now: datetime) -> tuple[_Sized, ...]:
+def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
     """Those first that are in time, then those that did not refuse of late, then reserved ones, which are paid for
     anyway; of equals what the whole job costs decides. Of those that are late, the earliest first.
     """
-    work, deadline = outlook_of(job), job.submission.deadline_at
+    work, deadline, pools = outlook_of(job), job.submission.deadline_at, stock.giving
     if work is None or len(pools) < 2:
-        found = [_Sized(p, 0.0, _refused(p, now), _work_usd(job, p)) for p in pools]
+        found = [_Sized(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
     else:
         later = delays(pools, job)
-        by_pool = {p.key: _priced(job, p, later.get(p.key, NO_LATER)) for p in pools}
+        by_pool = {p.key: _priced(job, stock, p, later.get(p.key, NO_LATER)) for p in pools}
         time = deadline - now if deadline is not None else None
         sized = rightsize(
             set(by_pool.values()), need=job.submission.spec.resources, work=work, time=time, nodes=job.nodes
@@ -168,12 +159,12 @@ def _differ(costs: Sequence[float]) -> bool:
     return bool(costs) and max(costs) > min(costs) * (1 + INDIFFERENCE)
 
 
-def _priced(job: JobView, pool: PoolView, later: Changeover) -> PricedType:
+def _priced(job: JobView, stock: Stock, pool: PoolView, later: Changeover) -> PricedType:
     name = pool.instance_type.name
     return PricedType(
         instance_type=pool.instance_type,
         usd_per_hour=pool.usd_per_hour,
-        speed=_speed(job, name),
+        speed=stock.speed(name),
         measured=name in job.measured_speeds,
         later=later,
     )

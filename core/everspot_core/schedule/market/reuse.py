@@ -78,7 +78,7 @@ class Reuse:
         """
         usd, offers, work = self._work_usd(job, kind), self._of(job), outlook_of(job)
         there = offers.acceptable(kind.market).pools or offers.on_demand_pools
-        costs = [cost for p in there if (cost := self._work_usd(job, p.key)) is not None]
+        costs = [offers.stock.work_usd(p) for p in there]
         if usd is None or not costs:
             return True
         if work is None and kind.market is Market.SPOT and usd < offers.stock.on_demand_usd and self._at_cap(job):

@@ -1,4 +1,4 @@
-"""Which pool each instance of a fleet comes from: a fleet's allocation, as a pure function.
+"""Decides which pool each instance of a fleet comes from, as a pure function.
 
 A pool is an instance type in a zone in a market. A target is in capacity units; a candidate's weight says how many
 units one of its instances brings. Instances are added while the target is not reached, so that a

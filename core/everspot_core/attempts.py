@@ -5,15 +5,15 @@ Definitions, used by report and budget alike:
 
 - An *attempt* is one ownership (one epoch): from its assignment to its release, which is the first of interrupted,
   lost, error, finished, failed or cancelled; without any, the next assignment. Where the owner's agent was restarted
-  and took the job up again under the same epoch, what went before is an attempt of its own, which was lost. A loss
-  that was taken back, because the owner lived and renewed its lease, is none.
+  and took the job up again under the same epoch, the time before the restart is an attempt of its own, which was
+  lost. A loss that was taken back, because the owner lived and renewed its lease, does not count.
 - An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
 - *Steps redone* by it: the last step that the attempt is known to have done, minus the step that the next training
-  resumed from. An attempt that never trained has done none, whatever its job's record still said of the one before.
-  One that ended without a last word of its agent did what it reported *at least*: it reports with each renewal of its
-  lease, and what it did since nobody knows.
+  resumed from. An attempt that never trained has done no steps, even if its job's record still shows those of the
+  attempt before. An agent reports progress with each renewal of the lease. So an attempt that ended without a last
+  report has done *at least* the reported steps, and perhaps more.
 - *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
-  training runs again, or the job ends without. Spans that overlap are counted once.
+  training runs again or the job ends. Spans that overlap are counted once.
 """
 
 from collections import defaultdict
@@ -216,7 +216,7 @@ def _attempt(
 
 
 def _share(assigned: Event | None) -> Fraction:
-    """What the scheduler settled when it seated the job: all, unless it says a part."""
+    """The job's share of the instance, as the scheduler fixed it at the assignment; 1 if the event names none."""
     stated = assigned.data.get("share") if assigned is not None else None
     known = isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1
     return Fraction(stated) if known and isinstance(stated, int | float) else Fraction(1)
@@ -236,7 +236,7 @@ def _notice_to_durable(release: Event | None, notice: Event | None, durable: Seq
 
 
 def _seen_at(notice: Event) -> datetime:
-    """When the agent learnt of the notice, which is a little before the event about it."""
+    """When the agent learnt of the notice. The event about it is a little later."""
     stated = notice.data.get("seen_at")
     try:
         seen = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at

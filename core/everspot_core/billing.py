@@ -9,9 +9,11 @@ from everspot_core.market import Market
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingRules:
-    """How a cloud's bill differs from the price of every second. `minimum`: a shorter life is billed as this long;
-    `free_within`: a spot instance that the cloud takes sooner than this costs nothing, None if it is always billed;
-    `left_out`: what the cloud bills and our bill leaves out."""
+    """How a cloud's bill differs from the price of every second.
+
+    - `minimum`: a shorter life is billed as this long.
+    - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.
+    - `left_out`: names of what the cloud bills and our bill leaves out."""
 
     minimum: timedelta
     free_within: timedelta | None

@@ -19,16 +19,16 @@ STANDING: Mapping[str, tuple[float, float]] = {
     "on_demand_base": (0, LARGEST_FLEET),
     "on_demand_percentage": (0, 100),
 }
-"""Bounds of the numbers of what is always there; the first two are whole."""
+"""Bounds of the numbers of standing capacity; the first two are whole numbers."""
 
 ELASTIC: Mapping[str, tuple[float, float]] = {
     "max_instances": (0, LARGEST_FLEET),
     "max_usd_per_hour": (0.0001, 1_000_000.0),
 }
-"""Bounds of the numbers of what comes and goes; the first is whole."""
+"""Bounds of the numbers of elastic capacity; the first is a whole number."""
 
 CAPACITY: Mapping[str, tuple[float, float]] = {"max_price": _PRICE}
-"""Bounds of the numbers that both have."""
+"""Bounds of the numbers that both kinds of capacity have."""
 
 TYPE: Mapping[str, tuple[float, float]] = {
     "weight": (0.001, LARGEST_FLEET),  # weights are rounded to three digits, and no fleet is larger

@@ -1,4 +1,4 @@
-"""How much of its budget a job has used so far, by the rules of the bill."""
+"""Computes how much of its own budget a job has used so far, by the rules of the bill."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from everspot_core.records import Event, Market, Role
 
 @dataclass(frozen=True)
 class BudgetUse:
-    """How much of its budget a job has used so far. Only the job's own seconds count, without boot and idling."""
+    """The used part of a job's budget. The seconds from assignment to release count, without boot and idle time."""
 
     dollars: float
     gpu_hours: float
@@ -33,7 +33,7 @@ def spent(
     catalogue: Catalogue,
     rules: BillingRules,
 ) -> BudgetUse:
-    """How much the job of these events has used up to `now`, by the rules of the bill.
+    """What the job of these events has used up to `now`, by the rules of the bill.
 
     An instance that has no launch record yet is priced by the type and zone in its assignment.
     """

@@ -1,7 +1,7 @@
-"""What teams and the whole environment may spend in a day and in a month, and what they have spent and will spend.
+"""Budgets of teams and of the whole environment: the caps for a day and a month, the amounts spent, and a forecast.
 
-A cap is in dollars or in GPU-hours. A team's is for what its jobs hold; the environment's for every instance, boot,
-idling and the scheduler's own included. Days and months are those of the calendar in UTC.
+A cap is in dollars or in GPU-hours. A team's cap counts what its jobs hold. The environment's cap counts every
+instance, with boot, idle time and the scheduler's own. Days and months are those of the calendar in UTC.
 """
 
 from collections import defaultdict
@@ -20,56 +20,56 @@ from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.prices import HOUR, PriceBook, seconds_between
 
 ENVIRONMENT = ""
-"""In place of a team: everything. No team has this name."""
+"""Stands for the whole environment where a team's name is expected. No team has this name."""
 MOST = 1e12
-"""No cap is higher, in dollars or GPU-hours."""
+"""The highest possible cap, in dollars or GPU-hours."""
 _DAY = timedelta(days=1)
 
 
 class Period(StrEnum):
-    """For how long a cap holds before it begins anew."""
+    """The length of a budget period."""
 
     DAY = "day"
     MONTH = "month"
 
     def begin(self, at: datetime) -> datetime:
-        """When the period in which a moment lies has begun."""
+        """The start of the period that contains a moment."""
         day = at.astimezone(UTC).date()
         return _midnight(day if self is Period.DAY else day.replace(day=1))
 
     def end(self, at: datetime) -> datetime:
-        """When the period in which a moment lies is over."""
+        """The end of the period that contains a moment."""
         begun = self.begin(at)
         return begun + _DAY if self is Period.DAY else self.begin(begun + 31 * _DAY)
 
 
 class Unit(StrEnum):
-    """What is counted."""
+    """The unit in which a cap counts."""
 
     DOLLARS = "dollars"
     GPU_HOURS = "gpu_hours"
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The unit's name for people."""
         return "dollars" if self is Unit.DOLLARS else "GPU-hours"
 
 
 class Allowance(Stored):
-    """What may be spent in one period; None: as much as is asked for."""
+    """The caps of one period. None: no cap in this unit."""
 
     dollars: float | None = Field(default=None, ge=0, le=MOST)
     gpu_hours: float | None = Field(default=None, ge=0, le=MOST)
 
 
 class Caps(Stored):
-    """What one team, or the environment, may spend."""
+    """The caps of one team, or of the environment."""
 
     day: Allowance = Allowance()
     month: Allowance = Allowance()
 
     def of(self, period: Period) -> Allowance:
-        """What holds for a period."""
+        """The caps of a period."""
         return self.day if period is Period.DAY else self.month
 
     @property
@@ -79,7 +79,7 @@ class Caps(Stored):
 
 
 class Budgets(Document):
-    """The caps of a cluster, as people have set them last."""
+    """All caps of a cluster, as people have set them last. It is the document `budgets.json`."""
 
     environment: Caps = Caps()
     teams: dict[str, Caps] = Field(default_factory=dict)
@@ -91,7 +91,7 @@ class Budgets(Document):
         return self.environment if team == ENVIRONMENT else self.teams.get(team, Caps())
 
     def changed(self, team: str, caps: Caps, at: datetime, by: str) -> "Budgets":
-        """With other caps for a team, or for the ENVIRONMENT."""
+        """A copy with other caps for a team, or for the ENVIRONMENT. `by`: who changes them."""
         stamp: dict[str, object] = {"changed_at": at, "changed_by": by}
         if team == ENVIRONMENT:
             return self.model_copy(update={"environment": caps, **stamp})
@@ -116,20 +116,20 @@ class Amount:
     gpu_hours: float = 0.0
 
     def __add__(self, other: "Amount") -> "Amount":
-        """Both together."""
+        """The sum."""
         return Amount(self.dollars + other.dollars, self.gpu_hours + other.gpu_hours)
 
     def of(self, unit: Unit) -> float:
-        """The one of the two."""
+        """The amount in one unit."""
         return self.dollars if unit is Unit.DOLLARS else self.gpu_hours
 
 
 Spending = Mapping[tuple[date, str], Amount]
-"""What was spent by day and team. What no team answers for (jobs that name none, boot, idling) is under ENVIRONMENT."""
+"""Amounts by day and team. The key ENVIRONMENT has what belongs to no team: jobs without one, boot and idle time."""
 
 
 def add(into: dict[tuple[date, str], Amount], spending: Spending) -> None:
-    """Add one to the other."""
+    """Add `spending` to `into`."""
     for key, amount in spending.items():
         into[key] = into.get(key, Amount()) + amount
 
@@ -145,8 +145,10 @@ def spending(
     since: datetime,
     now: datetime,
 ) -> dict[tuple[date, str], Amount]:
-    """What one instance has cost from `since` to `now`, by the rules of the bill. `holds`: in order, by team; `gpus`:
-    how many its type has."""
+    """The cost of one instance from `since` to `now`, by the rules of the bill.
+
+    `holds`: the instance's tenures in order, with the team as holder. `gpus`: the number of GPUs of its type.
+    """
     running = ended is None or ended.ended_at > now
     end = now if ended is None or running else max(ended.ended_at, launch.launched_at)
     waived = not running and ended is not None and ended.interrupted and rules.is_free(launch, end - launch.launched_at)
@@ -162,7 +164,7 @@ def spending(
 
 
 def spent(found: Spending, team: str, since: datetime) -> Amount:
-    """What a team, or the ENVIRONMENT, has spent from a midnight on."""
+    """The amount that a team, or the whole ENVIRONMENT, has spent since a midnight."""
     first = since.astimezone(UTC).date()
     mine = [a for (day, whose), a in found.items() if day >= first and team in (ENVIRONMENT, whose)]
     return Amount(sum(a.dollars for a in mine), sum(a.gpu_hours for a in mine))
@@ -170,7 +172,7 @@ def spent(found: Spending, team: str, since: datetime) -> Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purse:
-    """One cap in its present period, and what is spent of it. `team`: whose; ENVIRONMENT for all together."""
+    """One cap in its present period, and the amount spent of it. `team`: its team, or ENVIRONMENT."""
 
     team: str
     period: Period
@@ -181,16 +183,16 @@ class Purse:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether the cap is reached."""
         return self.spent >= self.cap
 
     def concerns(self, team: str) -> bool:
-        """Whether jobs of this team spend of it."""
+        """Whether this cap counts what jobs of the team spend."""
         return self.team in (ENVIRONMENT, team)
 
 
 def purses(budgets: Budgets, found: Spending, now: datetime) -> tuple[Purse, ...]:
-    """Every cap in its present period. `found`: at least all that was spent in them."""
+    """Every cap in its present period. `found`: amounts that cover at least these periods."""
     return tuple(
         Purse(
             team=team,
@@ -206,7 +208,7 @@ def purses(budgets: Budgets, found: Spending, now: datetime) -> tuple[Purse, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment:
-    """What a job that runs will go on to spend each hour, until it is expected to end."""
+    """What a running job will still spend in each hour, until its expected end."""
 
     team: str
     usd_per_hour: float
@@ -214,19 +216,22 @@ class Commitment:
     until: datetime
 
     def costs(self, unit: Unit, now: datetime, until: datetime) -> float:
-        """How much of that falls between now and a moment."""
+        """The part of it between `now` and `until`."""
         hours = max(timedelta(0), min(self.until, until) - now) / timedelta(hours=1)
         return hours * (self.usd_per_hour if unit is Unit.DOLLARS else self.gpus)
 
 
 def committed(commitments: Iterable[Commitment], team: str, unit: Unit, now: datetime, until: datetime) -> float:
-    """What the jobs of a team, or of the ENVIRONMENT, that run now will spend before a moment."""
+    """What the running jobs of a team, or of the ENVIRONMENT, will spend before `until`."""
     return sum(c.costs(unit, now, until) for c in commitments if team in (ENVIRONMENT, c.team))
 
 
 def forecast(spent: float, committed: float, lately: float, span: timedelta, left: timedelta) -> float:
-    """What will be spent by the end of a period if things go on as they lately did, and no less than is committed.
-    `lately`: what was spent within the last `span`; `left`: how long the period goes on."""
+    """The expected amount at the end of a period.
+
+    It assumes the rate of the last `span`, in which `lately` was spent, for the time `left`; but it adds at least
+    what is `committed`.
+    """
     going_on = lately * (left / span) if span > timedelta(0) else 0.0
     return spent + max(committed, going_on)
 
@@ -236,7 +241,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _days(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """A span cut at every midnight."""
+    """The span, cut at every midnight in UTC."""
     start, end = start.astimezone(UTC), end.astimezone(UTC)
     while start < end:
         stop = min(end, Period.DAY.end(start))

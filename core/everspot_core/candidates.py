@@ -26,7 +26,7 @@ class Candidate:
 
 
 def misfits(kind: InstanceType, wanted: Resources) -> list[str]:
-    """What a type lacks for a job, a phrase for each resource; empty if it fits."""
+    """A phrase for each resource of which a type has too little for a job; empty if the job fits."""
     words = {
         "vcpus": f"vCPUs {kind.vcpus:g} of {wanted.vcpus:g}",
         "memory_gib": f"GiB of memory {kind.memory_gib:g} of {wanted.memory_gib:g}",
@@ -53,7 +53,7 @@ def candidates(
         catalogue: Types and prices.
         regions: Only these; None for all that the catalogue knows.
         expected: Upper bound of the uninterrupted running time, for the costs.
-        only: These types alone, those too whose price nobody knows; None for all.
+        only: Only these types, with or without a known price; None for all.
     """
     hours = expected.total_seconds() / 3600 if expected is not None else None
     found = []

@@ -7,8 +7,8 @@ A changeover is the time from the need for an instance until the job works on it
 - `agent`: until its agent has reported and been given the job that it was launched for;
 - `data`: until the job's own program starts, with its code, data and packages;
 - `restore`: until the first step can begin, after imports and the checkpoint;
-- `first-step`: what the first step of a process takes longer than the next one, because kernels are chosen and compiled
-  and readers started;
+- `first-step`: by how much the first step of a process is longer than the next one, because kernels are chosen and
+  compiled and readers started;
 - `save`: from the notice of the instance before until the job has given that one back.
 
 Durations are market time.
@@ -106,8 +106,11 @@ class Measurement:
 
 
 def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
-    """The estimate after these measurements: the median, and the longest but for RARE times MARGIN, each drawn towards
-    the prior, the upper bound only upwards. The upper bound is never below the expected value.
+    """The estimate after these measurements.
+
+    The expected value is their median, drawn towards the prior's. The upper bound is the longest one, without the
+    fraction RARE of them, times MARGIN. It too is drawn towards the prior's, but only upwards, and it is never below
+    the expected value.
     """
     if not lengths:
         return prior

@@ -3,9 +3,9 @@ on-demand.
 
 Rules: every second from launch to end counts, but at least the minimum of the cloud's `BillingRules`; a spot instance
 costs the price of each moment, and nothing if the cloud took it so soon that it does not bill it; an on-demand instance
-costs its list price. A job pays for the seconds from assignment to release; the rest of an instance's life is the
-fleet's: boot, idling, the scheduler. Jobs that share an instance pay each its share, which was settled when it was
-seated (`seats`); what nobody's share covers is the fleet's. So the parts always add up to what the instance cost.
+costs its list price. A job pays for the seconds from assignment to release. The fleet bears the rest of an instance's
+life: boot, idle time, the scheduler. If jobs share an instance, each pays the share that was fixed at its assignment
+(`seats`), and the fleet bears what no share covers. So the parts always add up to what the instance cost.
 
 `on_demand_cost` is what the same fleet would have cost on-demand without interruptions: the useful seconds of the jobs
 and the seconds of boot and idling at list price. Seconds lost to interruptions are not in it.
@@ -60,12 +60,12 @@ class Usage:
 
     @property
     def instance_seconds(self) -> Fraction:
-        """The seconds of an instance that it counts for: of a shared one its share."""
+        """Its seconds times its share of the instance."""
         return self.seconds * self.share
 
     @property
     def useful_seconds(self) -> Fraction:
-        """Its length without the time lost to interruptions."""
+        """Its length in seconds, without the time lost to interruptions."""
         return total(s.seconds for s in self.listed)
 
     @property
@@ -172,7 +172,7 @@ def bill(
     """Compute the bill at the moment `as_of` from the ledger and the events by job.
 
     Args:
-        launches: Of every instance, the scheduler's included. What was launched after `as_of` is ignored.
+        launches: All launches, those of schedulers included. Launches after `as_of` are ignored.
         ends: An end after `as_of` counts as still running.
         points: Prices as the cloud stated them.
         events: All events by job id.
@@ -229,7 +229,7 @@ def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
 
 
 def _holds(histories: Mapping[str, Sequence[Attempt]], as_of: datetime) -> dict[str, list[Tenure]]:
-    """By instance, in order."""
+    """The tenures of each instance, in order."""
     claimed: dict[str, list[Tenure]] = defaultdict(list)
     for job, history in histories.items():
         for attempt in history:

@@ -1,4 +1,4 @@
-"""Counts and sizes as people read them, told alike by the command, the agent and the scheduler."""
+"""Counts and sizes as people read them, in the same form in the command, the agent and the scheduler."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def first_few(words: Sequence[str], most: int, *, between: str = ", ", rest: str = " and {} more") -> str:
-    """The first `most` words and how many are left out: `a, b and 3 more`. `rest`: how the left out are told."""
+    """The first `most` words and the number of the others: `a, b and 3 more`. `rest`: the phrase for that number."""
     left = len(words) - most
     return between.join(words[:most]) + (rest.format(f"{left:,}") if left > 0 else "")
 

@@ -126,7 +126,7 @@ class Document(BaseModel):
         written the document.
 
         Raises:
-            pydantic.ValidationError: if it is no such document, or has more than that.
+            pydantic.ValidationError: if it is no such document, or has an unknown field.
         """
         return cls.model_validate_json(data, extra="forbid")
 

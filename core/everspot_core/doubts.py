@@ -1,5 +1,6 @@
-"""Finds images, pools and machines to blame for useless instances. One such instance is bad luck; if all instances of
-an image are useless, the image is at fault."""
+"""Finds out which images, pools and machines are to blame for useless instances.
+
+One useless instance is bad luck. If all instances of an image are useless, the image is at fault."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

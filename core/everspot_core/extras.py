@@ -9,7 +9,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def check(program: str, extra: str) -> None:
-    """Look for the packages of an extra, before any of them is imported.
+    """Check that the packages of an extra are installed, before any of them is imported.
 
     Raises:
         SystemExit: if one is missing, with the sentence that says which extra to install.

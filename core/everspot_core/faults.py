@@ -59,8 +59,8 @@ def faults(error: ValidationError, kind: type[BaseModel]) -> list[Problem]:
 
 
 def modelled(problems: Problems, kind: type[M], values: Mapping[str, Any], note: str = "") -> M | None:
-    """Inputs as a model; else None, and a problem for each wrong input, followed by `note`. Inputs are named as in
-    settings."""
+    """The inputs as a model. If they are wrong, it returns None and adds a problem for each wrong input, followed by
+    `note`. Problems name inputs as settings do."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

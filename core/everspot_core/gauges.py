@@ -1,4 +1,5 @@
-"""Figures of a cluster that its cloud may keep for alarms and dashboards: few, since clouds charge for each."""
+"""The figures of a cluster that its cloud may keep for alarms and dashboards. They are few, since clouds charge for
+each."""
 
 from enum import StrEnum
 

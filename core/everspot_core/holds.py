@@ -1,4 +1,4 @@
-"""Who held an instance when: its life, cut by those who held it. What nobody held is boot, idling and the rest."""
+"""Cuts an instance's life into parts by who held it. The parts that nobody held are boot, idle time and the rest."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,10 @@ _ALL = Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One instance was held from `start` to `end`. `holder`: the job, or whoever else is to answer for it. `share`: of
-    what the instance costs; less than 1 where others may hold it too."""
+    """A holder held one instance from `start` to `end`.
+
+    `holder`: the job, or the team, that the cost is attributed to. `share`: the holder's fraction of the instance's
+    cost; less than 1 where others may hold the instance too."""
 
     holder: str
     start: datetime
@@ -21,12 +23,12 @@ class Tenure:
 
 
 Piece = tuple[str | None, datetime, datetime, Fraction]
-"""A part of an instance's life: who held it (None: nobody), from when, until when, and which share of it."""
+"""A part of an instance's life: holder (None: nobody), start, end, and the holder's share."""
 
 
 def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
-    """The holds of one instance, in order. Where two claim a moment of which one would have it alone, the later
-    assignment has it."""
+    """The tenures of one instance, in order. If two overlap and one of them has the whole instance, the earlier one
+    ends where the later one begins."""
     holds = sorted(claims, key=lambda h: (h.start, h.holder))
     found: list[Tenure] = []
     alone: datetime | None = None
@@ -40,10 +42,10 @@ def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
 
 
 def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence[Tenure]) -> list[Piece]:
-    """An instance's life cut by who held it; at each moment the shares add up to 1.
+    """An instance's life, cut by who held it. At each moment the shares add up to 1.
 
-    What no share covers is nobody's, and so is what is paid beyond its end, up to the minimum. Should more than the
-    whole be claimed, which two machines' clocks may tell of the moment in which one job follows another, the later
+    Nobody holds what no share covers, nor the billed time after the end, up to the minimum. Two machines' clocks may
+    disagree on the moment in which one job follows another, so that shares add up to more than 1. Then the later
     assignment gets its share first.
     """
     inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in holds]
@@ -67,7 +69,7 @@ def parts(launched: datetime, end: datetime, minimum: timedelta, holds: Sequence
 
 
 def _joined(found: Iterable[Piece]) -> list[Piece]:
-    """What follows on itself, unchanged, is one part."""
+    """Join neighbouring parts that differ in time only."""
     joined: list[Piece] = []
     at: dict[tuple[str | None, datetime, Fraction], int] = {}
     for holder, start, until, share in found:

@@ -1,4 +1,4 @@
-"""What an instance says of itself: its record, which is its heartbeat, and the notices that it has seen."""
+"""The record that an instance writes about itself (its heartbeat), and the notices that it has seen."""
 
 from enum import StrEnum
 
@@ -37,7 +37,7 @@ class Notice(Stored):
     """The cloud's notice to an instance. `action_at`: when the instance is taken away; None for a recommendation."""
 
     kind: NoticeKind
-    source: str = Field(description="Where it was learnt: imds, queue.")
+    source: str = Field(description="The path by which it came: imds or queue.")
     seen_at: Utc
     action_at: Utc | None = None
 
@@ -69,7 +69,7 @@ class InstanceRecord(Document):
     residents: tuple[Resident, ...] = Field(default=(), description="The jobs that share it.")
     notice: Notice | None = None
     agent_version: str = ""
-    python: str = Field(default="", description="Of its interpreter, such as 3.12: which wheels fit.")
+    python: str = Field(default="", description="Version of its Python, such as 3.12, by which wheels are chosen.")
     generation: str = Field(default="", description="`Manifest.generation` that it was launched with.")
     detail: str = Field(default="", description="For people: why it is CORDONED, why it is not ready.")
     booted_at: Utc
@@ -78,7 +78,7 @@ class InstanceRecord(Document):
 
     @property
     def runs(self) -> tuple[Resident, ...]:
-        """What its agent said it was running, alone or beside others."""
+        """The jobs that its agent reported as running, alone or beside others."""
         if self.job_id is None or self.epoch is None:
             return self.residents
         return (Resident(job_id=self.job_id, epoch=self.epoch),)

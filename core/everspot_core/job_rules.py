@@ -26,7 +26,7 @@ OWN_VARIABLES = ("EVERSPOT_",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudRules:
-    """What clouds have laid down for job files. The room of clouds has the rules of each; core knows none by name.
+    """The rules of clouds for job files. `everspot_clouds` has the rules of each cloud; core knows no cloud by name.
 
     - `variables`: prefixes of the environment variables in which their clients look for credentials and settings.
     - `secrets`: how a job refers to a secret: each form as people write it, with the expression that it has to match.
@@ -47,7 +47,7 @@ class CloudRules:
 
 
 NO_CLOUD = CloudRules(variables=(), secrets={})
-"""For who knows of no cloud, such as readers of what is stored, which was checked when it was submitted."""
+"""The rules where no cloud is known, such as for readers of stored jobs, which were checked at submission."""
 
 
 def program_faults(values: Mapping[str, Any]) -> list[Problem]:

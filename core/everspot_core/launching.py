@@ -14,7 +14,7 @@ from everspot_core.market import Market
 
 
 class LaunchTrouble(StrEnum):
-    """Why a pool or the whole request gave nothing, by what can be done about it."""
+    """Kinds of refusals of a pool or of a whole request, by what can be done about them."""
 
     CAPACITY = "capacity"  # the pool has none now: another pool, and this one again later
     QUOTA = "quota"  # the account may have no more of the family, until that is raised
@@ -96,7 +96,7 @@ class LaunchIntent(Document):
     usd_per_hour: float = Field(description="What it may cost at the most while all of it runs.")
     made_at: Utc
     scheduler_id: str
-    outcome: LaunchOutcome | None = Field(default=None, description="None: nobody has learnt yet what came of it.")
+    outcome: LaunchOutcome | None = Field(default=None, description="None: it is not known yet.")
 
     @property
     def count(self) -> int:
@@ -119,8 +119,11 @@ class LaunchIntent(Document):
 
 
 def place_jobs(intent: LaunchIntent, found: tuple[str, ...]) -> dict[str, str]:
-    """The job of each of these instances of the launch. Instances count by name, so that every scheduler that finds the
-    same ones answers the same; if there are more than were asked for, the last job has the rest."""
+    """The job of each of these instances of the launch.
+
+    Jobs are given to instances in the order of names, so that every scheduler that finds the same instances comes to
+    the same result. If there are more instances than the intent asked for, the last job has the rest.
+    """
     return {name: intent.jobs[min(n, intent.count - 1)] for n, name in enumerate(sorted(found))}
 
 

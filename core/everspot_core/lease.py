@@ -32,7 +32,7 @@ START_ATTEMPTS = 10
 """A job fails when it could not be started this many times in a row, even if only on one instance."""
 
 FAILED_ON_KEPT = 16
-"""Number of instances that a record keeps on which the job failed."""
+"""The most instances on which the job failed that its record keeps."""
 
 
 class IllegalTransition(ValueError):
@@ -148,7 +148,7 @@ def release(
 
 
 def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
-    """Whether the job fails if its owner, too, could not start it for this reason.
+    """Whether the job fails if its present owner could not start it either, for this reason.
 
     A missing permission fails no job: every job of the cluster lacks it until somebody grants it.
     """
@@ -234,7 +234,7 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
 
 
 def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:
-    """The instances on which the job has failed, so that it is tried elsewhere and bad machines are found."""
+    """The instances on which the job has failed: it is then tried elsewhere, and bad machines are found."""
     if reason not in (Reason.ERROR, Reason.STALLED, Reason.MACHINE) or record.owner is None:
         return {}
     others = [i for i in record.failed_on if i != record.owner]

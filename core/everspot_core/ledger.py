@@ -25,8 +25,8 @@ class EndRecord(Document):
 
     instance_id: str
     ended_at: Utc
-    interrupted: bool = Field(description="Taken by the cloud, as opposed to stopped by us.")
-    source: str = Field(default="", description="What told us: event, describe.")
+    interrupted: bool = Field(description="Whether the cloud took it; false if we stopped it.")
+    source: str = Field(default="", description="Where the end was learnt: event, describe or observed.")
 
 
 class PricePoint(Document):
@@ -55,7 +55,7 @@ class FaultKind(StrEnum):
 
 
 class FaultRecord(Document):
-    """An instance that was of no use, written once by a scheduler. Pools and images with several are doubted."""
+    """A useless instance, written once by a scheduler. Images and pools with several of them are suspect (`doubts`)."""
 
     instance_id: str
     instance_type: str

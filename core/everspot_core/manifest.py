@@ -1,8 +1,8 @@
 """The manifest: what an instance must know to join its cluster, and the only thing that infrastructure tells it.
 
 The components write it where the cloud hands it to an instance (at most 16 KB); the agent reads it from the
-metadata service. The same document, as `cluster.json` in the control bucket, is what the CLI starts from. It holds
-no secrets. What differs between instances (id, type, zone, market) is asked of the metadata service.
+metadata service. The CLI reads the same document as `cluster.json` in the control bucket. It holds no secrets. The
+agent asks the metadata service for what differs between instances (id, type, zone, market).
 """
 
 import sys
@@ -100,8 +100,10 @@ def limit_problems(problems: Problems, limits: Limits) -> None:
 
 
 class Standing(Frozen):
-    """What the standing fleets are declared to hold, in units, and what each type counts for. What runs beyond it is
-    let go: idle instances first, drained ones next, busy ones never."""
+    """The declared size of the standing fleets, in units, and the weight of each type.
+
+    Instances beyond it leave once they are idle, never while they are busy.
+    """
 
     on_demand_units: int = Field(default=0, ge=0)
     spot_units: int = Field(default=0, ge=0)
@@ -109,7 +111,7 @@ class Standing(Frozen):
 
 
 class FleetOffer(Frozen):
-    """What the fleets may be made of, for whoever submits a job: nothing else is ever launched for it."""
+    """The types, zones and markets of the cluster's instances. The CLI checks jobs against it at submission."""
 
     types: list[str] = Field(description="Instance types.")
     zones: list[str] = Field(default_factory=list, description="Availability zones; empty: those of given subnets.")
@@ -117,7 +119,7 @@ class FleetOffer(Frozen):
 
 
 class Elastic(Frozen):
-    """What the scheduler may launch beside the standing fleets, and lets go again."""
+    """The elastic capacity: what the scheduler may launch beside the standing fleets, and within which limits."""
 
     types: list[str] = Field(description="Instance types, in the order of their worth to the cluster's author.")
     markets: list[Market] = Field(description="How instances may be paid.")
@@ -141,7 +143,7 @@ class Elastic(Frozen):
     )
 
     def offers(self, instance_type: str, zone: str, market: Market) -> bool:
-        """Whether an instance of a type may be launched in a zone, paid so."""
+        """Whether an instance of this type may be launched in this zone and market."""
         here = zone in self.places and zone in self.zones.get(instance_type, [zone])
         return here and instance_type in self.types and market in self.markets
 
@@ -157,7 +159,7 @@ METRICS_PORT = 9494
 
 
 class Metrics(Frozen):
-    """Where others than the scheduler's own machine may read its metrics."""
+    """Where other machines may read the scheduler's metrics."""
 
     port: int = Field(ge=1, le=65535, description="On every IPv4 address of the machine.")
 
@@ -260,8 +262,10 @@ class Manifest(Document):
 
 
 def left_out(data: bytes | str) -> list[Problem]:
-    """What `Manifest.read` leaves out of a manifest's JSON: fields that this release does not know, which are misspelt
-    or newer, and invalid weights. It is for the log; the program starts all the same."""
+    """The fields of a manifest's JSON that `Manifest.read` ignores, for a warning in the log.
+
+    They are fields that this release does not know, because they are misspelt or newer, and invalid weights.
+    """
     try:
         Manifest.read_strictly(data)
     except ValidationError as error:

@@ -1,5 +1,6 @@
-"""How an instance is paid, and how pools of capacity are named. Of the standard library alone: who reads an instance's
-metadata needs it before all else."""
+"""How an instance is paid, and how pools of capacity are named.
+
+This module uses the standard library alone, because the agent needs it to read the instance's metadata."""
 
 from enum import StrEnum
 from typing import NamedTuple

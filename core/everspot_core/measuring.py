@@ -1,4 +1,4 @@
-"""Measures the parts of changeovers from what was written down about them: launches, first heartbeats, and events."""
+"""Measures the parts of changeovers from stored documents: launches, first heartbeats and events."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from everspot_core.records import Event, EventKind, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """How an instance came to be: for which job it was asked for, when, when it began to cost money, and when its agent
-    ran. None: not known.
+    """How an instance was launched. None: not known.
+
+    `job_id`: the job that it was launched for. `asked_at`: the launch intent. `launched_at`: from then on it costs
+    money. `booted_at`: the start of its agent.
     """
 
     job_id: str | None
@@ -25,10 +27,10 @@ class Arrival:
 def measurements(
     events: Iterable[Event], epochs: Collection[int], arrivals: Mapping[str, Arrival], pace: float
 ) -> list[Measurement]:
-    """The parts that can be measured of these ownerships of one job.
+    """Measure the parts of the changeovers of one job, for the ownerships of these epochs.
 
-    `arrivals`: of the instances, by id. `pace`: seconds of market time in a second: programs count real time. Left out
-    are parts that took longer than LONGEST, and all of an ownership whose agent was restarted on the way.
+    `arrivals`: by instance id. `pace`: seconds of market time in a real second, because programs report real time.
+    The result has no part longer than LONGEST, and nothing of an ownership whose agent was restarted meanwhile.
     """
     history = list(events)
     found: list[Measurement] = []
@@ -52,7 +54,8 @@ def _pool(attempt: Attempt) -> tuple[str, str, Market] | None:
 
 
 def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Part, timedelta]:
-    """From the assignment on. What a program that does not use the trainer needs to begin, nobody is told."""
+    """The parts from the assignment on. A program that does not use the trainer does not report when its first step
+    begins, so it has neither `restore` nor `first-step`."""
     parts: dict[Part, timedelta] = {}
     training = next((e for e in events if e.kind is EventKind.TRAINING and e.data.get("by") != "agent"), None)
     seconds = training.data.get("seconds") if training is not None else None
@@ -72,12 +75,12 @@ def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Part
 
 
 def _market(seconds: float, pace: float) -> timedelta:
-    """Real seconds as market time; of what is far too long, that it is."""
+    """Real seconds as market time, cut at twice LONGEST so that the number cannot overflow."""
     return timedelta(seconds=min(seconds * pace, 2 * LONGEST.total_seconds()))
 
 
 def _of_machine(attempt: Attempt, before: Sequence[Attempt], arrivals: Mapping[str, Arrival]) -> dict[Part, timedelta]:
-    """Up to the assignment, of an instance that was launched for this job and had not had it yet."""
+    """The parts up to the assignment. Only the first attempt on an instance that was launched for this job has them."""
     came = arrivals.get(attempt.instance_id or "")
     if came is None or came.job_id != attempt.job_id or any(a.instance_id == attempt.instance_id for a in before):
         return {}

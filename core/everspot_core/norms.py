@@ -1,4 +1,4 @@
-"""What is usual for a pool, and which pools do worse: they take more instances, or cost more, than they use to."""
+"""Finds spot pools that do worse than usual: they take more instances, or cost more, than before."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -11,19 +11,19 @@ from everspot_core.records import Market, Role
 LATELY = timedelta(hours=1)
 """Interruptions within this time are compared with those before."""
 SUDDEN = 2
-"""So many interruptions within it are no accident any more, if they are also MUCH more than usual."""
+"""From this many interruptions within LATELY on a pool may be over its norm, if they are also MUCH more than usual."""
 MUCH = 3.0
-"""More than so many times what its own past would make one expect."""
+"""The factor over the number of interruptions that the pool's own past lets expect."""
 WEEK = timedelta(days=7)
 ENOUGH = timedelta(days=1)
-"""A price norm takes prices of so long at the least."""
+"""The least span of known prices for a price norm."""
 DEAR = 1.5
-"""A price of more than so many times its mean over the last week is not usual."""
+"""The factor over its mean of the last week above which a price is not usual."""
 _HOUR = timedelta(hours=1)
 
 
 class Norm(StrEnum):
-    """What a pool may do worse than it uses to."""
+    """The ways in which a pool can do worse than usual."""
 
     INTERRUPTIONS = "interruptions"
     PRICE = "price"
@@ -35,8 +35,9 @@ def over_norm(
     prices: Iterable[PricePoint],
     now: datetime,
 ) -> dict[PoolKey, tuple[Norm, ...]]:
-    """The spot pools that do worse than usual, and in what. Only those are looked at that are in use, or were within
-    LATELY. `prices`: those of these pools at the least; see `in_use`."""
+    """The spot pools that do worse than usual, each with the norms that it exceeds.
+
+    Only pools count that are in use, or were within LATELY (see `in_use`). `prices`: at least those of these pools."""
     used = in_use(launches, ends, now)
     points: dict[PoolKey, list[PricePoint]] = {pool: [] for pool in used}
     for point in prices:
@@ -56,7 +57,7 @@ def over_norm(
 def in_use(
     launches: Mapping[str, LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
 ) -> dict[PoolKey, list[LaunchRecord]]:
-    """The spot pools whose norms count now, with all that agents have ever had of each."""
+    """The spot pools whose norms count now, each with all launches of agents there."""
     pools: dict[PoolKey, list[LaunchRecord]] = {}
     for launch in launches.values():
         if launch.market is Market.SPOT and launch.role is Role.AGENT:
@@ -70,7 +71,7 @@ def _used(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) ->
 
 
 def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime) -> bool:
-    """By how many it took for each hour that an instance ran, in the last hour and before."""
+    """Whether it took many more instances lately, per hour of running ones, than before."""
     begin, taken, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
     for launch in launches:
         end = ends.get(launch.instance_id)
@@ -87,7 +88,7 @@ def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord],
 
 
 def _costs_more(points: list[PricePoint], now: datetime) -> bool:
-    """By the mean over time of what it cost in the last week."""
+    """Whether its price is far above its mean of the last week."""
     ordered = sorted(points, key=lambda point: point.at)
     if not ordered or now - ordered[0].at < ENOUGH:
         return False

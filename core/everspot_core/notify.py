@@ -49,7 +49,7 @@ class Notification:
 
     @property
     def key(self) -> str:
-        """The key of the note that it was sent."""
+        """The key of the document that records that it was sent."""
         return f"{self.job_id}/{self.occasion.value}"
 
 
@@ -59,8 +59,9 @@ def due(
     now: datetime,
     since: Mapping[Occasion, datetime],
 ) -> list[Notification]:
-    """All notifications about these jobs up to now, in order of jobs, whether they were sent before or not. `since`:
-    the occasions to notify of, and from when on."""
+    """All notifications about these jobs up to now, in order of jobs, whether they were sent before or not.
+
+    `since`: the occasions to notify of, each with the moment from which on it counts."""
     return [
         _notification(cluster, submission, record, occasion)
         for submission, record in jobs
@@ -72,7 +73,7 @@ def due(
 def _occasions(
     submission: JobSubmission, record: JobRecord | None, now: datetime
 ) -> Iterator[tuple[Occasion, datetime]]:
-    """What happened to a job, and when."""
+    """The occasions that have occurred for a job, each with its moment."""
     state, deadline = record.state if record is not None else JobState.PENDING, submission.deadline_at
     ended = record.changed_at if record is not None and state.final else now
     if deadline is not None and ended > deadline and state is not JobState.CANCELLED:

@@ -1,7 +1,7 @@
-"""What is asked of a cloud that scores its capacity: which types together, and for how many instances.
+"""Chooses the questions to a cloud that scores its capacity: which types together, and for how many instances.
 
-A score speaks of a set of types that may stand in for each other. The fewer the sets and the sizes that are asked
-about, the fewer questions are new to the cloud, which may limit new ones.
+A score is about a set of types that may stand in for each other. A cloud may limit how many new questions it answers,
+so there are few different sets and sizes.
 """
 
 from collections import defaultdict
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from everspot_core.catalogue import InstanceType
 
 COUNT_AT_MOST = 64
-"""More instances at once are not asked about: a score for more than is ever launched at once says nothing of it."""
+"""The most instances that a question is about. A score for more than is ever launched at once would be of no use."""
 
 
 def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:
     """The names of types that may stand in for each other, by their number of GPUs; each group and all of them sorted.
 
-    What a job asks for decides which types it may really have. But its wishes are many, and a group for each would be a
-    question of its own.
+    The types that a job may really have depend on what it asks for. A group for each combination of requests would be
+    too many questions.
     """
     found: dict[int, set[str]] = defaultdict(set)
     for kind in types:
@@ -26,7 +26,7 @@ def groups(types: Iterable[InstanceType]) -> list[tuple[str, ...]]:
 
 
 def asked_count(wanted: int) -> int:
-    """For how many instances to ask where so many are wanted: the next power of 4, from 1 to COUNT_AT_MOST."""
+    """The number of instances to ask about if `wanted` are wanted: the next power of 4, from 1 to COUNT_AT_MOST."""
     count = 1
     while count < min(wanted, COUNT_AT_MOST):
         count *= 4

@@ -1,4 +1,4 @@
-"""What the books say of the pools from which a cluster has had instances: how many, how long, and who ended them."""
+"""The history of each pool by the ledger: how many instances it gave, how long they ran, and who ended them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolHistory:
-    """What became of a pool's instances. Hours are market time.
+    """The history of one pool's instances. Hours are market time.
 
     - `launches`: how many it has given; `alive`: how many of them live.
     - `hours`: how long all of them have run, together.
@@ -27,17 +27,19 @@ class PoolHistory:
 
     @property
     def interrupted(self) -> int:
-        """How many the cloud took."""
+        """The number of instances that the cloud took."""
         return len(self.lifetimes)
 
     @property
     def hours_per_interruption(self) -> float | None:
-        """How long an instance has run for each one that was taken; None if none was. Instances that we ended count
-        with the time that they ran: leaving them out would make every pool seem worse than it is."""
+        """Hours of running instances per instance that the cloud took; None if it took none.
+
+        The hours of instances that we ended count too. Without them every pool would seem worse than it is.
+        """
         return self.hours / self.interrupted if self.interrupted else None
 
     def __add__(self, other: "PoolHistory") -> "PoolHistory":
-        """Of two pools together."""
+        """The history of two pools together."""
         return PoolHistory(
             launches=self.launches + other.launches,
             alive=self.alive + other.alive,
@@ -49,7 +51,7 @@ class PoolHistory:
 def histories(
     launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
 ) -> dict[PoolKey, PoolHistory]:
-    """What each pool has given to agents until `now`, by the ledger."""
+    """The history of each pool until `now`, by the ledger. Only instances of agents count."""
     found: dict[PoolKey, PoolHistory] = {}
     agents = [launch for launch in launches if launch.role is Role.AGENT]
     for launch in sorted(agents, key=lambda launch: _until(launch, ends, now)):

@@ -78,9 +78,8 @@ class Problems:
         return holds
 
     def unknown(self, given: Iterable[object], known: Collection[str], reason: str, *, listed: bool = False) -> None:
-        """Add a problem for every name of `given` that is not known, with similar known names; where there is none,
-        `listed` names
-        all, if they are few."""
+        """Add a problem for every name of `given` that is not known, with similar known names. If no name is similar,
+        the problem lists all known names, if they are few."""
         for name in given:
             if name not in known:
                 # Looking for what was meant is dear, and nobody reads it beyond the first few.

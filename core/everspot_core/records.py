@@ -93,7 +93,7 @@ class Reason(StrEnum):
 
     @property
     def put_off(self) -> bool:
-        """Whether the job is to wait for its own or its team's sake. That is neither an interruption nor an error."""
+        """Whether the job waits because of its hours or a budget. That is neither an interruption nor an error."""
         return self in (Reason.CAP, Reason.WINDOW)
 
     @property
@@ -112,9 +112,9 @@ class Progress(Stored):
     stalled_seconds: Seconds = Field(
         default=None, description="Real time without a step, once it is many times the usual; None while it goes on."
     )
-    preparing: bool = Field(default=False, description="Its set-up is being made; the program does not run yet.")
+    preparing: bool = Field(default=False, description="Its data, packages or set-up are being prepared.")
     memory_gib: Gib = Field(
-        default=None, description="The most memory that it was seen to hold, GiB; None: nobody has looked."
+        default=None, description="The most memory that it was seen to hold, GiB; None: not measured."
     )
     gpu_memory_gib: Gib = Field(
         default=None, description="The most that torch reserved on one GPU of its first worker, GiB; None: not told."
@@ -164,7 +164,7 @@ class JobRecord(Document):
     )
 
     def held(self, until: datetime) -> timedelta | None:
-        """Market time with an instance, up to a moment; None if only the events tell."""
+        """The market time with an instance up to a moment; None if only the events know it."""
         if self.epoch == 0:
             return timedelta(0)
         if self.held_seconds is None:
@@ -231,15 +231,15 @@ class Assignment(Document):
 
     @property
     def held(self) -> tuple["Assignment", ...]:
-        """What it says of each job that it names, as if that had the instance alone."""
+        """The orders for each job that it names, as if that job had the instance alone."""
         return (self,) if self.job_id is not None else tuple(map(self._alone, self.seats))
 
     def share(self, job_id: str) -> float:
-        """The part of the instance's cost that is the job's, if it is there: all, unless it has but a seat."""
+        """The fraction of the instance's cost that is the job's: 1, or the share of its seat."""
         return next((s.share for s in self.seats if s.job_id == job_id), 1.0)
 
     def of(self, job_id: str) -> "Assignment | None":
-        """What it says of one job, as if that had the instance alone; None if it does not name it."""
+        """The orders for one job, as if it had the instance alone; None if the assignment does not name it."""
         return next((h for h in self.held if h.job_id == job_id), None) if job_id in self.jobs else None
 
     def _alone(self, seat: Seat) -> "Assignment":

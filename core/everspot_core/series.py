@@ -1,4 +1,4 @@
-"""Jobs that are run again and again: what the next run of a series is."""
+"""Series of jobs: computes the next run."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,16 +7,16 @@ from everspot_core.job import JobSubmission, Series
 
 
 def next_id(series: Series) -> str:
-    """The id of the run after this one: the same whoever works it out."""
+    """The id of the run after this one. Every scheduler computes the same id."""
     return f"{series.id}-{series.run + 1}"
 
 
 def next_run(last: JobSubmission, metrics: Mapping[str, float], now: datetime) -> JobSubmission | None:
     """The run after one that has ended with these metrics; None if it belongs to no series.
 
-    It begins `every` after the last one was to begin. Of the times that have passed meanwhile only the latest counts,
-    and it begins at once. Where `skip_if` says so, it begins once more `every` later. It has the code, the datasets and
-    the packages of the run before.
+    It begins `every` after the last run was to begin. If several such times have passed meanwhile, only the latest
+    counts, and the run begins at once. If `skip_if` holds, it begins `every` later still. It has the code, the datasets
+    and the packages of the run before.
     """
     spec, series = last.spec, last.series
     if series is None or spec.every is None:

@@ -14,9 +14,9 @@ from everspot_core.problems import shown
 from everspot_core.records import JobState
 
 SWEEP_TAG = "Sweep"
-"""A trial's job has it, with the name of its sweep."""
+"""The tag of a trial's job whose value is the name of its sweep."""
 MOST = 1e15
-"""No end of a range is further from 0: beyond, a number of 64 bits has no digits left to tell whole numbers apart."""
+"""The largest absolute value of a range's end. Beyond it a 64-bit float cannot tell whole numbers apart."""
 _VALUES = 1e12
 """The most values of a range with a step."""
 
@@ -37,11 +37,11 @@ def _value(value: Any) -> Any:
 
 Value = Annotated[str | int | float | bool, BeforeValidator(_value)]
 Figure = Annotated[int | float, BeforeValidator(_figure)]
-"""A number, whole if it is written so."""
+"""A number; an int if it is written as one."""
 
 
 class Direction(StrEnum):
-    """Which values of the metric are better."""
+    """Whether greater or smaller values of the metric are better."""
 
     MAXIMIZE = "maximize"
     MINIMIZE = "minimize"
@@ -93,7 +93,7 @@ class Dimension(Frozen):
 
     @property
     def first(self) -> Value:
-        """One of its values."""
+        """The first of its values."""
         value = self.choices[0] if self.choices is not None else self.low
         assert value is not None  # noqa: S101 - it has one of the two
         return value
@@ -144,27 +144,27 @@ def trial_job(sweep: str, number: int) -> str:
 
 
 def sweep_of(job_id: str, tags: Mapping[str, str]) -> str | None:
-    """The sweep that a job of this id and these tags is a trial of; None: it is none."""
+    """The name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
     name, _, number = job_id.rpartition("-t")
     return name if number.isdigit() and tags.get(SWEEP_TAG) == name else None
 
 
 def is_useful(state: JobState, value: float | None) -> bool:
-    """Whether a trial has been of use: its job ran to its end and reported the metric, so that it can be compared with
-    others. One that was ended early, failed or was cancelled has not been."""
+    """Whether a trial was useful: its job ran to its end and reported the metric, so that it can be compared with
+    others. Trials that were ended early, failed or were cancelled were not."""
     return state is JobState.SUCCEEDED and value is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCost:
-    """What a sweep has cost. `dollars`: of all its trials, those of no use included. `useful`: of them, `is_useful`."""
+    """The cost of a sweep. `dollars`: for all of its trials. `useful`: the number of useful ones (`is_useful`)."""
 
     trials: int
     useful: int
     dollars: float
 
     def figures(self) -> dict[str, float | None]:
-        """Dollars of all, for each trial, and for each useful one; None where there is no such trial."""
+        """Dollars in total, per trial, and per useful trial; None if there is no such trial."""
         return {
             "cost_usd": round(self.dollars, 6),
             "cost_per_trial_usd": self._each(self.trials),

@@ -1,4 +1,4 @@
-"""The hours in which a job may run, and when a job of a series is skipped: as people write them, and what they mean."""
+"""Parses and evaluates the hours in which a job may run, and the condition by which a run of a series is skipped."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _WINDOW = re.compile(r"(\d{2}):(\d{2})-(\d{2}):(\d{2})(?: ([A-Za-z][A-Za-z0-9_+/
 _SKIP = re.compile(r"([A-Za-z_][\w./-]{0,99}) (gain|drop) < (-?\d{1,12}(?:\.\d{1,12})?(?:e-?\d{1,2})?)")
 _DAY = timedelta(days=1)
 _SPANS = 4000
-"""Windows that are looked at ahead: more than ten years."""
+"""The number of future windows that are searched: more than ten years of them."""
 _UTC = "UTC"
 
 
@@ -58,7 +58,7 @@ class Window:
         return f"{self.start:%H:%M}-{self.end:%H:%M}{zone}"
 
     def spans(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """From when to when it is open, in UTC, beginning with the span in which `since` lies, or else the next.
+        """The spans in which it is open, in UTC. The first one is that in which `since` lies, or else the next.
 
         Raises:
             BadZone: if its zone is not known here.
@@ -83,7 +83,7 @@ class Window:
         return self.opens(at) <= at
 
     def opens(self, at: datetime) -> datetime:
-        """When the span in which a moment lies has begun; else when the next one begins.
+        """The start of the span that contains a moment; if none does, the start of the next one.
 
         Raises:
             BadZone: if its zone is not known here.
@@ -120,8 +120,8 @@ def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Wind
 
 
 def effective(deadline: datetime, now: datetime, changeover: timedelta, window: Window) -> datetime:
-    """A deadline for those who know of no window: as far away as there is time to run until then. Each time that the
-    job has to begin anew costs a changeover.
+    """A nearer deadline that stands for a deadline and a window together: as far away as the job has time to run until
+    then. Each time that the job has to begin anew costs a changeover.
 
     Raises:
         BadZone: if the window's zone is not known here.
@@ -136,7 +136,7 @@ def effective(deadline: datetime, now: datetime, changeover: timedelta, window: 
 
 
 class Better(StrEnum):
-    """Which way a metric has to go to be better."""
+    """Whether a metric gets better by a gain or by a drop."""
 
     GAIN = "gain"
     DROP = "drop"
@@ -170,7 +170,7 @@ class SkipIf:
         return f"{self.metric} {self.better.value} < {self.least:g}"
 
     def skips(self, before: float | None, last: float | None) -> bool:
-        """Whether the next run is skipped; never where one of the two has not told the metric."""
+        """Whether the next run is skipped. It is not if one of the two runs has not reported the metric."""
         if before is None or last is None:
             return False
         return (last - before if self.better is Better.GAIN else before - last) < self.least

@@ -1,4 +1,4 @@
-"""What a job file may say of other jobs and of times: the rules between its fields, each naming every field."""
+"""The rules between the fields of a job file that are about other jobs and times."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ _MOMENT: TypeAdapter[datetime] = TypeAdapter(Utc)
 
 
 def after_faults(value: Any) -> list[Problem]:
-    """Of the jobs to wait for."""
+    """Faults of the field `after`."""
     if not isinstance(value, list):
         return []
     found = [
@@ -30,8 +30,8 @@ def after_faults(value: Any) -> list[Problem]:
 
 
 def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong between fields. `values`: the job's fields, as written or as read; what is wrong in itself is told
-    elsewhere, and passed over here."""
+    """Faults between fields. `values`: the job's fields, as written or as read. A value that is wrong in itself is
+    reported elsewhere, and ignored here."""
     found: list[Problem] = []
     name, after = values.get("name"), values.get("after")
     if isinstance(after, list) and name in after:
@@ -45,7 +45,7 @@ def timing_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """A deadline, as a duration, within which the work alone cannot be done. `values`: as for `timing_faults`."""
+    """The fault of a deadline, as a duration, that is shorter than the work. `values`: as for `timing_faults`."""
     deadline, work = _span(values.get("deadline")), _span(values.get("expected_duration"))
     if deadline is None or work is None or deadline >= work:
         return []
@@ -54,8 +54,8 @@ def too_short_faults(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def _deadline_faults(values: Mapping[str, Any]) -> list[Problem]:
-    """A deadline that has passed before the job may begin. What the length of the job and its window rule out besides
-    is found where it is submitted."""
+    """The fault of a deadline that passes before the job may begin. Submission checks the rest, by the job's length and
+    window."""
     start, deadline = values.get("start_after"), values.get("deadline")
     for kind in (_moment, _span):
         begin, end = kind(start), kind(deadline)

@@ -1,7 +1,7 @@
-"""What launched instances cost an hour: one answer for the cap, for the check before a launch and for what people read.
+"""The cost of launched instances in an hour. The cap, the check before a launch and the reports for people all use it.
 
-Of what nobody knows the price it is as much as the dearest that is known: what is not known must not look free, or a
-cap in dollars would hold nothing back.
+An instance whose price nobody knows counts at the highest price that is known. If it counted as free, a cap in dollars
+would not limit it.
 """
 
 from collections.abc import Iterable
@@ -11,19 +11,21 @@ from everspot_core.schedule.view import ClusterView, PoolKey
 
 
 class Tariff:
-    """The prices of one view, at its moment."""
+    """The prices in one view of a cluster."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
     def known(self, pool: PoolKey) -> float | None:
-        """Dollars an hour by the pool's own price; None if that is not known."""
+        """The pool's own price in dollars an hour; None if it is not known."""
         return self._pools.get(pool)
 
     def of(self, pool: PoolKey | None) -> float | None:
-        """Dollars an hour to reckon with: by the pool's price, else by that of its type on-demand, else by the dearest.
+        """The dollars an hour that an instance of the pool counts for.
 
-        `pool` None: nobody knows which. None: no price is known at all.
+        It is the pool's price, else the on-demand price of its type, else the highest price that is known.
+
+        `pool`: None if the pool is not known. Returns None if no price is known at all.
         """
         if pool is None:
             return self._dearest
@@ -31,7 +33,7 @@ class Tariff:
         return usd if usd is not None else self._types.get(pool.instance_type, self._dearest)
 
     def total(self, pools: Iterable[PoolKey | None]) -> float | None:
-        """Dollars an hour of instances of these pools together; None if there are any and no price is known at all."""
+        """Dollars an hour for instances of these pools together; None if there are any and no price is known."""
         each = [self.of(pool) for pool in pools]
         known = [usd for usd in each if usd is not None]
         return sum(known) if len(known) == len(each) else None

@@ -66,7 +66,7 @@ class PriceBook:
     def segments(
         self, instance_type: str, zone: str, market: Market, start: datetime, end: datetime
     ) -> list[PriceSegment]:
-        """The span from `start` to `end`, cut at every change of price; empty if the span is."""
+        """The span from `start` to `end`, cut at every change of price; empty if the span is empty."""
         if end <= start:
             return []
         points = self._pools.get((instance_type, zone, market), [])

@@ -1,11 +1,11 @@
-"""What a plan may ask for. Each action carries a code for its reason and the figures behind it; words are made later.
+"""The actions of a plan. Each has a code for its reason and the figures behind it; `words` makes sentences of them.
 
-There are two unions. `StandingAction` is what a driver of declared fleets has to handle. `Action` adds what only a
-driver that launches capacity of its own is ever asked for.
+There are two unions. A driver of standing fleets has to handle `StandingAction`. `Action` adds the actions for a driver
+that launches capacity of its own.
 
-A plan holds at most one action per job and at most one per instance, `Hold` and `DropDrills` aside, which change
-neither a lease nor an assignment. So the actions of one plan can be carried out in any order. Of an instance that jobs
-share there may be one for each of them beside one for the whole: these do not get in each other's way.
+A plan has at most one action per job and at most one per instance. (`Hold` and `DropDrills` do not count, because they
+change neither a lease nor an assignment.) So the actions of one plan can be carried out in any order. An instance that
+jobs share may have one action for each of these jobs, and one for the whole instance; they do not conflict.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ Figures = dict[str, Figure]
 
 
 class Why(StrEnum):
-    """Reason codes. The figures that come with each are named behind it."""
+    """Reason codes. The comment after each names its figures."""
 
     PREFERRED_MARKET = "preferred-market"  # rank, market
     OTHER_MARKET = "other-market"  # rank, market: nothing of the preferred market was free
@@ -85,7 +85,7 @@ class Why(StrEnum):
 
 
 WITHHELD = frozenset({Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET})
-"""Why a job is not to run, whatever is free: nothing is launched for it, and nothing is kept."""
+"""Reasons for which a job must not run now, even if an instance is free. Nothing is launched or kept for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,8 @@ class _Act:
 class Assign(_Act):
     """Put the job on the instance: the instance's assignment first, the job's record second.
 
-    `gang`: the other instances of a job that needs several, all or none. `beside`: it gets what it asks for of the
-    instance, and others may have the rest.
+    `gang`: the other instances of a job that needs several, all or none. `beside`: the job gets the part of the
+    instance that it asks for, and others may have the rest.
     """
 
     job_id: str
@@ -125,8 +125,8 @@ class Complete(_Act):
 class Void(_Act):
     """Give up an assignment whose first half stands, by raising the waiting job's epoch to `epoch`.
 
-    Clearing the assignment alone would not do: a slower scheduler could still write the second half. With the epoch
-    spent its write must fail, and the assignment can be cleared for good.
+    To clear the assignment alone is not enough, because a slower scheduler could still write the second half. With the
+    epoch spent that write must fail, and the assignment can be cleared for good.
     """
 
     job_id: str
@@ -136,7 +136,7 @@ class Void(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clear(_Act):
-    """The instance has nothing to do any more."""
+    """Remove the job from the instance's assignment: its lease there has ended."""
 
     instance_id: str
     job_id: str
@@ -147,8 +147,8 @@ class Clear(_Act):
 class Restore(_Act):
     """Name the job in its owner's assignment again.
 
-    An owner that was given up for dead, and cleared, may have taken its lease back. Without an assignment it would
-    hear of nothing that is wanted of the job, nor find it again after a restart. `beside`: as of `Assign`.
+    An owner that was presumed dead, and whose assignment was cleared, may have taken its lease back. Without an
+    assignment it would get no orders for the job, nor find it again after a restart. `beside`: as of `Assign`.
     """
 
     job_id: str
@@ -159,7 +159,7 @@ class Restore(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop(_Act):
-    """Tell the owner to checkpoint and give the lease back. `drills`: requests that are fulfilled by it."""
+    """Tell the owner to checkpoint and give the lease back. `drills`: the requests that this fulfils."""
 
     job_id: str
     instance_id: str
@@ -198,7 +198,7 @@ class Finish(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropDrills(_Act):
-    """These drill requests need nothing more: fulfilled, or come too late."""
+    """Delete these drill requests, which are fulfilled or came too late."""
 
     job_id: str
     drills: tuple[str, ...]
@@ -206,11 +206,11 @@ class DropDrills(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(_Act):
-    """The job waits. Changes nothing; says why.
+    """The job waits. This changes nothing, and says why.
 
-    `waits_for`: the pool that would suit it best, or that something comes from; None where it waits for none.
-    `on_demand_at`: when on-demand is launched for it at the latest, if nothing else comes before; None where that is
-    not to come: it is being asked for now, none may be launched, or the job waits for something else.
+    `waits_for`: the pool that would suit it best, or from which an instance is on its way; None if it waits for no
+    pool. `on_demand_at`: when on-demand is launched for it at the latest, if nothing else comes before. It is None if
+    on-demand is being asked for now, if none may be launched, or if the job waits for something else.
     """
 
     job_id: str
@@ -220,10 +220,10 @@ class Hold(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch(_Act):
-    """Bring instances of a pool for this job. It is put on them once they are ready, and moved if it still runs.
+    """Launch instances of a pool for this job. The job gets them once they are ready; if it still runs, it moves there.
 
-    `ranked`: the pools of the market that would do, best first, the one that is named first of all. `ordered`: their
-    order counts; else whichever of them the cloud finds cheapest and deepest is as good.
+    `ranked`: the pools of the market that would do, best first, beginning with the one that the fields name.
+    `ordered`: their order counts; else the cloud may choose by price and capacity.
     """
 
     job_id: str
@@ -237,7 +237,7 @@ class Launch(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(_Act):
-    """End an instance that a plan had launched: nobody needs it."""
+    """End an instance that was launched for a job, and that nobody needs."""
 
     instance_id: str
 
@@ -246,7 +246,7 @@ class Release(_Act):
 class Leave(_Act):
     """Tell an instance of the standing fleets to give back what it runs (`job_id`, under `epoch`) and to power off.
 
-    `fault`: what is to be written down against it.
+    `fault`: the kind of the fault record to write about it; None: no fault.
     """
 
     instance_id: str
@@ -258,7 +258,7 @@ class Leave(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay(_Act):
-    """The job stays where it is. Changes nothing; says why."""
+    """The job stays where it is. This changes nothing, and says why."""
 
     job_id: str
     instance_id: str
@@ -266,7 +266,7 @@ class Stay(_Act):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse(_Act):
-    """The deadline cannot be kept, whatever is done: the job is not begun. `earliest` could be, for `usd`."""
+    """End a job that has not begun and cannot keep its deadline. `earliest`: the earliest end, for `usd` dollars."""
 
     job_id: str
     epoch: int
@@ -277,7 +277,7 @@ class Refuse(_Act):
 StandingAction = (
     Assign | Complete | Void | Clear | Restore | Stop | Cordon | Expire | Finish | DropDrills | Hold | Leave
 )
-"""What `plan_standing` asks for."""
+"""The actions of `plan_standing`."""
 
 Action = StandingAction | Launch | Release | Stay | Refuse
-"""What `plan` asks for."""
+"""The actions of `plan`."""

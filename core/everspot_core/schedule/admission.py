@@ -1,12 +1,12 @@
 """Decides which jobs may run, as far as the budgets of teams and of the environment go.
 
-A job that waits is held where what it will spend until the period is over does not fit below the cap any more, beside
-what is spent and what those that run will spend until then. So nothing begins that cannot be paid for; a job that asks
-for more than a whole period holds begins when the rest of the period is short enough. A job that runs is stopped only
-once the cap is reached.
+A waiting job is held if the cap cannot cover three amounts until the end of the period: what is spent, what running
+jobs will still spend, and what this job will spend. So no job begins that cannot be paid for. A job that needs more
+than the cap of a whole period begins when the rest of the period is short enough. A running job is stopped only once
+the cap is reached.
 
-What a job asks for is a forecast: the longest that it may still take, at the price of the cheapest that could hold it.
-Of one whose length nobody has told an hour counts.
+The amount for a job is a forecast: the longest time that it may still take, at the price of the cheapest instance that
+could hold it. A job of unknown length counts for an hour.
 """
 
 from collections import defaultdict
@@ -27,19 +27,19 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 from everspot_core.seats import share_of
 
 FORESIGHT = timedelta(hours=1)
-"""What a job of unknown length is taken to run for from now on."""
+"""The time that a job of unknown length is assumed to run from now on."""
 _SLOWEST = 1e-3
 
 
 class _Price(NamedTuple):
-    """What an hour takes."""
+    """What an instance takes in an hour."""
 
     usd: float
     gpus: float
 
 
 def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: datetime) -> Commitment:
-    """What a job will spend from now on that holds, or would be given, something of this price and type."""
+    """What a job will spend from now on if it holds, or is given, capacity of this price. `kind`: the instance type."""
     work = outlook_of(job)
     left = FORESIGHT
     if work is not None:
@@ -51,19 +51,19 @@ def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: d
 
 
 class Admission:
-    """The budgets in one round of planning, with what the round hands out. It costs nothing where there is no cap."""
+    """The budgets in one round of planning, with the commitments that the round makes."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
         self._cheapest: dict[Resources, _Price] = {}
 
     def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
-        """The first budget of which nothing is left for the job; None while there is something of all."""
+        """The first used-up budget that concerns the job; None if all have something left."""
         empty = next((p for p in self._view.purses if p.empty and p.concerns(job.team)), None)
         return (_why(empty), self._figures(empty, job, 0.0)) if empty is not None else None
 
     def hold(self, job: JobView) -> Hold | None:
-        """Why a job that waits is not to begin; None if every budget bears it."""
+        """The hold of a waiting job for which a budget is too small; None if every budget covers it."""
         mine = [p for p in self._view.purses if p.concerns(job.team)]
         if not mine:
             return None
@@ -75,7 +75,7 @@ class Admission:
         return None
 
     def charge(self, job: JobView, usd_per_hour: float, gpus: float) -> None:
-        """The job has been given something that takes so much an hour."""
+        """Note that the job was given capacity that takes this much an hour."""
         if not self._view.purses:
             return
         before = self._running.pop(job.job_id, [])
@@ -85,14 +85,14 @@ class Admission:
                 self._totals[purse] += self._of(self._running[job.job_id], purse) - self._of(before, purse)
 
     def seat(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
-        """The job has been given these instances, or that part of one."""
+        """Note that the job was given these instances. `part`: the fraction, if it has only a part of one."""
         if self._view.purses:
             records = list(chosen)
             self.charge(job, part * sum(self._rates.of(r) for r in records), part * sum(r.gpus for r in records))
 
     @cached_property
     def _totals(self) -> dict[Purse, float]:
-        """What all jobs that run will spend of each budget."""
+        """What all running jobs will spend of each budget."""
         every = [c for own in self._running.values() for c in own]
         return {purse: self._of(every, purse) for purse in self._view.purses}
 
@@ -105,7 +105,7 @@ class Admission:
 
     @cached_property
     def _running(self) -> dict[str, list[Commitment]]:
-        """By job, what those that hold an instance, or have one on its way, will spend."""
+        """The commitments of the jobs that hold an instance or have one on its way, by job."""
         jobs = {j.job_id: j for j in self._view.jobs if not j.state.final}
         found: dict[str, list[Commitment]] = defaultdict(list)
         for instance in self._view.instances:
@@ -121,7 +121,7 @@ class Admission:
         return found
 
     def _price_of(self, instance: InstanceView) -> _Price | None:
-        """None for one that is gone."""
+        """What the instance takes in an hour; None if it is gone or its price is unknown."""
         if instance.gone:
             return None
         if instance.record is not None:
@@ -130,11 +130,11 @@ class Admission:
         return _Price(pool.usd_per_hour, pool.instance_type.gpus) if pool is not None else None
 
     def _committed(self, purse: Purse, but: JobView) -> float:
-        """What all but one job will spend of it."""
+        """What all jobs but one will spend of the budget."""
         return max(0.0, self._totals[purse] - self._of(self._running.get(but.job_id, ()), purse))
 
     def _asked(self, job: JobView) -> Commitment:
-        """What the job will spend from now on, on the cheapest that could hold it."""
+        """What the job will spend from now on, on the cheapest capacity that could hold it."""
         need = job.submission.spec.resources
         if need not in self._cheapest:
             self._cheapest[need] = self._least(need, shared=self._view.shared and need.shared)
@@ -142,8 +142,8 @@ class Admission:
         return commitment(job, price.usd * job.nodes, price.gpus * job.nodes, "", self._now)
 
     def _least(self, need: Resources, *, shared: bool) -> _Price:
-        """Of dollars and GPUs the least among the pools, the instances and, failing both, the types that hold it; of
-        one that is shared the part that the job takes."""
+        """The fewest dollars and the fewest GPUs an hour among the pools and instances that hold the need; without any,
+        among the types. `shared`: only the part of each that the job takes counts."""
         priced: list[tuple[float, InstanceRecord | InstanceType]] = [
             *((p.usd_per_hour, p.instance_type) for p in self._view.pools),
             *((self._rates.of(record), record) for record in self._kinds),

@@ -1,4 +1,4 @@
-"""A plan that is being made."""
+"""The draft of a plan: what was decided so far, while the plan is made."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView
 
 
 class Draft:
-    """A plan that is being made: what was seen, in a fixed order, and what has been decided so far."""
+    """The jobs and instances of the view, in a fixed order, and what has been decided so far."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
@@ -20,7 +20,7 @@ class Draft:
         self.touched_instances: set[str] = set()
 
     def do(self, action: StandingAction, *, job: str | None = None, instance: str | None = None) -> None:
-        """Decide on an action; nothing more is then decided of this job, and of this instance, in this plan."""
+        """Add an action to the plan. The plan then decides nothing more about this job and this instance."""
         self.actions.append(action)
         if job is not None:
             self.touched_jobs.add(job)
@@ -28,8 +28,8 @@ class Draft:
             self.touched_instances.add(instance)
 
     def busy(self, instance: InstanceView | None, name: str, job_id: str) -> bool:
-        """Whether what has been decided leaves nothing to decide of the job on the instance of this name in this plan.
-        Jobs that share one do not get in each other's way."""
+        """Whether this plan has decided about the job, or its instance, already. On a shared instance, decisions about
+        other jobs do not count."""
         if instance is not None and instance.seated:
             return job_id in self.touched_jobs
         return name in self.touched_instances

@@ -1,4 +1,4 @@
-"""What follows from the view of one job alone: what is left of it, since when it waits, and whether it is to end."""
+"""Questions about one job that its view alone answers: what is left of it, since when it waits, whether it ends."""
 
 from datetime import datetime, timedelta
 
@@ -9,21 +9,20 @@ from everspot_core.schedule.view import JobView, Outlook
 
 HOUR = timedelta(hours=1)
 AGED = timedelta(days=1)
-"""Who has waited for so long comes before those who take their turn by fair share."""
+"""A job that has waited this long comes before those that take their turn by fair share."""
 CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
-"""Launch, boot, download of the checkpoint and set-up, where nothing has been measured."""
+"""The expected length and the upper bound of a changeover where nothing has been measured."""
 
 UNSAVED = (Reason.LOST, Reason.ERROR, Reason.MACHINE, Reason.STALLED)
-"""Why a job may have left an instance without a checkpoint of its last step."""
+"""Reasons for which a job may have left an instance without a checkpoint of its last step."""
 
 End = tuple[JobState, Reason, Why, Figures]
 
 
 def outlook_of(job: JobView) -> Outlook | None:
-    """What the driver has measured; else what the author expects, less the part of the steps that is done.
+    """The job's outlook: what the driver has measured, else what the author expects, less the steps that are done.
 
-    A job that is given to an instance makes no progress until it has said that it runs. None if nobody has said how
-    long it runs.
+    None if the job's length is unknown. A job that was just assigned has its whole changeover ahead.
     """
     if job.outlook is not None:
         return job.outlook
@@ -47,8 +46,8 @@ def outlook_of(job: JobView) -> Outlook | None:
 
 
 def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
-    """The most that a job has to do again that was lost without a notice: one interval of its checkpoints. How far it
-    had come is told by its last renewal, which may be ahead of its last checkpoint."""
+    """The most work that a job has to redo after a loss without notice: one interval of its checkpoints. Its progress
+    is that of its last renewal, which may be ahead of its last checkpoint."""
     record, policy = job.record, job.submission.spec.checkpoint
     if record is None or record.last_reason not in UNSAVED or record.state is JobState.RUNNING:
         return timedelta(0)
@@ -63,7 +62,7 @@ def critical(job: JobView) -> bool:
 
 
 def waiting_since(job: JobView) -> datetime:
-    """When the job began to wait: when it was submitted, or was to begin, or left its last instance."""
+    """When the job began to wait: at its submission, at `start_at`, or when it left its last instance."""
     record, begun = job.record, max(job.submission.submitted_at, job.submission.start_at or job.submission.submitted_at)
     if record is None or record.last_owner is None:
         return begun
@@ -71,8 +70,7 @@ def waiting_since(job: JobView) -> datetime:
 
 
 def begins_at(job: JobView) -> datetime | None:
-    """When a job that waits may begin, where that is known to be later: by its author's wish, or because it is held
-    back for a while after an error."""
+    """The earliest moment at which a waiting job may begin, by its `start_at` or its back-off; None without either."""
     record = job.record
     if record is not None and record.state.owned:
         return None
@@ -81,7 +79,7 @@ def begins_at(job: JobView) -> datetime | None:
 
 
 def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
-    """The first budget that the job has reached, with what was spent of it; None while all of them hold."""
+    """The first of its own budgets that the job has reached, with the amount spent; None if it has reached none."""
     budget, spent = job.submission.spec.budget, job.spent
     if budget.dollars is not None and spent.dollars >= budget.dollars:
         return Why.DOLLARS, {"spent": round(spent.dollars, 4), "budget": budget.dollars}
@@ -94,7 +92,7 @@ def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
 
 
 def end_of_waiting(job: JobView, now: datetime) -> End | None:
-    """Why a job that waits shall not run again, and the state in which it ends; None if it may run."""
+    """The end of a waiting job that shall not run again: state and reason; None if it may run."""
     if job.cancel:
         return JobState.CANCELLED, Reason.CANCEL, Why.CANCEL, {}
     budget = spent_budget(job, now)
@@ -107,7 +105,8 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
 
 
 def broken(job: JobView) -> tuple[Why, Figures] | None:
-    """Why a job that waits will never begin: one that it was to come after has not succeeded, or is not there."""
+    """The reason for which a waiting job will never begin: a job that it comes after did not succeed, or is unknown.
+    None if there is none."""
     for name, state in job.after:
         if state is None:
             return Why.AFTER_FAILED, {"job": name, "state": "is not known"}

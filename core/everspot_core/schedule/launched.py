@@ -1,4 +1,4 @@
-"""Of what was launched for a job: which of it the job still waits for."""
+"""Finds the launched instances for which a job still waits."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,9 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def awaited(job: JobView, owner: InstanceView | None, mine: Iterable[InstanceView]) -> list[InstanceView]:
-    """The idle instances of the last launch; never what the job was told to leave, nor what is older than what it
-    holds. `mine`: all that was launched for it.
+    """The idle instances of the last launch for the job. `mine`: all instances launched for it.
+
+    Instances that the job was told to leave do not count, nor those older than the one that it holds.
     """
     record, launched = job.record, list(mine)
     left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None

@@ -1,11 +1,11 @@
 """The plan: who runs where, who must stop, and what has to be repaired.
 
 The order of the passes is the order of importance: dead owners, half-done and finished assignments, what the cloud
-takes away, what users want stopped, what can be ended, what can be started on what stands, and last what must be
-launched or can be let go.
+takes away, what users want stopped, what can be ended, what can start on present instances, and last what must be
+launched or can leave.
 
-There are two entry points. `plan_standing` is for the driver of declared fleets, whose capacity the cloud keeps up: it
-never launches and never releases, and its actions say so by their type. `plan` is for a driver that also launches
+There are two entry points. `plan_standing` is for the driver of standing fleets, whose capacity the cloud maintains. It
+never launches and never releases, as the type of its actions says. `plan` is for a driver that also launches
 instances, in the pools of the view, and releases them.
 """
 
@@ -24,7 +24,7 @@ from everspot_core.schedule.view import ClusterView
 
 
 def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
-    """What to do next on declared fleets. Pure: it depends on the view and on `now` (market time) alone.
+    """The next actions on standing fleets. Pure: they depend on the view and on `now` (market time) alone.
 
     At most one action changes each job, and each instance or each seat of it. The order of `view.jobs` and
     `view.instances` is of no consequence.
@@ -34,7 +34,7 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
 
 
 def plan(view: ClusterView, now: datetime) -> list[Action]:
-    """What to do next where instances can be launched, too: in the pools of the view. Else as `plan_standing`."""
+    """The next actions where instances can also be launched, in the pools of the view. Otherwise as `plan_standing`."""
     view = reckoned(view, now)
     decided, placed = _decide(view, now)
     if view.pools or any(i.launched_for is not None for i in view.instances):
@@ -45,7 +45,7 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
 
 
 def _decide(view: ClusterView, now: datetime) -> tuple[Draft, list[Assign | Hold]]:
-    """What is decided before anything is launched, and where the jobs that wait go or what they wait for."""
+    """Decide everything before the launches: repairs, stops, ends, and the placement of waiting jobs."""
     draft = Draft(view, now)
     expire_dead_owners(draft)
     repair_assignments(draft)
@@ -65,7 +65,7 @@ def _decide(view: ClusterView, now: datetime) -> tuple[Draft, list[Assign | Hold
 
 
 def _let_go(draft: Draft) -> None:
-    """Instances of the standing fleets that are broken, too many or old."""
+    """Decide which broken, excess or old instances leave."""
     untouched = [i for i in draft.instances.values() if i.instance_id not in draft.touched_instances]
     for action in leave(untouched, draft.view, draft.now):
         given = draft.instances[action.instance_id].assignment

@@ -1,4 +1,4 @@
-"""What has to be repaired: owners that are dead, and assignments that are half done, over or lost."""
+"""Repairs: dead owners, and assignments that are half done, over or lost."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def expire_dead_owners(draft: Draft) -> None:
-    """A lease that stands still, or whose instance is gone, is taken back."""
+    """Take back each lease that stands still or whose instance is gone."""
     ttl = draft.view.limits.lease_ttl.total_seconds()
     for job in draft.jobs.values():
         record = job.record
@@ -31,7 +31,7 @@ def expire_dead_owners(draft: Draft) -> None:
 
 
 def repair_assignments(draft: Draft) -> None:
-    """Assignments whose lease is over are cleared; half-done ones are completed or given up."""
+    """Clear assignments whose lease is over; complete or give up half-done ones."""
     for instance in draft.instances.values():
         for given in instance.assignment.held if instance.assignment is not None else ():
             if not draft.busy(instance, instance.instance_id, given.job_id or ""):
@@ -72,7 +72,7 @@ def _clear(draft: Draft, instance: InstanceView, given: Assignment, why: Why) ->
 
 
 def restore_assignments(draft: Draft) -> None:
-    """Owners whose assignment names no job took back what was lost with them: they are to hear of it again."""
+    """Name jobs again in the assignments of owners that have taken their lease back."""
     for job in draft.jobs.values():
         record = job.record
         if record is None or not record.state.owned or job.stale or job.job_id in draft.touched_jobs:

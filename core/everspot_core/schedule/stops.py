@@ -1,4 +1,4 @@
-"""Who has to stop: jobs on instances that are being taken away, and those that users, budgets or hours want stopped."""
+"""Stops jobs: those on instances that the cloud takes, and those that users, budgets or hours stop."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def cordon_instances(draft: Draft) -> None:
-    """What the cloud is going to take is marked, and what runs there is told to stop, in one write."""
+    """Cordon the instances that the cloud is going to take, and tell the jobs there to stop, in one write each."""
     for instance in draft.instances.values():
         given = instance.assignment
         if not instance.ending or instance.gone:
@@ -29,8 +29,8 @@ def cordon_instances(draft: Draft) -> None:
 
 
 def stop_owners(draft: Draft) -> None:
-    """Owners of jobs that are cancelled, out of budget, drained or drilled are told to give them back; so are those
-    whose team, or the environment, has spent what it may, and those whose hours are over."""
+    """Tell owners to give back jobs that are cancelled, out of budget, drained, drilled or outside their hours, and
+    jobs whose team or environment has used up its budget."""
     for job in draft.jobs.values():
         record = job.record
         if record is None or not record.state.owned or job.job_id in draft.touched_jobs:
@@ -77,9 +77,9 @@ def _stop(draft: Draft, job: JobView, owner: InstanceView) -> Stop | None:
 
 
 def settle_drills(draft: Draft) -> None:
-    """Drills of jobs that are stopping, stopped by a drill already, or over, are done with.
+    """Drop the drills of jobs that are stopping, were stopped by a drill already, or are over.
 
-    A drill of a job that waits is kept until the job runs.
+    A drill of a waiting job is kept until the job runs.
     """
     stopping = {a.job_id for a in draft.actions if isinstance(a, Stop) and a.reason is Reason.DRILL}
     for job in draft.jobs.values():
@@ -104,7 +104,7 @@ def _fulfilled(draft: Draft, job: JobView, at: datetime) -> bool:
 
 
 def end_waiting_jobs(draft: Draft) -> None:
-    """Waiting jobs that are cancelled or out of budget are ended."""
+    """End the waiting jobs that are cancelled or out of budget, or that come after a job that failed."""
     for job in draft.jobs.values():
         if job.state is not JobState.PENDING or job.job_id in draft.touched_jobs:
             continue

@@ -1,4 +1,4 @@
-"""Says actions and their reasons in words, for logs and for people. Nothing is decided here."""
+"""Makes sentences of actions and their reasons, for logs and for people. It decides nothing."""
 
 from everspot_core.budgets import Unit
 from everspot_core.schedule.actions import (
@@ -98,7 +98,7 @@ def because(action: Action) -> str:
 
 
 def _purse(figures: Figures) -> str:
-    """What is spent of a budget, and what is committed."""
+    """The state of a budget in words: spent, committed, cap."""
     spent, committed, asked, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
     wants = f"; this job asks for {asked}" if figures["asked"] else ""
     return (

@@ -2,8 +2,8 @@
 
 After PREEMPTIONS losses within WINDOW it fails over to on-demand. Once on on-demand it stays for a while, and goes back
 when spot has been up for as long without a break in some pool. That while is STAY, doubled with every PREEMPTIONS
-losses of one day, so with each failover: then no job moves more than MOVES_A_DAY times in any day, whatever spot does.
-All of it follows from when the job was preempted and how the pools behaved: nothing is remembered besides.
+losses of one day, so with each failover. So no job moves more than MOVES_A_DAY times in any day, whatever spot does.
+Everything follows from the times at which the job was preempted and from how the pools behaved. Nothing else is stored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,12 +24,13 @@ WINDOW = timedelta(hours=2)
 STAY = timedelta(hours=1)
 DAY = timedelta(days=1)
 MOVES_A_DAY = 20
-"""Between the markets. Ten stays on on-demand take 3 x 1 + 3 x 2 + 3 x 4 h before the last of them, eleven 8 h more."""
+"""The most moves between the markets in a day. Before the last of ten stays on on-demand, 3 x 1 + 3 x 2 + 3 x 4 h have
+passed; an eleventh would come 8 h later."""
 HEADROOM = 1.1
-"""On what was measured: the next hour may need a little more than the hours before."""
+"""The factor on measured use: the next hour may need a little more than the hours before."""
 MIXED = 0.8
-"""GPU memory with mixed precision, as a part of that without: of a job's memory 40 % are taken to be activations, which
-are halved; weights, gradients and the optimizer's state stay. Most networks save more."""
+"""GPU memory with mixed precision, as a fraction of that without. It assumes that activations, 40 % of a job's
+memory, are halved, while weights, gradients and the optimizer's state stay. Most networks save more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,11 @@ def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Prefer
 
 
 def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> InstanceType | None:
-    """A type that lacks something the job asked for, but nothing that it was seen to use, and is fast enough.
+    """A type that has less than the job asked for, but more than it was seen to use, and is fast enough.
 
-    Only for a job that has failed over of late, and only types whose speed for it is known; mixed precision is then
-    expected of it. The fastest of them that still arrives before the deadline by the upper bounds; None without one.
+    Only a job that has failed over lately gets one, and only types count whose speed for the job is known. The job is
+    expected to train in mixed precision there. The result is the fastest type that keeps the deadline by the upper
+    bounds; None if there is none.
     """
     measured = job.measured
     if measured is None or outlook_of(job) is None or _last_failover(job.preempted_at, now) is None:
@@ -107,7 +109,7 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> Insta
 
 
 def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetime:
-    """When the job is done at the latest if it changes to a type of known speed now.
+    """The latest end of the job if it changes to a type of known speed now.
 
     Raises:
         ValueError: without an outlook.
@@ -119,7 +121,7 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
 
 
 def _used(asked: Resources, measured: Measured) -> Resources:
-    """What the job needs by what it was seen to use. How many GPUs of which model is its author's choice."""
+    """What the job needs, by its measured use. The number and the model of its GPUs stay as its author asked."""
     # Of precision that nobody told, nothing more is expected than was seen.
     halved = MIXED if measured.mixed is False else 1.0
     seen = {"vcpus": measured.vcpus, "memory_gib": measured.memory_gib, "gpu_memory_gib": measured.gpu_memory_gib}
@@ -130,7 +132,7 @@ def _used(asked: Resources, measured: Measured) -> Resources:
 
 
 def _last_failover(preempted_at: Iterable[datetime], now: datetime) -> datetime | None:
-    """When the job failed over last; each failover begins the count anew."""
+    """The time of the job's last failover. Each failover begins the count of losses anew."""
     found: datetime | None = None
     lost: list[datetime] = []
     for at in sorted(p for p in preempted_at if p <= now):

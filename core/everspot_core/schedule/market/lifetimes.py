@@ -1,9 +1,9 @@
-"""How long spells last, as far as can be known: hazards by age, learnt from the spells that were seen.
+"""Estimates how long spells last: hazards by age, learnt from the spells that were seen.
 
 Spot capacity comes and goes in spells whose hazard falls with age: most end within minutes, a few last for days. So a
-mean says little, and what has lasted is likely to last. The hazard (ends per hour) is taken as constant within each
-bracket of age, with a Gamma prior: what was believed before counts like a few spells seen. That is the piecewise
-exponential model of survival analysis; a spell that has not ended yet counts with the hours that it has lasted.
+mean says little, and a spell that has lasted long is likely to last longer. The hazard (ends per hour) is constant
+within each bracket of age. A Gamma prior counts like a few spells that were seen. This is the piecewise exponential
+model of survival analysis. A spell that has not ended yet counts with the hours that it has lasted.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ EDGES: Floats = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8])
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed of spells that nobody has seen: at age `a` their hazard is `level / (a + offset)` per hour.
+    """The estimate without any observation: at age `a` the hazard is `level / (a + offset)` per hour.
 
     It weighs as if `weight` spells had ended in each bracket.
     """
@@ -42,17 +42,17 @@ DOWNS = Prior(level=3.6, offset=0.2, weight=1.15)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetimes:
-    """The law of a spell's length. `hazard`: ends per hour by bracket of age."""
+    """The distribution of a spell's length. `hazard`: ends per hour by bracket of age."""
 
     hazard: Floats
     survivors: Floats
-    """The part of spells that reaches each bracket."""
+    """The fraction of spells that reaches each bracket."""
     until: Floats
     """Hours that a spell lasts on average, counted up to the beginning of each bracket."""
 
     @classmethod
     def of(cls, hazard: Floats) -> "Lifetimes":
-        """The law that these hazards make."""
+        """The distribution with these hazards."""
         widths = np.diff(EDGES)
         survivors = np.exp(-np.append(0.0, np.cumsum(hazard[:-1] * widths)))
         spent = survivors[:-1] * -np.expm1(-hazard[:-1] * widths) / hazard[:-1]
@@ -64,7 +64,7 @@ class Lifetimes:
         return float(self.until[-1] + self.survivors[-1] / self.hazard[-1])
 
     def survival(self, age: Floats) -> Floats:
-        """The part of spells that lasts longer than each age, in hours."""
+        """The fraction of spells that lasts longer than each age, in hours."""
         at = np.searchsorted(EDGES, age, side="right") - 1
         return np.asarray(self.survivors[at] * np.exp(-self.hazard[at] * (age - EDGES[at])))
 
@@ -77,7 +77,7 @@ class Lifetimes:
 
 @lru_cache(maxsize=4096)
 def learnt(prior: Prior, ended: tuple[float, ...], running: float) -> Lifetimes:
-    """The law after `ended` spells (hours each) and one that has lasted `running` hours and goes on."""
+    """The distribution after `ended` spells (hours each) and one that has lasted `running` hours and goes on."""
     starts, widths = EDGES[:, None], np.append(np.diff(EDGES), np.inf)[:, None]
     hours = np.clip(np.array([*ended, running])[None, :] - starts, 0.0, widths).sum(axis=1)
     bracket = np.searchsorted(EDGES, np.array(ended), side="left") - 1

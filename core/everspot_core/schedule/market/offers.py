@@ -16,11 +16,11 @@ from everspot_core.schedule.market.stock import Stock
 from everspot_core.schedule.view import JobView, Outlook, PoolView
 
 INDIFFERENCE = 0.1
-"""Where no pool costs so much more than another one for the same work, the cloud's own view of its capacity decides."""
+"""If no pool costs more than this fraction more than another for the same work, the order of pools does not count."""
 
 
 class Acceptable(NamedTuple):
-    """Pools of a market that would do, best first. `ordered`: the order makes a difference in what the work costs."""
+    """The pools of a market that would do, best first. `ordered`: whether the order makes a difference to the cost."""
 
     pools: tuple[PoolView, ...]
     ordered: bool
@@ -28,11 +28,11 @@ class Acceptable(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offers:
-    """What one job can have of the pools that can hold it.
+    """The pools that can hold one job, and what they offer it.
 
-    - `stock`: the pools, as they are for all jobs of its kind.
-    - `fastest`: the speed of the on-demand pool on which it would be done first. Hours of work are told at that speed.
-    - `dry`: the longest time, in hours, for which that pool had no capacity lately.
+    - `stock`: the pools, as for all jobs of its kind.
+    - `fastest`: the speed of the on-demand pool on which it would be done first. Hours of work are at that speed.
+    - `dry`: the longest recent time, in hours, for which that pool had no capacity.
     """
 
     job: JobView
@@ -43,17 +43,17 @@ class Offers:
 
     @property
     def spot_pools(self) -> tuple[PoolView, ...]:
-        """All that can hold it, be there any capacity now or not."""
+        """All spot pools that can hold it, with or without capacity now."""
         return self.stock.spot_pools
 
     @property
     def on_demand_pools(self) -> tuple[PoolView, ...]:
-        """All that can hold it, be there any capacity now or not."""
+        """All on-demand pools that can hold it, with or without capacity now."""
         return self.stock.on_demand_pools
 
     @cached_property
     def spot(self) -> tuple[Ranked, ...]:
-        """The spot pools that would give what the job needs now: the best first, those as dear as on-demand last."""
+        """The spot pools that have enough capacity now, best first; those as expensive as on-demand come last."""
         giving = self.stock.spot_giving
         # What is too small is not among them, but the smaller type that is taken anyway.
         accept = {p.instance_type.name for p in giving}
@@ -62,13 +62,13 @@ class Offers:
 
     @cached_property
     def on_demand(self) -> tuple["_Sized", ...]:
-        """On-demand that would give what the job needs now, best first."""
+        """The on-demand pools that have enough capacity now, best first."""
         return _sized(self.job, self.stock, self.now)
 
     def acceptable(self, market: Market) -> Acceptable:
         """All pools of the market that would do for one launch.
 
-        Spot that costs as much as on-demand, and on-demand that is late, are among them only where all are like that.
+        Spot pools as expensive as on-demand, and on-demand pools that miss the deadline, count only without others.
         """
         if market is Market.SPOT:
             cheap = [r for r in self.spot if not self._dear(r.pool)] or list(self.spot)
@@ -85,8 +85,10 @@ class Offers:
 
 
 class _Sized(NamedTuple):
-    """An on-demand pool. `late`: hours that the job takes there at most, if that is too long, else 0; `refused`: how
-    fresh its last refusal is; `usd`: what the job costs there, or an hour of its work where its length is unknown.
+    """An on-demand pool.
+
+    `late`: the most hours that the job takes there, if that misses the deadline, else 0. `refused`: how fresh its last
+    refusal is, from 0 to 1. `usd`: the cost of the job there, or of an hour of work if its length is unknown.
     """
 
     pool: PoolView
@@ -96,7 +98,7 @@ class _Sized(NamedTuple):
 
 
 def offers_of(stock: Stock, job: JobView, now: datetime) -> Offers:
-    """What this job, which is of the stock's kind, can have of it."""
+    """The offers for this job, which is of the stock's kind."""
     fastest, dry = _resort(job, stock.resorts)
     return Offers(job=job, now=now, stock=stock, fastest=fastest, dry=dry)
 
@@ -104,8 +106,8 @@ def offers_of(stock: Stock, job: JobView, now: datetime) -> Offers:
 def need_of(
     work: Outlook, deadline: datetime, tick: timedelta, now: datetime, *, fastest: float = 1.0, dry: float = 0.0
 ) -> Need:
-    """The need in hours, at the speed `fastest`. Where on-demand has run dry it may take `dry` hours: they
-    are reckoned with.
+    """The need in hours, at the speed `fastest`. `dry`: hours that on-demand may take to have capacity; they count in
+    the upper bound of the changeover.
     """
     return Need(
         time=(deadline - now) / HOUR,
@@ -118,7 +120,7 @@ def need_of(
 
 
 def held_of(job: JobView, market: Market, instance_type: str, changing: timedelta, offers: Offers) -> Held:
-    """What it holds, in the terms of the market policy."""
+    """What the job holds, in the terms of the market policy."""
     speed = offers.stock.speed(instance_type) / offers.fastest
     return Held(market=market, changing=max(0.0, changing / HOUR), speed=speed)
 
@@ -133,8 +135,8 @@ def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[flo
 
 
 def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_Sized, ...]:
-    """Those first that are in time, then those that did not refuse of late, then reserved ones, which are paid for
-    anyway; of equals what the whole job costs decides. Of those that are late, the earliest first.
+    """The pools in this order: those in time first; then those without a recent refusal; then reserved ones, which are
+    paid for anyway; then by the cost of the whole job. Of those that are late the earliest comes first.
     """
     work, deadline, pools = outlook_of(job), job.submission.deadline_at, stock.giving
     if work is None or len(pools) < 2:
@@ -171,7 +173,7 @@ def _priced(job: JobView, stock: Stock, pool: PoolView, later: Changeover) -> Pr
 
 
 def _refused(pool: PoolView, now: datetime) -> float:
-    """How fresh its last refusal is; 0 if that is long ago. So one after the other is tried, and then again."""
+    """How fresh its last refusal is; 0 if that is long ago. So the pools are tried one after the other."""
     if not pool.refused_at:
         return 0.0
     return max(0.0, 1 - (now - pool.refused_at[-1]) / (2 * REFUSAL_HALF_LIFE))

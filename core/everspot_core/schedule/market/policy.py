@@ -2,9 +2,9 @@
 
 There are two rules. Safety: the policy never does what would, in the worst case, leave too little time for on-demand
 to finish the job. In the worst case spot goes at once, and the changeover and the work take as long as they may.
-Thrift: as long as it is safe, the policy takes turns between the markets in the cheapest way that keeps the pace (see
+Thrift: as long as it is safe, the policy alternates between the markets in the cheapest way that keeps the pace (see
 `renewal`), judged by how spot has come and gone so far. So it is greedy where spot is steady and cautious where it is
-not, and nobody has to tell it which.
+not, without any setting.
 """
 
 from dataclasses import dataclass, field
@@ -16,18 +16,18 @@ from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.renewal import Way, ways
 
 RESERVE_CHANGEOVERS, RESERVE_TICKS, RESERVE_LUCK = 1.2, 1.2, 0.35
-"""Slack that is not planned with: so many changeovers and ticks, and a part of sqrt(time left x changeover)."""
+"""The slack that is set aside: factors on the changeover, on the tick, and on sqrt(time left x changeover)."""
 WORTH_RETURNING = 2.1
-"""Changeovers of work that must be left for a return to spot to pay."""
+"""A return to spot pays only if more work is left than this many changeovers."""
 DISBELIEF = 4
-"""After so many spells in a row that were over before a changeover was, the next one must outlast it to be believed."""
+"""After this many spells in a row that were shorter than a changeover, a spell counts only once it is longer."""
 EPSILON = 1e-9
 """Hours that count as nothing: less is rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a job still needs, in hours. Work is told as on the fastest on-demand type that the job can have.
+    """What a job still needs, in hours. Work is at the speed of the fastest on-demand type that the job can have.
 
     `changeover` includes launch, set-up and lost progress. `tick` is the longest time until the next decision.
     """
@@ -46,10 +46,10 @@ class Need:
 
     @property
     def pace(self) -> float:
-        """Progress that each hour left must bring, so that some slack stays in reserve.
+        """The progress that each remaining hour must bring, so that some slack stays in reserve.
 
-        Less than that while there is plenty, which is what the square does: time on-demand that turns out to have been
-        needless cannot be undone, and what was waited too long can be made up for as long as there is slack.
+        The square lowers it while there is plenty of slack. On-demand hours that turn out to have been needless cannot
+        be undone, but a wait that was too long can be made up for as long as there is slack.
         """
         reserve = RESERVE_CHANGEOVERS * self.changeover_upper + RESERVE_TICKS * self.tick
         reserve += RESERVE_LUCK * sqrt(max(0.0, self.time) * self.changeover)
@@ -71,7 +71,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Spot as this job can have it, and how it has behaved.
+    """Spot as it is for this job, and how it has behaved.
 
     `ups` and `downs` are the hours of ended spells with and without spot, `age` those of the present one. `usd` and
     `on_demand_usd` are dollars for an hour of work at the speed of `Need`.
@@ -87,7 +87,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketChoice:
-    """What to hold until the next decision; `market` None: nothing. `final`: no later decision can be another one."""
+    """What to hold until the next decision. `market` None: nothing. `final`: no later decision will differ."""
 
     market: Market | None
     why: Why
@@ -96,7 +96,7 @@ class MarketChoice:
 
 
 def choose_market(need: Need, held: Held | None, spot: Spot | None) -> MarketChoice:
-    """What the job should hold now. `held` is None if it holds nothing, `spot` if no spot pool can hold it."""
+    """What the job should hold now. `held`: None if it holds nothing. `spot`: None if no spot pool can hold it."""
     if held is not None and held.market is Market.SPOT:
         if _may_stay(need, held):
             return MarketChoice(market=Market.SPOT, why=Why.RUNS_WELL, figures={"market": Market.SPOT.value})
@@ -121,23 +121,24 @@ def choose_market(need: Need, held: Held | None, spot: Spot | None) -> MarketCho
 
 
 def is_safe(need: Need) -> bool:
-    """Whether there is time for spot: on-demand is still in time if nothing comes of what is begun now."""
+    """Whether there is time for spot: on-demand is still in time if what begins now comes to nothing."""
     return to_spare(need) >= -EPSILON
 
 
 def to_spare(need: Need) -> float:
-    """Hours for which a job that holds nothing can go on waiting: after them, on-demand is begun.
+    """The hours that a job without an instance can go on waiting. After them it must go on-demand.
 
-    Not until the next decision, and not before a changeover is done: one that must be broken off is paid for nothing.
+    They leave time for the next decision and for a changeover to spot, since a changeover that must be broken off is
+    paid for nothing.
     """
     return need.slack - max(need.tick, need.changeover) - need.changeover_upper
 
 
 def best_way(need: Need, spot: Spot) -> Way:
-    """The cheapest way of taking turns that keeps the pace of this job.
+    """The cheapest way that keeps the pace of this job.
 
-    The outage under way does not count: its age is compared with what is worth waiting. If it counted, a single long
-    one would make all that are still to come look as long, and the job would go on-demand for want of a future.
+    The present outage does not count; its age is compared with the time that is worth waiting. If it counted, a single
+    long outage would make all later ones look as long, and the job would go on-demand too soon.
     """
     up = learnt(UPS, spot.ups, spot.age if spot.up else 0.0)
     outage = learnt(DOWNS, spot.downs, 0.0)
@@ -152,7 +153,7 @@ def _may_stay(need: Need, held: Held) -> bool:
 
 
 def _believable(need: Need, spot: Spot) -> bool:
-    """Whether the spell at hand may be expected to outlast a changeover."""
+    """Whether the present spell may be expected to outlast a changeover."""
     last = spot.ups[-DISBELIEF:]
     blinks = len(last) == DISBELIEF and max(last) < need.changeover
     return not blinks or spot.age >= need.changeover
@@ -173,7 +174,7 @@ def _returning(need: Need, spot: Spot, way: Way) -> MarketChoice:
 
 
 def last_moment(need: Need) -> MarketChoice:
-    """On-demand, for there is time for nothing else any more."""
+    """The choice of on-demand because there is no time for anything else."""
     figures: Figures = {
         "left_hours": need.left_upper,
         "time_hours": need.time,

@@ -1,4 +1,4 @@
-"""Pools in the order in which a job should try them, by what an hour of useful work costs there."""
+"""Ranks pools for a job by the cost of an hour of useful work."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -14,22 +14,22 @@ from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
 PRIOR_SPELLS, PRIOR_HOURS = 2.0, 4.0
-"""What is believed of a pool before it has been watched, as if two spells of four hours had been seen."""
+"""The prior of a pool's mean spell: it counts as if two spells of four hours had been seen."""
 CHANGEOVER_HOURS = 0.2
-"""Where the job's own changeover is not known."""
+"""The changeover that is used where the job's own is not known."""
 COOL_OFF = timedelta(hours=1)
-"""For so long after a notice the instances of a pool count as about to go."""
+"""The time after a notice for which all instances of the pool count as about to go."""
 REFUSAL_HALF_LIFE = timedelta(minutes=30)
 """A fresh refusal doubles what a pool seems to cost; after this time it adds half as much, and so on."""
 WORST_SCORE = 0.5
 """By how much a placement score of 1 raises what a pool seems to cost; 10 does not raise it."""
 MIDDLE_SCORE = 5
-"""Counts where the cloud gives no score."""
+"""The score that is used where the cloud gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A pool, what an hour of useful work costs there with all that speaks against it, and how that comes about.
+    """A pool, and the cost of an hour of useful work there with all factors that speak against it.
 
     `figures`: usd_per_hour, speed, lifetime_hours (expected), changeover (factor), score (factor), refusals (factor).
     """
@@ -47,11 +47,11 @@ def rank(
     must_run: bool = False,
     accept: Collection[str] = (),
 ) -> list[Ranked]:
-    """The pools that hold the job, best first; whether they would give anything now is not asked.
+    """The pools that can hold the job, best first, with or without capacity now.
 
     A pool that gave notice within COOL_OFF is left out, unless there is no other one and the job must run. `accept`:
-    types that are taken although they lack something that was asked for. A critical job is sent to reserved capacity
-    first, then to on-demand, then to spot.
+    types that count although they have less than the job asks for. A critical job goes to reserved capacity first,
+    then to on-demand, then to spot.
     """
     need, wanted = job.submission.spec.resources, list[PoolView]()
     for pool in pools:
@@ -66,10 +66,10 @@ def rank(
 
 
 def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
-    """Hours that an instance taken now may be expected to last.
+    """The expected lifetime in hours of an instance that is launched now.
 
-    The mean spell: hours seen up over spells seen to end, the prior counted in. The present spell has its hours and no
-    end yet: so long, at least, it lasts.
+    It is the mean spell: the hours with capacity over the number of ended spells, with the prior. The present spell
+    counts with its hours and without an end.
     """
     present = behaviour.age(now) if behaviour.up else 0.0
     hours = PRIOR_SPELLS * PRIOR_HOURS + sum(behaviour.ups) + present
@@ -77,7 +77,7 @@ def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
 
 
 def just_noticed(pool: PoolView, now: datetime) -> bool:
-    """Whether the pool took an instance away so lately that it would take the next one too."""
+    """Whether the pool gave notice within COOL_OFF."""
     return pool.noticed_at is not None and now - pool.noticed_at < COOL_OFF
 
 
@@ -86,8 +86,10 @@ def _class(pool: PoolView) -> int:
 
 
 def delays(pools: Collection[PoolView], job: JobView) -> dict[PoolKey, Changeover]:
-    """By how much a changeover to each of these pools takes longer than to the quickest of them, expected and at most;
-    empty where nothing is known of any. One of which nothing is known takes as long as the job's changeovers do."""
+    """By how much a changeover to each of these pools is longer than to the quickest of them, expected and at most.
+
+    Empty if no pool has figures of its own. A pool without figures is taken to be like the job's usual changeover.
+    """
     if all(p.changeover is None for p in pools):
         return {}
     work = outlook_of(job)
@@ -126,7 +128,7 @@ def _ranked(pool: PoolView, job: JobView, now: datetime, later: Changeover | Non
 
 
 def _score(pool: PoolView) -> float:
-    """On-demand capacity has no score, and needs none."""
+    """The factor for the placement score; 1 for on-demand, which has none."""
     if pool.market is Market.ON_DEMAND:
         return 1.0
     score = MIDDLE_SCORE if pool.placement_score is None else pool.placement_score

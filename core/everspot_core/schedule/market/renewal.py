@@ -1,9 +1,10 @@
-"""What comes of a way of taking turns between spot, waiting and on-demand, if spells go on as they have.
+"""Computes the cost and the progress of each way to alternate between spot, waiting and on-demand.
 
-A way is two thresholds: in an outage wait so long for spot, then go on-demand; back from on-demand when spot has been
-there for so long. Outage follows spell follows outage; an outage begins either with nothing held or on on-demand, and
-which of the two comes next depends on the one before alone. So each way has a mean cost and a mean progress per hour
-(the renewal reward theorem), and the best way for a job is the cheapest that is fast enough for its deadline.
+A way is two thresholds: how long to wait for spot in an outage before going on-demand, and how long spot must have been
+back before leaving on-demand. Outages and spells of spot alternate, and are assumed to last as they did so far. An
+outage begins either with nothing held or on on-demand; which of the two depends only on the outage before. So each way
+has a mean cost and a mean progress per hour (the renewal reward theorem). The best way for a job is the cheapest that
+is fast enough for its deadline.
 """
 
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ WAITS: Floats = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, NEVER])
 RETURNS: Floats = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.8, 1.6, 3.2, 6.4, NEVER])
 """The thresholds that are tried, in hours."""
 URGENCY = 3.2
-"""How dearly a way is charged for being too slow, in on-demand prices for each missing part of the pace."""
+"""The charge for a way that is too slow: on-demand prices per missing fraction of the pace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Two thresholds, in hours, and what comes of them."""
+    """Two thresholds, in hours, with the progress and the cost that follow from them."""
 
     wait: float
     back: float
@@ -36,14 +37,14 @@ class Way:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WayTable:
-    """All ways, (waits, returns) each: hours of progress in an hour, and dollars for an hour of progress."""
+    """Progress per hour and dollars per hour of progress of all ways, as arrays by (wait, return)."""
 
     pace: Floats
     usd: Floats
     on_demand: float
 
     def best(self, pace: float) -> Way:
-        """The way for a job that must make `pace` hours of progress in each hour that is left."""
+        """The best way for a job that must make `pace` hours of progress in each remaining hour."""
         late = np.maximum(0.0, 1.0 - self.pace / pace) if pace > 0 else np.zeros_like(self.pace)
         at = int(np.argmin(self.usd + URGENCY * self.on_demand * late))
         wait, back = divmod(at, len(RETURNS))
@@ -52,7 +53,7 @@ class WayTable:
 
 @lru_cache(maxsize=1024)
 def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> WayTable:
-    """What comes of each way. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
+    """The table of all ways. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
     waited, outlasted = outage.capped(WAITS), outage.survival(WAITS)
     stayed, reached = up.capped(RETURNS), up.survival(RETURNS)
     # An up spell that begins on on-demand: there until it has lasted `back`, a changeover, then on spot to its end.

@@ -1,10 +1,11 @@
-"""Whether a job takes an instance that was launched for another one and is idle, rather than have one launched.
+"""Decides whether a job takes an idle instance that was launched for another job, rather than have one launched.
 
-It saves the launch, which is no reason to sit on a dearer market or a dearer type for hours. So the instance has to be
-of the market that the policy has the job take now, and the whole job must cost no more there than elsewhere. Where
-nothing can be launched under the cap before an instance is given up, a job of unknown length takes any spot instance
-that a launch could have brought it: a queue of short jobs would have the whole fleet replaced over and over, each time
-for the pools that ran dry before.
+This saves the launch. But to save a launch is no reason to stay on a more expensive market or type for hours. So the
+instance must be of the market that the policy has the job take now, and the whole job must cost no more there than on
+the best new instance.
+
+There is one exception. If the cap leaves no room for a launch, a job of unknown length takes any spot instance that is
+cheaper than on-demand. Otherwise a queue of short jobs would have the whole fleet replaced over and over.
 """
 
 from datetime import datetime
@@ -22,7 +23,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Pool
 
 
 class Reuse:
-    """The question, asked about the jobs and the idle instances of one view."""
+    """Answers for the jobs and the idle instances of one view."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
@@ -73,8 +74,8 @@ class Reuse:
         return failed_over(job, self._view.pools, self._now, None).market is Market.SPOT
 
     def _pays(self, job: JobView, kind: PoolKey) -> bool:
-        """Against the best that would be launched; where none is to be had, spot still has to be cheaper than
-        on-demand.
+        """Whether the job costs no more there than on the best new instance. If none can be launched, spot must still
+        be cheaper than on-demand.
         """
         usd, offers, work = self._work_usd(job, kind), self._of(job), outlook_of(job)
         there = offers.acceptable(kind.market).pools or offers.on_demand_pools
@@ -95,7 +96,7 @@ class Reuse:
         return self._full[job.job_id]
 
     def _in_time(self, job: JobView, kind: PoolKey) -> bool:
-        """On-demand must do for the deadline, or be as fast as any. After spot there is on-demand."""
+        """Whether the deadline holds there. A spot instance always counts as in time, since on-demand can follow it."""
         deadline, work = job.submission.deadline_at, outlook_of(job)
         speed = job.speeds.get(kind.instance_type, 1.0)
         if kind.market is Market.SPOT or deadline is None or work is None or speed >= self._of(job).fastest:

@@ -1,4 +1,4 @@
-"""Which type does a job for the least money: rate times runtime, among those that can hold it and arrive in time."""
+"""Finds the type that does a job for the least money (rate times runtime), holds it, and keeps its deadline."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from everspot_core.job import Resources
 from everspot_core.schedule.view import Outlook
 
 SPEED_UNKNOWN, TOO_LATE = "speed", "deadline"
-"""What excludes a type beside the resources that it lacks."""
+"""Names of what excludes a type, beside the resources that it lacks."""
 NO_LATER = Changeover(timedelta(0), timedelta(0))
 
 
@@ -20,8 +20,9 @@ NO_LATER = Changeover(timedelta(0), timedelta(0))
 class PricedType:
     """A type with its price and its speed.
 
-    `speed`: work per hour, relative to that of which the job's outlook speaks; None: unknown. `measured`: it was seen
-    with this job, and is not the catalogue's word. `later`: by how much a changeover to it takes longer than to others.
+    `speed`: work per hour, relative to the speed in the job's outlook; None: unknown. `measured`: whether the speed was
+    measured with this job; else it is the catalogue's. `later`: by how much a changeover to it is longer than to the
+    quickest.
     """
 
     instance_type: InstanceType
@@ -33,10 +34,11 @@ class PricedType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A priced with its figures. `hours` and `usd` are expected, `hours_upper` is what must be reckoned with.
+    """A priced type with the job's figures there, changeover included.
 
-    Changeover included, over all nodes. `excluded`: what speaks against it, by name: resources that it lacks, `speed`
-    where it is unknown (the figures are then inf), `deadline`. Empty: it can be taken.
+    `hours` and `usd` (over all nodes) are expected values, `hours_upper` is the upper bound. `excluded`: what excludes
+    the type: names of resources that it lacks, `speed` if that is unknown (the figures are then inf), `deadline`. If it
+    is empty, the type can be used.
     """
 
     priced: PricedType
@@ -54,9 +56,9 @@ class Sized:
 def rightsize(
     types: Iterable[PricedType], *, need: Resources, work: Outlook, time: timedelta | None, nodes: int = 1
 ) -> list[Sized]:
-    """Every priced, the one to take first: the cheapest, of equals the fastest, then the measured, then by name.
+    """All types, best first: by cost, then by hours, then measured speeds first, then by name.
 
-    `time`: until the deadline; None: there is none. Those that are excluded come last, in the same order.
+    `time`: until the deadline; None without one. Excluded types come last, in the same order.
     """
     sized = (_size(c, need, work, time, nodes) for c in types)
     return sorted(sized, key=lambda s: (bool(s.excluded), s.usd, s.hours, not s.measured, s.priced.instance_type.name))

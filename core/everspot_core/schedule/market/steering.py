@@ -1,4 +1,4 @@
-"""Steers a job to a market: by its deadline if it has one, else by how often it was preempted."""
+"""Chooses the market for a job: by its deadline if it has one, else by how often it was preempted."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ NO_TIME = timedelta(0)
 
 
 class Steering:
-    """The market policy, asked about the jobs of one view."""
+    """The market policy for the jobs of one view."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._view, self._now = view, now
@@ -28,9 +28,10 @@ class Steering:
         moving: bool,
         early: timedelta = NO_TIME,
     ) -> MarketChoice:
-        """The market that suits the job. `on`: what it holds, or what is on its way to it, which is not `moving`.
+        """The market that suits the job.
 
-        `early`: reckon with so much less time to the deadline.
+        `on`: the instance that it holds (`moving`), or that is on its way to it (not `moving`). `early`: assume that
+        the deadline is this much earlier.
         """
         if critical(job):
             return MarketChoice(market=Market.ON_DEMAND, why=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
@@ -54,8 +55,8 @@ class Steering:
         return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
 
     def on_demand_at(self, job: JobView, offers: Offers) -> datetime | None:
-        """When on-demand is launched at the latest for a job that holds nothing, if no spot comes; None if there is no
-        such pool, or if the moment has passed. It may pay sooner."""
+        """The latest moment at which on-demand is launched for a job without an instance, if no spot comes. On-demand
+        may pay sooner. None if no on-demand pool can hold it, or if the moment has passed."""
         deadline, work = job.submission.deadline_at, outlook_of(job)
         if not offers.on_demand_pools or (deadline is not None and work is None):
             return None
@@ -66,7 +67,7 @@ class Steering:
         return at if at > self._now else None
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
-        """What is to be said where on-demand is needed and not to be had."""
+        """The reason to give if on-demand is needed and has no capacity."""
         deadline, work = job.submission.deadline_at, outlook_of(job)
         if deadline is None or work is None:
             tried = len(offers.spot_pools) + len(offers.on_demand_pools)
@@ -76,7 +77,7 @@ class Steering:
         return MarketChoice(market=Market.ON_DEMAND, why=Why.AT_RISK, figures=figures)
 
     def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
-        """The market for a job without a deadline, by how often it was preempted; never spot that costs no less."""
+        """The market for a job without a deadline, by how often it was preempted."""
         since = on.launched_at if on is not None and market_of(on) is Market.ON_DEMAND else None
         preference = failed_over(job, self._view.pools, self._now, since)
         if preference.market is Market.ON_DEMAND:
@@ -100,19 +101,19 @@ class Steering:
         return need_of(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
 
     def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
-        """What may remain until the instance that is on its way works: not before the next decision, at the least."""
+        """The longest time until the instance on its way works; at least until the next decision."""
         begun = instance.launched_at or self._now
         return max(self._view.tick, work.changeover_upper - (self._now - begun))
 
 
 def market_of(instance: InstanceView) -> Market:
-    """The instance's market; what is not known counts as on-demand, which nobody leaves for nothing."""
+    """The instance's market. An unknown one counts as on-demand, so that no job leaves it by mistake."""
     kind = pool_of(instance)
     return kind.market if kind is not None else Market.ON_DEMAND
 
 
 def runs_well(market: Market) -> MarketChoice:
-    """It stays where it is."""
+    """The choice to stay where it is."""
     return MarketChoice(market=market, why=Why.RUNS_WELL, figures={"market": market.value})
 
 

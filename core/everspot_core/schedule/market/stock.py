@@ -1,4 +1,4 @@
-"""What pools have for all jobs that are alike: worked out once for a plan, and not once for each of its jobs."""
+"""What pools have for all jobs of one kind. It is computed once for a plan, and not once for each job."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,13 +22,12 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stock:
-    """The pools that can hold jobs of one kind: they need the same, as many instances at once, and are as fast on each
-    type.
+    """The pools that can hold jobs of one kind. Such jobs have the same needs, number of instances and speeds.
 
     - `nodes`, `speeds`: of those jobs; a type that is not named has speed 1.
     - `unions`: how several pools have behaved together, as far as is known.
-    - `giving`: the on-demand pools that would give what one such job needs now.
-    - `smaller`: a type that is taken although it lacks something that was asked for.
+    - `giving`: the on-demand pools with enough capacity now for one such job.
+    - `smaller`: a type that counts although it has less than the jobs ask for.
     """
 
     now: datetime
@@ -50,30 +49,30 @@ class Stock:
         return pool.usd_per_hour / self.speed(pool.instance_type.name)
 
     def wished(self, market: Market) -> PoolKey | None:
-        """The pool of the market where work costs least, be there any capacity now or not."""
+        """The pool of the market where work costs least, with or without capacity now."""
         return self._wished_spot if market is Market.SPOT else self._wished_on_demand
 
     @cached_property
     def on_demand_usd(self) -> float:
-        """Dollars for an hour of work at speed 1 on the cheapest on-demand, be there any now or not."""
+        """Dollars for an hour of work at speed 1 in the cheapest on-demand pool, with or without capacity now."""
         return min(map(self.work_usd, self.on_demand_pools), default=inf)
 
     @cached_property
     def spot_giving(self) -> tuple[PoolView, ...]:
-        """The spot pools that would give what a job needs now; of those that gave notice lately only if all did."""
+        """The spot pools with enough capacity now, without those that gave notice lately, unless all of them did."""
         giving = [p for p in self.spot_pools if p.gives(self.nodes)]
         return tuple([p for p in giving if not just_noticed(p, self.now)] or giving)
 
     @cached_property
     def resorts(self) -> tuple[tuple[float, float], ...]:
-        """Speeds of the on-demand pools that would give now, of all of them if none would, each with the longest time,
-        in hours, for which the pool had no capacity lately."""
+        """The speeds of the on-demand pools with capacity now (of all, if none has), each with the longest recent time
+        in hours for which its pool had no capacity."""
         pools = self.giving or self.on_demand_pools
         return tuple(dict.fromkeys((self.speed(p.instance_type.name), _driest(p.behaviour, self.now)) for p in pools))
 
     def spot(self, fastest: float) -> Spot | None:
-        """Spot as these jobs can have it, at the speed `fastest`; None if no spot pool can hold them. It counts as up
-        only below on-demand's price."""
+        """Spot as it is for these jobs, at the speed `fastest`; None if no spot pool can hold them. It counts as up
+        only if it is cheaper than on-demand."""
         if fastest not in self._spot:
             self._spot[fastest] = self._spot_at(fastest) if self.spot_pools else None
         return self._spot[fastest]
@@ -93,7 +92,7 @@ class Stock:
 
     @cached_property
     def _together(self) -> Behaviour:
-        """How spot has behaved as a whole, there being any of its pools; failing that, as the steadiest of them."""
+        """How the spot pools have behaved as one; if that is not known, how the steadiest of them has behaved."""
         known = self.unions.get(frozenset(p.key for p in self.spot_pools))
         if known is not None:
             return known
@@ -112,7 +111,7 @@ class Stock:
 
 
 class Stocks:
-    """The pools of a view, for each kind of job. What is taken of them is no longer there for the next job."""
+    """The pools of a view, for each kind of job. Capacity that one job takes is not there for the next."""
 
     def __init__(self, pools: Sequence[PoolView], unions: Unions, now: datetime) -> None:
         self._pools = {p.key: p for p in pools}
@@ -122,7 +121,7 @@ class Stocks:
         self._known: dict[_Key, Stock] = {}
 
     def of(self, job: JobView) -> Stock:
-        """What there is now for jobs of its kind."""
+        """The stock for jobs of this job's kind, as it is now."""
         need = job.submission.spec.resources
         want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
         lesser = smaller(job, self._types.values(), self._now) if job.measured else None
@@ -136,7 +135,7 @@ class Stocks:
         return stock
 
     def take(self, pool: PoolKey, count: int) -> None:
-        """So many of the pool's instances are given to a job."""
+        """Take `count` instances of the pool for a job."""
         before = self._pools[pool]
         if before.available is None:
             return
@@ -146,7 +145,7 @@ class Stocks:
             self._known = {key: s for key, s in self._known.items() if s.nodes not in changed}
 
     def _fitting(self, asked: Resources) -> frozenset[str]:
-        """The types that have what is asked for."""
+        """The types that have all that is asked for."""
         return frozenset(name for name, kind in self._types.items() if fits(asked, Shape.of(kind)))
 
     def _made(self, job: JobView, large_enough: frozenset[str], less: str | None) -> Stock:

@@ -1,1 +1,1 @@
-"""Placement: which waiting job goes to which instance that is there already, and in which order jobs choose."""
+"""Placement: which waiting job goes to which present instance, and in which order jobs choose."""

@@ -1,6 +1,6 @@
-"""What is free, and what a job asks of it.
+"""Free capacity, and what a job asks of it.
 
-There are two kinds of capacity: in `exclusive` an instance holds one job, in `packing` it can hold several.
+There are two kinds: in `exclusive` an instance holds one job, in `packing` it can hold several.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, pool_of
 
 DEPTH = 64
-"""So many waiting jobs are promised a time in one plan. What the next one could use is not lent to any behind it."""
+"""The most waiting jobs that get a promised time in one plan. No job behind them gets what the next one could use."""
 
 _UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
 _STEP_GIB = 0.125
@@ -40,8 +40,8 @@ Want = tuple[int, str | None, float, int, float, bool]
 class Ask:
     """What a job asks of free capacity.
 
-    `avoid` names the instance from which it was preempted last and those on which it failed: any other one is taken
-    first, but rather than wait it returns to one of them. `known` keeps its hours by type once they are worked out.
+    `avoid`: the instance from which it was preempted last and those on which it failed. It takes any other one first,
+    but rather than wait it returns to one of them. `known`: its hours by type, once they are computed.
     """
 
     job: JobView
@@ -57,7 +57,7 @@ class Ask:
 
     @property
     def nodes(self) -> int:
-        """How many instances at once."""
+        """The number of instances that it needs at once."""
         return self.job.nodes
 
     @property
@@ -67,54 +67,58 @@ class Ask:
 
     @property
     def want(self) -> Want:
-        """The need as a key: jobs with the same one fit the same instances."""
+        """The need as a key. Jobs with the same key fit the same instances."""
         need = self.need
         return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.shared
 
     def hours(self, instance_type: str) -> float:
-        """When it is done at the latest if it begins now; inf where that is not known."""
+        """The hours until it is done at the latest if it begins now; inf if they are not known."""
         if instance_type not in self.known:
             self.known[instance_type] = hours_left(self.job, instance_type)
         return self.known[instance_type]
 
     @property
     def span(self) -> tuple[float, float]:
-        """The hours on the type that is fastest for it, as far as is known, and on the slowest."""
+        """Its hours on the type that is known to be fastest for it, and on the slowest."""
         left = self.hours("")
         speeds = (1.0, *self.job.speeds.values())
         return left / max(speeds), left / min(speeds)
 
     def suits(self, market: Market, again: bool) -> tuple[bool, bool]:
-        """A critical job would rather return to on-demand than stray to spot; a normal one rather moves on."""
+        """A sort key of an instance, best first, by its market and whether the job was there before (`again`).
+
+        A critical job would rather return to an on-demand instance than go to spot. A normal job would rather take
+        another instance than return.
+        """
         other = market is not self.prefer
         return (other, again) if self.critical else (again, other)
 
 
 class Capacity(Protocol):
-    """Free instances. What `seat` gives is free no more."""
+    """Free instances. Those that `seat` gives are not free any more."""
 
     def seat(self, ask: Ask) -> list[InstanceView]:
         """The instances that the job gets, as many as it has nodes; empty if it has to wait."""
 
     def promise(self, ask: Ask) -> None:
-        """The job waits: from now on nothing is given away that would make it wait longer."""
+        """The job waits: from now on no other job gets anything that would make this one wait longer."""
 
     def set_aside(self, ask: Ask) -> None:
         """Keep free on-demand instances for a critical job that cannot take them yet."""
 
     def is_aside(self, ask: Ask) -> bool:
-        """Whether it could use what was set aside."""
+        """Whether the job could use what was set aside."""
 
     def promised(self, ask: Ask) -> str | None:
-        """The job ahead to which free instances are promised that this one could use."""
+        """The job ahead that holds promises of free instances which this one could use; None without one."""
 
 
 def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
-    """Healthy, nothing assigned, and done with what it had.
+    """Whether the instance is healthy, has nothing assigned, and is done with its last job.
 
-    An agent's own word is as old as its heartbeat, so BUSY counts as free once the lease that it names has been given
-    back; not if it was taken from the agent, which then may not know yet, nor if the agent gave it back because its
-    machine is going or ailing, which the next heartbeat will tell.
+    An agent's report is as old as its heartbeat. So BUSY counts as free once the lease that it names has been given
+    back. It does not if the lease was taken from the agent, which may not know yet. Nor does it if the agent gave the
+    job back because its machine is going or unfit, which the next heartbeat will tell.
     """
     record = instance.record
     if record is None or not instance.healthy or not instance.idle:
@@ -127,7 +131,7 @@ def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> 
 
 
 def lingering(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> tuple[str, ...]:
-    """The jobs that its agent said it was running and that, by what is known, it may still be running."""
+    """The jobs that its agent reported as running and that, as far as is known, it may still be running."""
     record = instance.record
     return tuple(r.job_id for r in record.runs if not _is_back(r, instance, records)) if record is not None else ()
 
@@ -140,7 +144,7 @@ def _is_back(resident: Resident, instance: InstanceView, records: Mapping[str, J
 
 
 def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> float:
-    """Hours until the instance is rid of what it was given: inf if unknown, a tick if it holds nothing any more."""
+    """Hours until the instance is free of its job: inf if unknown, a tick if it holds none any more."""
     given = instance.assignment
     if instance.seated:
         return inf
@@ -150,7 +154,7 @@ def done_after(job: JobView | None, instance: InstanceView, tick: timedelta) -> 
 
 
 def hours_left(job: JobView, instance_type: str) -> float:
-    """When it is done at the latest, if it goes on where it is or, not running, begins now; inf if unknown."""
+    """Hours until the job is done at the latest, if it runs on or, if it does not run, begins now; inf if unknown."""
     outlook = outlook_of(job)
     if outlook is None:
         return inf
@@ -167,8 +171,8 @@ def kind_of(record: InstanceRecord) -> tuple[str, Shape]:
 class Unstable(IntEnum):
     """Why an instance may go soon: the cloud has just taken another one of its pool, or recommends to leave this one.
 
-    What the cloud recommends to leave comes last of all. A pool's instances come last of their market only: normal
-    jobs that fled from every one of them would sit on the on-demand instances when a critical job comes.
+    An instance that the cloud recommends to leave comes last of all. The instances of a pool that gave notice come last
+    of their market only. Otherwise normal jobs would fill the on-demand instances, and a critical job would find none.
     """
 
     NO = 0
@@ -177,7 +181,7 @@ class Unstable(IntEnum):
 
 
 class PoolMarks:
-    """What is known of the pools of instances that speaks for or against an instance, beside its shape."""
+    """What the pools say for or against an instance, beside its shape."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._noticed = {p.key for p in view.pools if just_noticed(p, now)}

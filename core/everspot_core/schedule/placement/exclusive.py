@@ -1,8 +1,8 @@
-"""Decides who gets which free instance, where an instance holds one job, and which are promised to jobs that wait.
+"""Decides which job gets which free instance, if an instance holds one job, and which are promised to waiting jobs.
 
-Backfill is conservative. Every job that has to wait although something that it fits is free is promised the first
-moment at which it can start, and a job behind it gets what is free only if no promise is put off by it: because it is
-done in time by its upper bounds, or because there is enough without. A job whose end is unknown is never done in time.
+Backfill is conservative. If a job has to wait although an instance that it fits is free, it is promised the first
+moment at which it can start. A job behind it gets a free instance only if that delays no promise: because the job is
+done in time by its upper bounds, or because there are enough others. A job whose end is unknown is never done in time.
 """
 
 from bisect import bisect_left
@@ -32,9 +32,8 @@ _Merit = tuple[bool, bool, bool, bool, Unstable, Shape, Market, str]
 class Timeline:
     """How many instances of a group are free, over time (hours from now; `inf` is never).
 
-    The end of a job that runs adds one from the moment at which it is certain; a promise takes some away. Instances of
-    a group stand for one another, so counting them is enough: jobs whose times were promised by the count can always be
-    seated, one after the other, as their times come.
+    The certain end of a running job adds one, and a promise takes some away. Instances of a group are interchangeable,
+    so to count them is enough: jobs whose times were promised by the count can always be seated, one after the other.
     """
 
     def __init__(self, free: int, ends: Iterable[float]) -> None:
@@ -48,7 +47,7 @@ class Timeline:
             self._counts[-1] += 1
 
     def enough_until(self, count: int) -> float:
-        """Until when `count` are free without a break from now on."""
+        """The moment until which `count` are free without a break from now on."""
         if count not in self._until:
             steps = zip(self._times, self._counts, strict=True)
             self._until[count] = next((t for t, c in steps if c < count), inf)
@@ -67,7 +66,7 @@ class Timeline:
         return inf if start is None else start
 
     def take(self, count: int, start: float, hours: float) -> None:
-        """`count` are in use from `start` on for so long."""
+        """Take `count` from `start` on for `hours`."""
         self._until.clear()
         first, last = self._at(start), self._at(start + hours)
         for n in range(first, last):
@@ -85,10 +84,10 @@ class Timeline:
 
 
 class _Group:
-    """The instances of one type: for whether a job can run and for how long, one is as good as another.
+    """The instances of one type. A job can run on each of them alike, and for as long.
 
-    `free`: by market, whether they are unstable and whether they are reserved. `promised`: the first job to which some
-    of them are promised. `closed`: nothing more is given away. `blind`: promised for a moment that is not known.
+    `free`: by market, whether they are unstable, and whether they are reserved. `promised`: the first job to which some
+    of them are promised. `closed`: nothing more is given away. `blind`: promised for an unknown moment.
     """
 
     def __init__(self, name: str, shape: Shape) -> None:
@@ -114,7 +113,7 @@ class _Group:
                     break
 
     def lends(self, count: int, hours: float) -> bool:
-        """Whether so many are free and nobody waits longer if they are in use for so long."""
+        """Whether `count` are free, and no promise is delayed if they are in use for `hours`."""
         if self.closed or self.count < count or (self.blind and hours == inf):
             return False
         return self.timeline is None or self.timeline.enough_until(count) >= hours
@@ -127,7 +126,7 @@ class _Group:
 
 
 class Exclusive:
-    """Free instances, one job each, by group, so that choosing costs by the number of groups and not of instances."""
+    """Free instances for one job each, by group. So the cost of a choice grows with the groups, not the instances."""
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
         self._view, self._records = view, {j.job_id: j.record for j in view.jobs}
@@ -157,9 +156,9 @@ class Exclusive:
         return chosen
 
     def promise(self, ask: Ask) -> None:
-        """The first moment at which the job can start is kept for it, if it can be put off at all.
+        """Promise the job the first moment at which it can start.
 
-        Where nothing is free there is nothing to put off; nor where the job could not start even if all were free.
+        If nothing is free, or if the job could not start even if all were free, there is nothing to promise.
         """
         groups = [g for g in self._fits(ask) if not g.closed]
         if not any(g.count for g in groups) or self._promises >= DEPTH:
@@ -198,7 +197,7 @@ class Exclusive:
         return next((g.promised for g in self._fits(ask) if g.promised and g.count >= ask.nodes), None)
 
     def _group(self, instance: InstanceView) -> _Group:
-        """Its group, which has what the least of its members has."""
+        """The instance's group. Its shape is that of its smallest member."""
         shape = Shape.of(record_of(instance))
         key = kind_of(record_of(instance))
         group = self._groups.setdefault(key, _Group(key[0], shape))
@@ -206,7 +205,7 @@ class Exclusive:
         return group
 
     def _fits(self, ask: Ask) -> list[_Group]:
-        """The groups that have what it needs, the smallest first."""
+        """The groups that can hold the job, the smallest first."""
         want = ask.want
         if want not in self._fitting:
             able = (g for g in self._groups.values() if fits(ask.need, g.shape))
@@ -235,7 +234,7 @@ class Exclusive:
         return (None, []) if best is None else (best[1], [best[2]])
 
     def _gang(self, ask: Ask, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
-        """Of the first group that has enough, so that the gang starts where it was promised to."""
+        """Instances of the first group that has enough, so that the gang starts where it was promised to."""
         for group in able:
             members = [i for held in group.free.values() for i in held.values()]
             unstable = frozenset(n for (_, unstable, _), held in group.free.items() if unstable for n in held)
@@ -252,7 +251,7 @@ class Exclusive:
         return starts[first], able[first]
 
     def _learn_ends(self) -> None:
-        """When those that are not free now will be; asked for only once a job has to be promised something."""
+        """Find out when busy instances will be free. This is done only when a promise needs it."""
         if self._ends_known:
             return
         self._ends_known = True
@@ -266,7 +265,7 @@ class Exclusive:
 
 
 def _first_two(members: dict[str, InstanceView], avoid: frozenset[str]) -> Iterable[InstanceView]:
-    """The first of those to be avoided, and the first other one."""
+    """The first instance that the job avoids, and the first one that it does not."""
     avoided = False
     for instance in members.values():
         if instance.instance_id not in avoid:

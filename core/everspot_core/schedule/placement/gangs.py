@@ -1,4 +1,4 @@
-"""Which instances a gang takes of those that are free: all of one type, near each other, and paid alike if possible."""
+"""Chooses the free instances for a gang: all of one type, in one zone and one market if possible."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,8 +9,8 @@ from everspot_core.schedule.view import InstanceView
 def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, unstable: frozenset[str]) -> list[InstanceView]:
     """`nodes` of `members`, all of one type, or nothing.
 
-    None that is about to go if that can be; then as few zones as can be, for the gang talks all the time; then one
-    market, for the loss of one spot instance stops all; then the market that is preferred.
+    If possible, none of them is about to go. Then as few zones as possible count, because a gang communicates all the
+    time; then one market, because the loss of one spot instance stops all; then the preferred market.
     """
     best: tuple[tuple[int, int, int, int, tuple[str, ...]], list[InstanceView]] | None = None
     for candidates in _near(members):
@@ -26,13 +26,13 @@ def pick(members: Sequence[InstanceView], nodes: int, prefer: Market, unstable: 
 
 
 def record_of(instance: InstanceView) -> InstanceRecord:
-    """The record of an instance that is free, which has one."""
+    """The record of a free instance, which always has one."""
     assert instance.record is not None  # noqa: S101 - a free instance has one
     return instance.record
 
 
 def _near(members: Sequence[InstanceView]) -> Iterable[list[InstanceView]]:
-    """Sets to choose from: one zone and market, one zone, one market, all."""
+    """The sets to choose from: those of one zone and market, of one zone, of one market, and all."""
     sets: dict[tuple[str, str], list[InstanceView]] = {}
     for instance in members:
         record = record_of(instance)

@@ -24,21 +24,21 @@ def room_of(has: Shape | Resources) -> Room:
 
 
 def less(room: Room, taken: Room) -> Room:
-    """What is left of it."""
+    """The room that is left."""
     a, b, c, d = room
     w, x, y, z = taken
     return (a - w, b - x, c - y, d - z)
 
 
 def more(room: Room, given: Room) -> Room:
-    """Both together."""
+    """The sum of both."""
     a, b, c, d = room
     w, x, y, z = given
     return (a + w, b + x, c + y, d + z)
 
 
 def holds(room: Room, wanted: Room) -> bool:
-    """Whether there is enough of everything."""
+    """Whether the room is enough in everything."""
     a, b, c, d = room
     w, x, y, z = wanted
     return a + _CRUMB >= w and b + _CRUMB >= x and c + _CRUMB >= y and d + _CRUMB >= z
@@ -46,7 +46,8 @@ def holds(room: Room, wanted: Room) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """An instance with what is free on it. `ends`: when which room comes back. `kept`: from, until, room, for whom."""
+    """An instance and the room that is free on it. `ends`: moments and the room that comes back then. `kept`: promises,
+    each with start, end, room and job."""
 
     instance: InstanceView
     shape: Shape
@@ -59,13 +60,13 @@ class Host:
     blind: bool = False
 
     def kind(self) -> "Kind":
-        """Of which kind it is now. One with promises is of a kind of its own."""
+        """The kind that it is of now. A host with promises is of a kind of its own."""
         own = self.instance.instance_id if self.kept else ""
         record = record_of(self.instance)
         return Kind(self.room, self.shape, record.market, self.unstable, self.reserved, record.instance_type, own)
 
     def room_at(self, time: float) -> Room:
-        """What is free then, promises counted."""
+        """The free room at that time, less the promises."""
         room = self.room
         for end, back in self.ends:
             if end <= time:
@@ -76,18 +77,18 @@ class Host:
         return room
 
     def lends(self, wanted: Room, hours: float, start: float = 0.0) -> bool:
-        """Whether there is room from `start` on for so long, and no promise is put off by it."""
+        """Whether there is room from `start` on for `hours`, and no promise is delayed by it."""
         if self.closed or (self.blind and hours == inf) or not holds(self.room_at(start), wanted):
             return False
         later = (s for s, *_ in self.kept if start < s < start + hours)
         return all(holds(self.room_at(s), wanted) for s in later)
 
     def lacks(self, wanted: Room) -> float:
-        """How much of what is wanted is not free, as parts of it, summed up."""
+        """How much is lacking: the sum over the resources of the missing fraction of what is wanted."""
         return sum(max(w - r, 0.0) / w for w, r in zip(wanted, self.room, strict=True) if w)
 
     def earliest(self, wanted: Room, hours: float) -> float:
-        """The first moment at which there is room for so long; inf: not as far as is known."""
+        """The first moment at which there is room for `hours`; inf if none is known."""
         if self.kept:
             times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.kept)})
             return next((t for t in times if t < inf and self.lends(wanted, hours, t)), inf)
@@ -100,7 +101,7 @@ class Host:
 
 
 class Kind(NamedTuple):
-    """What hosts have in common that are as good as one another. `own`: its name, if the host is like no other."""
+    """What interchangeable hosts have in common. `own`: the host's name, if it is like no other."""
 
     room: Room
     shape: Shape
@@ -112,12 +113,12 @@ class Kind(NamedTuple):
 
     @property
     def bin(self) -> "Bin":
-        """Where to look for it."""
+        """The bin that holds this kind."""
         return Bin(self.unstable, self.market, self.reserved, self.room[0])
 
 
 class Bin(NamedTuple):
-    """Kinds between which the fit decides. `gpus`: that are free."""
+    """A set of kinds among which the fit alone decides. `gpus`: the number that is free."""
 
     unstable: Unstable
     market: Market
@@ -126,7 +127,7 @@ class Bin(NamedTuple):
 
 
 class Kinds:
-    """The hosts by kind, the kinds by bin. Names of hosts that are of another kind by now are passed over."""
+    """The hosts by kind, and the kinds by bin."""
 
     def __init__(self) -> None:
         self._kind: dict[str, Kind] = {}
@@ -135,7 +136,7 @@ class Kinds:
         self.bins: dict[Bin, dict[Kind, None]] = {}
 
     def put(self, name: str, kind: Kind) -> None:
-        """The host is of this kind from now on."""
+        """Note that the host is of this kind from now on."""
         self.drop(name)
         self._kind[name] = kind
         self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -143,7 +144,7 @@ class Kinds:
         heappush(self._names.setdefault(kind, []), name)
 
     def drop(self, name: str) -> None:
-        """The host is of no kind any more."""
+        """Remove the host."""
         kind = self._kind.pop(name, None)
         if kind is not None:
             self._counts[kind] -= 1
@@ -153,11 +154,11 @@ class Kinds:
                     del self.bins[kind.bin]
 
     def members(self, kind: Kind) -> list[str]:
-        """All of a kind."""
+        """The names of all hosts of a kind."""
         return sorted({n for n in self._names[kind] if self._kind.get(n) == kind})
 
     def first(self, kind: Kind, but: frozenset[str]) -> str | None:
-        """The first of a kind, `but` some; None if there is no other."""
+        """The first host of a kind that is not in `but`; None if there is none."""
         names = self._names[kind]
         while names and self._kind.get(names[0]) != kind:
             heappop(names)

@@ -1,9 +1,9 @@
-"""Decides who gets room on which instance, where an instance holds several jobs, and where room is promised.
+"""Decides which job gets room on which instance, if an instance holds several jobs, and where room is promised.
 
-Room is counted in GPUs, GPU memory, vCPUs and memory. A job that is not to share needs all of an instance. A job goes
+Room is counted in GPUs, GPU memory, vCPUs and memory. A job that does not share needs all of an instance. A job goes
 where the fewest GPUs stay free beside it, and then where the least stays free of what it needs most of (its dominant
-resource): so what is begun is filled up, and what is empty stays whole for large jobs. Backfill is as conservative as
-for whole instances, room for room.
+resource). So instances in use fill up, and empty instances stay whole for large jobs. Backfill is as conservative as
+for whole instances.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
 class Shared:
-    """Instances with room, by kind, so that choosing costs by the number of kinds and not of instances."""
+    """Instances with room, by kind. So the cost of a choice grows with the kinds, not the instances."""
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
         self._jobs = {j.job_id: j for j in view.jobs}
@@ -69,7 +69,7 @@ class Shared:
         return [h.instance for h in hosts]
 
     def promise(self, ask: Ask) -> None:
-        """Room is kept for it where there will be enough first; where that is not known, where the least is lacking."""
+        """Keep room for the job where there will be enough first; if that is not known, where the least is lacking."""
         able = [hosts for shape, hosts in self._open.items() if id(shape) in self._shapes_for(ask)]
         if sum(map(len, able)) < ask.nodes:
             return
@@ -84,7 +84,7 @@ class Shared:
             self._change(host, kept=(start, start + hours, wanted, ask.job_id), blind=start == inf)
 
     def _close(self, hosts: list[Host], ahead: str) -> None:
-        """Nothing more is given away on them, all of which have one shape."""
+        """Give away nothing more on these hosts, which all have one shape."""
         del self._open[hosts[0].shape]
         for host in hosts:
             host.closed = True
@@ -117,7 +117,7 @@ class Shared:
         return next((h.kept[0][3] for h in kept), None) or next(closed, None)
 
     def _shapes_for(self, ask: Ask) -> frozenset[int]:
-        """Which of the shapes, each of which exists once, it fits."""
+        """The shapes that the job fits, each once."""
         want = ask.want
         if want not in self._able_shapes:
             self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(ask.need, s))
@@ -148,7 +148,7 @@ class Shared:
         return []
 
     def _others(self, ask: Ask, where: Bin) -> Iterator[Host]:
-        """One of each kind, the best fit first; never an instance that the job avoids."""
+        """One host of each kind, the best fit first, without hosts that the job avoids."""
         for kind in _by_fit(ask, self._roomy(ask, where)):
             name = self._kinds.first(kind, ask.avoid)
             if name is not None:
@@ -162,7 +162,7 @@ class Shared:
         return [k for k in self._kinds.bins[where] if id(k.shape) in able and holds(k.room, room_of(k.shape))]
 
     def _gang(self, ask: Ask) -> list[Host]:
-        """Of the smallest type with room on enough instances."""
+        """Hosts of the smallest type that has room on enough instances."""
         by_type: dict[tuple[Shape, str], list[Kind]] = {}
         for kind in (k for b in self._kinds.bins for k in self._roomy(ask, b)):
             by_type.setdefault((kind.shape, kind.name), []).append(kind)
@@ -179,7 +179,7 @@ class Shared:
     def _earliest(self, ask: Ask, able: list[Host]) -> list[tuple[float, Host]]:
         """Where and when the job is promised room: on the instances, all of one type, that have it first.
 
-        Where none is known to, the least that is lacking decides.
+        If none is known to have it, those count where the least is lacking.
         """
         by_type: dict[str, list[Host]] = {}
         for host in able:
@@ -211,7 +211,7 @@ class Shared:
         kept: tuple[float, float, Room, str] | None = None,
         blind: bool = False,
     ) -> None:
-        """The host becomes one of another kind."""
+        """Move the host to the kind that it is of now."""
         host.room = host.room if room is None else room
         host.ends += [end] if end is not None else []
         host.kept += [kept] if kept is not None else []
@@ -226,12 +226,12 @@ def _rough(ask: Ask, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool
 
 
 def _wanted(ask: Ask, shape: Shape) -> Room:
-    """What it takes of an instance of this shape."""
+    """The room that the job takes on an instance of this shape."""
     return room_of(ask.need if ask.need.shared else shape)
 
 
 def _by_fit(ask: Ask, kinds: list[Kind]) -> list[Kind]:
-    """The one first on which the least stays free of what the job needs most, as a part of what there is."""
+    """A sort key, best fit first: the fraction of the job's dominant resource that stays free."""
     dominant = {id(k.shape): _dominant(room_of(ask.need), k.shape) for k in kinds}
 
     def merit(kind: Kind) -> tuple[float, Shape, Market, str, str]:
@@ -242,7 +242,7 @@ def _by_fit(ask: Ask, kinds: list[Kind]) -> list[Kind]:
 
 
 def _dominant(wanted: Room, shape: Shape) -> tuple[int, float]:
-    """Of which resource the job needs the largest part, and how much of it there is."""
+    """The resource of which the job needs the largest fraction, and how much of it there is."""
     has = room_of(shape)
     _, n = max((w / h, n) for n, (w, h) in enumerate(zip(wanted, has, strict=True)) if h)
     return n, has[n]
@@ -254,7 +254,7 @@ def _residents(instance: InstanceView) -> tuple[str, ...]:
 
 
 def _done_after(job: JobView | None, instance: InstanceView, view: ClusterView) -> float:
-    """A resident holds its room whatever the one assignment of the instance says."""
+    """Hours until a resident gives its room back, whatever the instance's assignment says."""
     if not instance.residents:
         return done_after(job, instance, view.tick)
     return inf if job is None else hours_left(job, record_of(instance).instance_type)

@@ -1,9 +1,9 @@
-"""Decides which waiting job goes to which instance that is there already.
+"""Decides which waiting job goes to which present instance.
 
 Jobs choose in turn, in the order of `queue`. Each takes the smallest free instance that is large enough, of the market
-that it prefers; rather than wait, it takes the other market. Three things are kept back: a free on-demand instance that
-a critical job in back-off could use, an instance that was launched for another job, and what is promised to a job
-ahead.
+that it prefers; rather than wait, it takes the other market. A job may not take three kinds of instances: a free
+on-demand instance that a critical job in back-off could use, an instance that was launched for another job, and an
+instance that is promised to a job ahead.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ def place(
 ) -> list[Assign | Hold]:
     """An `Assign` for each of `jobs` that finds an instance among `instances`, a `Hold` for each that does not.
 
-    `jobs` are waiting ones; `instances` those of which nothing else has been decided.
+    `jobs`: waiting jobs. `instances`: those about which nothing else has been decided.
     """
     if not jobs:
         return []
@@ -70,7 +70,7 @@ class _Placement:
         self._held_back: list[Ask] = []
 
     def decide(self, rank: int, job: JobView) -> None:
-        """What becomes of the job whose turn it is."""
+        """Decide about the job whose turn it is."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._taken:
             return
         early = not_now(job, self.now)
@@ -101,9 +101,9 @@ class _Placement:
             self._capacity.promise(ask)
 
     def _its_own(self, job: JobView) -> list[InstanceView]:
-        """What was launched for the job last; its size was checked at the launch.
+        """The instances that were launched for the job last. Their size was checked at the launch.
 
-        Never the instance that the job was told to move away from.
+        The instance that the job was told to move away from is never among them.
         """
         record = job.record
         left = record.last_owner if record is not None and record.last_reason is Reason.MOVE else None
@@ -113,7 +113,7 @@ class _Placement:
         return batch[: job.nodes] if len(batch) >= job.nodes else []
 
     def _of_another(self, job: JobView, prefer: Market) -> list[InstanceView]:
-        """What was launched for another job, and has nothing to do: the cheapest, of equals what was used last."""
+        """An idle instance that was launched for another job: the cheapest, and of equals the one used last."""
         able = [i for i in self._idle if self._reuse.suits(job, i)]
         if len(able) < job.nodes:
             return []
@@ -158,7 +158,7 @@ class _Placement:
 
 
 def _preferred_market(job: JobView, view: ClusterView, now: datetime) -> Preference:
-    """The market that the job prefers: on-demand once the loss of a spot instance would cost the deadline."""
+    """The market that the job prefers. It is on-demand once the loss of a spot instance would cost the deadline."""
     work, deadline = outlook_of(job), job.submission.deadline_at
     if work is not None and deadline is not None and not critical(job):
         need = need_of(work, deadline, view.tick, now)
@@ -185,9 +185,9 @@ def _avoided(job: JobView) -> frozenset[str]:
 def _launched(
     instances: list[InstanceView], view: ClusterView
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView]]:
-    """Free instances by the job that they were launched for, and those that are there for all.
+    """The free instances by the job that they were launched for, and those that all jobs may take.
 
-    What was launched for a job that is over is there for all, until it is released, and so is what a job shares.
+    All jobs may take an instance whose job is over, until it is released, and one that jobs share.
     """
     records = {j.job_id: j.record for j in view.jobs}
     alive = {j.job_id for j in view.jobs if not j.state.final}
@@ -204,8 +204,8 @@ def _launched(
 def _kept(
     instances: list[InstanceView], view: ClusterView
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView], list[InstanceView]]:
-    """Where launched instances are kept for a while: free ones by the job that waits for them; what all may have, which
-    are the standing ones and, where instances are shared, those that jobs run on; and what was launched and is idle.
+    """The instances where idle ones are kept for a while, in three groups: free ones by the job that waits for them;
+    those that all jobs may take (standing ones, and shared ones that jobs run on); and idle launched ones.
     """
     records, by_name = {j.job_id: j.record for j in view.jobs}, {i.instance_id: i for i in view.instances}
     mine: dict[str, list[InstanceView]] = defaultdict(list)
@@ -229,14 +229,14 @@ def _kept(
 
 
 def _is_another(instance: InstanceView, owner: InstanceView | None) -> bool:
-    """Whether a job may still move there from its owner: to another market, or because the cloud takes the owner."""
+    """Whether the job may still move there from its owner: to another market, or because the cloud takes the owner."""
     if owner is None or is_going(owner):
         return True
     return market_of(instance) is not market_of(owner)
 
 
 def _age(instance: InstanceView, now: datetime) -> timedelta:
-    """How long it has been idle."""
+    """How long the instance has been idle."""
     return now - instance.idle_since if instance.idle_since is not None else timedelta(0)
 
 
@@ -261,7 +261,7 @@ def _known_shapes(view: ClusterView) -> dict[str, Shape]:
 
 
 def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
-    """What the type that comes nearest lacks."""
+    """The type that comes nearest, and the resources that it lacks."""
     need = job.submission.spec.resources
     name = min(shapes, key=lambda n: (len(lacking(need, shapes[n])), n))
     return {"types": len(shapes), "nearest": name, "lacks": ", ".join(lacking(need, shapes[name]))}

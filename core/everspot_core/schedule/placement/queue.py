@@ -1,12 +1,12 @@
 """The order in which waiting jobs choose.
 
-1. Jobs that have waited for STARVED, the longest wait first: whatever others submit, nobody who began to wait later is
-   ahead of them. That bounds every wait.
+1. Jobs that have waited for STARVED, the longest wait first. Whatever others submit, no job that began to wait later
+   is ahead of them. That bounds every wait.
 2. Critical jobs.
 3. Urgent jobs: those whose deadline leaves less than URGENT to spare, the least spare time first.
 4. Jobs that have waited for AGED, the longest wait first.
-5. All others by fair share: in turn the team that has used the least for its weight, with what it holds now and what
-   this plan hands out counted in advance; within a team the earlier deadline, then the longer wait since submission.
+5. All others by fair share. The team that has used the least for its weight comes first; what it holds now, and what
+   this plan gives it, counts in advance. Within a team the earlier deadline comes first, then the longer wait.
 """
 
 from collections import defaultdict
@@ -22,11 +22,11 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Pool
 STARVED = timedelta(days=7)
 URGENT = timedelta(hours=1)
 FORESIGHT = 1.0
-"""Hours that a team is charged in advance for an instance that it holds or is handed."""
+"""Hours that a team is charged in advance for an instance that it holds or is given."""
 USD_PER_GPU, USD_PER_VCPU = 1.0, 0.05
-"""Where no price is known, so that shares are at least in proportion to what is used."""
+"""Assumed prices where none is known, so that shares are at least in proportion to what is used."""
 SPOT_DISCOUNT = 1 / 3
-"""Of the on-demand price, where a spot price is not known."""
+"""The assumed spot price as a fraction of the on-demand price, where no spot price is known."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _Order = tuple[int, datetime, datetime, str]
@@ -39,7 +39,7 @@ def queue_order(job: JobView) -> _Order:
 
 
 def slack(job: JobView, now: datetime) -> timedelta | None:
-    """What may still be waited if everything takes as long as it can; None without a deadline or an outlook."""
+    """The time that the job may still wait if everything takes as long as it can; None without deadline or outlook."""
     outlook, deadline = outlook_of(job), job.submission.deadline_at
     if outlook is None or deadline is None:
         return None
@@ -94,7 +94,7 @@ class Queue:
                 heappush(heap, self._turn(team))
 
     def charge(self, job: JobView, usd_per_hour: float) -> None:
-        """The job has been given something that costs so much."""
+        """Note that the job was given capacity at this price."""
         self._used[job.team] += usd_per_hour * FORESIGHT
 
     def _turn(self, team: str) -> tuple[float, _Order, str]:
@@ -103,7 +103,8 @@ class Queue:
         return share, queue_order(self._teams[team][-1]), team
 
     def _charge_running(self, view: ClusterView, rates: Rates) -> None:
-        """Dollars lately lag behind: without this a team could take everything that falls free for an hour."""
+        """Charge what teams hold now, because recorded use lags behind: without this a team could take everything that
+        becomes free for an hour."""
         jobs = {j.job_id: j for j in view.jobs}
         for instance in view.instances:
             record, holders = instance.record, [j for n in _holders(instance) if (j := jobs.get(n)) is not None]
@@ -118,7 +119,7 @@ def _holders(instance: InstanceView) -> tuple[str, ...]:
 
 
 def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
-    """Which of the first four it belongs to, and its place there; None: it takes its turn by fair share."""
+    """The group of the first four that the job belongs to (0 to 3), and its place there; None: fair share."""
     waited = now - waiting_since(job)
     if waited >= STARVED:
         return 0, -waited.total_seconds()
@@ -131,6 +132,6 @@ def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
 
 
 def hopeless(job: JobView, now: datetime) -> bool:
-    """Past saving, even if all goes as expected: it must not take the place of one that can still arrive."""
+    """Whether the job misses its deadline even if all goes as expected. It must not take the place of another job."""
     outlook, deadline = outlook_of(job), job.submission.deadline_at
     return outlook is not None and deadline is not None and now + outlook.left > deadline

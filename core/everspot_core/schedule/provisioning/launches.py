@@ -1,4 +1,4 @@
-"""The instances that were launched for jobs: which are on their way, and which nobody needs any more."""
+"""Finds out which launched instances are on their way to jobs, and which nobody needs any more."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class Launches:
         return sound
 
     def _patience(self, job: JobView, coming: Iterable[InstanceView]) -> timedelta:
-        """How long to wait for these: as long as a changeover of the job may take, and one to their pools, and more."""
+        """How long to wait for these instances: LAUNCH_PATIENCE times the longest upper bound that concerns them."""
         work, pools = outlook_of(job), (pool_of(i) for i in coming)
         known = [self._changeovers[pool].upper for pool in pools if pool in self._changeovers]
         if work is not None:
@@ -104,7 +104,7 @@ class Launches:
         return instance.healthy or (instance.record is None and not _lost(instance))
 
     def _idle_for(self, instance: InstanceView) -> timedelta:
-        """How long the instance has been idle; since its launch if it boots, for ever if unknown."""
+        """How long the instance has been idle; since its launch if it boots, and the longest time if unknown."""
         since = instance.idle_since or instance.launched_at
         return self._now - since if since is not None else timedelta.max
 

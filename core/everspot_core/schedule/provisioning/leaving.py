@@ -1,7 +1,7 @@
-"""Decides which instances leave: broken ones, and of the standing fleets those beyond the target and old ones.
+"""Decides which instances leave: broken ones and, of the standing fleets, excess and old ones.
 
 An instance that leaves gives back its job and powers itself off; the fleet replaces it only while it is below its
-target. So what the fleet holds now bounds all departures:
+target. So the present size of the fleet limits all departures:
 
 - *Broken* instances go first, launched ones among them, but no more than CORDONS of a kind and type at once: if each
   new machine is broken like the last, the image or the type is at fault, and replacing machines would never end.
@@ -163,7 +163,7 @@ def weight(standing: Standing, instance: InstanceView) -> float:
 
 
 def fault_of(record: InstanceRecord) -> FaultKind:
-    """What an instance that found itself unfit suffers from, by its own words."""
+    """The kind of fault of an instance that found itself unfit, by its own words."""
     words = record.detail.lower()
     return FaultKind.GPUS if "gpu" in words or "cuda" in words else FaultKind.DISK
 

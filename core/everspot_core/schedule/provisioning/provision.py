@@ -1,7 +1,7 @@
 """Launches instances for the jobs that need them, moves running jobs, and releases what nobody needs.
 
-Present instances have been assigned before. Then each job follows the market policy, in the order in which jobs choose.
-Capacity that a pool gives to one job does not count for the next one.
+`placement` has assigned present instances before. The other jobs follow the market policy, in the order in which jobs
+choose. Capacity that a pool gives to one job does not count for the next one.
 """
 
 from collections.abc import Iterable

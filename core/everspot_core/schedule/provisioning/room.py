@@ -13,9 +13,9 @@ EPSILON = 1e-9
 class CapRoom:
     """What may still be launched in one round of planning.
 
-    Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap, and then
-    nothing more is launched; nor, under a cap in dollars, while instances run and no price is known. What was released
-    counts until it is gone.
+    Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap; then nothing
+    more is launched. Nothing is launched either under a cap in dollars while instances run and no price is known.
+    Released instances count until they are gone.
     """
 
     def __init__(self, view: ClusterView) -> None:

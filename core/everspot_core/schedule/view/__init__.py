@@ -1,7 +1,7 @@
-"""What a plan may know of a cluster: plain values, collected before anything is decided.
+"""The plan's input: plain values about a cluster, collected before anything is decided.
 
-A driver (the scheduler's loop, a simulator) makes a view, and the plan asks for nothing else. No field has a default:
-a driver that knows nothing about a field says so, and one that forgets a field does not pass the type checker. All
+A driver (the scheduler's loop, a simulator) makes a view, and the plan knows nothing else. No field has a default:
+a driver that does not know a value says so, and one that forgets a field does not pass the type checker. All
 times are market time. Whether a lease stands still is a flag and not a time, because only the observer's own clock
 can tell.
 """

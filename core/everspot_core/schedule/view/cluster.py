@@ -1,4 +1,4 @@
-"""Everything that a plan may know of a cluster."""
+"""The cluster in the plan's input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from everspot_core.schedule.view.pool import PoolKey, PoolView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """The most that may be launched at once, running and on its way, standing fleets apart.
+    """The cap on launched instances, running and on their way, without the standing fleets.
 
-    `usd_per_hour` None: what it costs has no cap of its own.
+    `usd_per_hour` None: there is no cap in dollars.
     """
 
     instances: int
@@ -29,25 +29,25 @@ class Cap:
 class ClusterView:
     """Everything that a plan may know.
 
-    - `draining`: nothing is to be started, and what runs is to stop.
-    - `types`: the instance types that this cluster can bring, those declared in place and those that were seen. The
-      types of instances that are there need not be among them.
+    - `draining`: no job is to start, and running jobs are to stop.
+    - `types`: the instance types that this cluster can launch: those declared in place and those that were seen. The
+      types of present instances need not be among them.
     - `limits`: the durations by which the machines of the cluster guard themselves.
     - `pools`: the pools of which something is known. `plan` launches instances of these and no others;
       `plan_standing` launches none, and learns from them how the pools of the standing fleets behave.
-    - `unions`: how several pools have behaved together; they are up while any of them is. What is not named is not
-      known; only `plan` asks.
+    - `unions`: how several pools have behaved as one, which is up while any of them is. Sets that are not named are not
+      known. Only `plan` uses it.
     - `usage`: dollars that each team has used lately; older ones count less. `shares`: the weight of each team; 1 where
       it is not named.
     - `tick`: the plan is asked again after this time at the latest.
     - `shared`: an instance can hold several jobs.
     - `standing`: what the standing fleets are declared to hold; None if that is not known, or too new to act on.
-    - `generation`: the declared one; empty where instances are not told apart by it. `rolling`: busy instances of other
-      generations are to be replaced too.
+    - `generation`: the declared generation of instances; empty if none is to be replaced for it. `rolling`: busy
+      instances of other generations are to be replaced too.
     - `booting`: how many instances were launched and have not reported yet.
-    - `faults`: the instances that were of no use.
-    - `idle_limit`: a launched instance without work is let go after this; zero: at once.
-    - `cap`: the most that may be launched at once; None: no cap.
+    - `faults`: the fault records of useless instances.
+    - `idle_limit`: a launched instance without work is released after this; zero: at once.
+    - `cap`: the cap on launched instances; None: no cap.
     - `purses`: what is left of the budgets of teams and of the environment.
     """
 

@@ -1,4 +1,4 @@
-"""What a plan may know of an instance."""
+"""An instance in the plan's input."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,20 +9,20 @@ from everspot_core.schedule.view.pool import PoolKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceView:
-    """An instance: what it says of itself, what it was told, and what the cloud says of it.
+    """An instance: its own record, the orders that it was given, and what the cloud says about it.
 
     - `record` is None until its agent has reported.
     - `stale`: its heartbeat has stood still for the length of a lease.
-    - `gone`: the cloud, or the instance's own last word, says that it runs no more.
+    - `gone`: it runs no more, by the cloud or by its own last report.
     - `ending`: the cloud is about to take it or is ending it. `deadline`: when it is taken, by its own notice or the
       cloud's word, if that is known.
-    - `rebalance`: the cloud recommends to leave it, which may come to nothing.
+    - `rebalance`: the cloud recommends to leave it. It may stay all the same.
     - `launched_for`: the job for which a plan had it launched; None for an instance of the standing fleets.
     - `launched_at`: when it began to cost money, if that is known.
-    - `idle_since`: since when it has had nothing to do, be it after its last job or since it reported; None if it has
-      something to do, or if that is not known.
+    - `idle_since`: since when it has had no job: since its last one, or since it reported. None if it has a job, or if
+      that is not known.
     - `pool`: the pool that it belongs to, for one that has not reported yet; None if that is not known.
-    - `residents`: the jobs that run on it, where instances are shared; empty where they are not.
+    - `residents`: the jobs that share it; empty if none do.
     """
 
     instance_id: str
@@ -41,43 +41,43 @@ class InstanceView:
 
     @property
     def launched(self) -> bool:
-        """A plan had it launched, and it has not ended."""
+        """Whether it was launched for a job, and has not ended."""
         return self.launched_for is not None and not self.gone
 
     @property
     def idle(self) -> bool:
-        """No job is assigned to it, and none is resident on it."""
+        """Whether no job is assigned to it, and none is resident on it."""
         return not self.residents and (self.assignment is None or not self.assignment.jobs)
 
     @property
     def seated(self) -> bool:
-        """Jobs share it, by its assignment."""
+        """Whether jobs share it, by its assignment."""
         return self.assignment is not None and bool(self.assignment.seats)
 
     def told(self, job_id: str) -> Assignment | None:
-        """What its assignment says of a job, as if that had it alone; None if it does not name the job."""
+        """The orders of its assignment for a job, as if that job had it alone; None if it does not name the job."""
         return self.assignment.of(job_id) if self.assignment is not None else None
 
     def stops(self, job_id: str) -> bool:
-        """It has been told to give that job back, or all that it has."""
+        """Whether it was told to give that job back, or all of its jobs."""
         given = self.told(job_id)
         return self.stopping or (given is not None and given.order is not Order.RUN)
 
     @property
     def notified(self) -> bool:
-        """The instance itself has seen an interruption notice."""
+        """Whether the instance itself has seen an interruption notice."""
         notice = self.record.notice if self.record else None
         return notice is not None and notice.kind is NoticeKind.INTERRUPTION
 
     @property
     def recommended_away(self) -> bool:
-        """A rebalance recommendation stands against it."""
+        """Whether there is a rebalance recommendation for it."""
         notice = self.record.notice if self.record else None
         return self.rebalance or (notice is not None and notice.kind is NoticeKind.REBALANCE)
 
     @property
     def healthy(self) -> bool:
-        """It can be given a job now: its agent lives, takes work, and nothing is known for which it would leave."""
+        """Whether it can get a job now: its agent lives and takes work, and there is no known reason to leave."""
         return (
             self.record is not None
             and self.record.role is Role.AGENT
@@ -89,17 +89,17 @@ class InstanceView:
 
     @property
     def stopping(self) -> bool:
-        """It has been told to stop what it runs."""
+        """Whether it was told to stop its jobs."""
         return self.assignment is not None and self.assignment.order is not Order.RUN
 
     @property
     def leaving(self) -> bool:
-        """It has been told to power off once it has nothing to do."""
+        """Whether it was told to power off once it has no job."""
         return self.assignment is not None and self.assignment.order is Order.LEAVE
 
     @property
     def reports(self) -> bool:
-        """Its agent has reported, and its heartbeat goes on."""
+        """Whether its agent has reported, and its heartbeat goes on."""
         return self.record is not None and not (self.stale or self.gone or self.record.state is InstanceState.GONE)
 
 

@@ -1,4 +1,4 @@
-"""What a plan may know of a job."""
+"""A job in the plan's input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class Drill:
 class Outlook:
     """How much work a job has left, and how long it takes to begin again on another instance.
 
-    Work is told in the time that it takes on an instance of speed 1. A changeover consists of launch, set-up and the
-    progress that is lost. `left` and `changeover` are expected values; the plan keeps the deadline even if both turn
-    out to be their upper bounds. `changing` is what remains of the changeover that is under way, zero without one.
+    Work is in hours on an instance of speed 1. A changeover consists of launch, set-up and the progress that is lost.
+    `left` and `changeover` are expected values; the plan keeps the deadline even if both turn out to be their upper
+    bounds. `changing` is the rest of the present changeover, zero without one.
     """
 
     left: timedelta
@@ -43,9 +43,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The most that a job was seen to use; None: nobody has measured that, and what its author asked for counts.
+    """The most that a job was seen to use. None: not measured, so what its author asked for counts.
 
-    `mixed` says that it trains in mixed precision.
+    `mixed`: whether it trains in mixed precision.
     """
 
     vcpus: float | None
@@ -56,19 +56,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job: what its author asked for, how it stands, and what its author or the cluster wants of it now.
+    """A job: what its author asked for, its state, and what its author or the cluster wants of it now.
 
     - `record` is None until something has been decided about the job.
     - `stale`: the record has stood still for the length of a lease, by the observer's own clock.
     - `nodes`: how many instances it needs at once; more than one make a gang.
-    - `after`: the jobs that have to succeed before it begins, each with its state; None: nobody knows the job.
-    - `outlook`: what the driver has measured or knows; None leaves the plan with what the author expects.
-    - `changeover`: what a changeover has been found to take, where `outlook` is None; None: nobody has measured any.
+    - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is not known.
+    - `outlook`: what the driver has measured or knows; None: the plan uses what the author expects.
+    - `changeover`: the estimate from measured changeovers, for when `outlook` is None; None: none was measured.
     - `preempted_at`: when it lost spot instances lately, oldest first.
     - `measured`: None if nobody has measured what it uses.
     - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
-      duration, speaks of. Types that are not named count as 1. `measured_speeds` names the types whose speed was seen
-      with this job; the others are the catalogue's.
+      duration, assumes. Types that are not named count as 1. `measured_speeds`: the types whose speed was measured with
+      this job; the others are the catalogue's.
     """
 
     submission: JobSubmission
@@ -112,9 +112,9 @@ class JobView:
         return self.submission.spec.resources.shared
 
     def owned_by(self, assignment: Assignment) -> bool:
-        """Whether the lease is exactly the one that this assignment speaks of.
+        """Whether the lease is exactly the one that this assignment names.
 
-        The lease of a gang names the first of its instances; of the others the epoch tells.
+        The lease of a gang names the first of its instances. The others are recognised by the epoch.
         """
         record = self.record
         return (

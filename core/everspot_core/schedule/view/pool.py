@@ -1,4 +1,4 @@
-"""What a plan may know of a pool of capacity."""
+"""A pool of capacity in the plan's input."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,14 +12,14 @@ from everspot_core.schedule.market.behaviour import Behaviour
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """A pool of capacity: what it costs, what it would give now, and how it has behaved.
+    """A pool of capacity: its price, its free capacity, and how it has behaved.
 
-    - `available`: how many more instances it would give now; None: as many as are asked for, as far as is known.
+    - `available`: how many more instances it has now; None: as many as are asked for, as far as is known.
     - `reserved`: the capacity is paid for whether it is used or not.
     - `placement_score`: the cloud's own score, 1 to 10; None if it was not asked.
     - `refused_at`: when it lately had no capacity, oldest first.
     - `noticed_at`: when it last gave notice to an instance, or took one; None: never, as far as is known.
-    - `changeover`: how long a changeover to an instance of it takes; None: not known, as long as any.
+    - `changeover`: the estimate of a changeover to an instance of it; None: not known, so as long as any.
     """
 
     instance_type: InstanceType
@@ -39,5 +39,5 @@ class PoolView:
         object.__setattr__(self, "key", PoolKey(self.instance_type.name, self.zone, self.market))
 
     def gives(self, count: int) -> bool:
-        """Whether it would give `count` instances now, as far as is known."""
+        """Whether it has `count` instances now, as far as is known."""
         return self.available is None or self.available >= count

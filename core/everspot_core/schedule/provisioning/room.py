@@ -13,9 +13,9 @@ EPSILON = 1e-9
 class CapRoom:
     """What may still be launched in one round of planning.
 
-    Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap; then nothing
-    more is launched. Nothing is launched either under a cap in dollars while instances run and no price is known.
-    Released instances count until they are gone.
+    Prices are those of the moment, by the `Tariff`. If a price rises, running instances may exceed the cap; then
+    nothing more is launched. Nothing is launched either under a cap in dollars while instances run and no price is
+    known. Released instances count until they are gone.
     """
 
     def __init__(self, view: ClusterView) -> None:

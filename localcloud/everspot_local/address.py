@@ -31,6 +31,7 @@ class Address:
     region: str
     time_scale: float
     clock: str
+    cloud: str = "aws"
 
     def write(self, folder: Path) -> None:
         """Write the address down, whole or not at all."""

@@ -1,4 +1,5 @@
-"""AWS on one machine: the market and its machines with moto's server before them, on a port of the loopback interface.
+"""A cloud on one machine: the market and its machines with the cloud's services before them, on a port of the loopback
+interface.
 
 This is where the parts are put together. Nothing outlives its process: what was made in it is gone when it closes.
 """
@@ -11,13 +12,12 @@ from typing import Any, Self
 from everspot_core.catalogue import Catalogue, builtin
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from everspot_local.aws import account, moto_parts
-from everspot_local.aws.assembly import assemble, services
-from everspot_local.aws.quotas import account_quotas
 from everspot_local.controls.actions import Actions
 from everspot_local.controls.web import PREFIX, Controls
+from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
 from everspot_local.options import Options
+from everspot_local.sides import open_side, quotas
 
 HOST = "127.0.0.1"
 
@@ -30,43 +30,62 @@ class QuietHandler(WSGIRequestHandler):
 
 
 class LocalCloud:
-    """AWS in this process, as a context manager. One at a time in a process, as moto's state is the process's.
+    """A cloud in this process, as a context manager. One at a time in a process.
+
+    `side`: the cloud itself, of the kind that the options name.
 
     Args:
         options: settings; `state_dir` is made if it is missing.
         port: of the endpoint; 0 takes a free one.
         catalogue: instance types and prices, by default the one that comes with Everspot.
+
+    Raises:
+        RuntimeError: if this process has a cloud of which there can be one at a time.
     """
 
     def __init__(self, options: Options, *, port: int = 0, catalogue: Catalogue | None = None) -> None:
-        account.check_free()
-        moto_parts.take_moto()
+        self.side = open_side(options)
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self.options = options
         self.market = LocalMarket(
             catalogue or builtin(),
             options.region,
-            moto_parts.zone_ids(options.region),
-            lambda: account_quotas(options.quotas),
+            self.side.zone_ids(options.region),
+            lambda: quotas(options.cloud, options.quotas),
             options.state_dir / "market.jsonl",
             scale=options.scale,
             seed=options.seed,
-            delays=options.delays,
+            delays=options.times,
         )
-        self.account = assemble(options, self.market)
-        self.machines = self.account.machines
-        account.enter(self.account)
+        self.side.join(self.market)
+        self.machines = self.side.machines
         self.actions = Actions(self.market, self.machines)
         self.stopping = threading.Event()
+        self._closed = False
         self._server: BaseWSGIServer = make_server(
             HOST, port, self._application(), threaded=True, request_handler=QuietHandler
         )
-        self.account.endpoint = self.endpoint
+        self.side.answer_at(self.endpoint)
         self._thread = threading.Thread(target=self._server.serve_forever, name="everspot-endpoint", daemon=True)
 
     @property
+    def account(self) -> Any:
+        """The account of a local AWS."""
+        return self.side.account  # type: ignore[attr-defined]
+
+    @property
+    def project(self) -> Any:
+        """The project of a local Google Cloud."""
+        return self.side.project  # type: ignore[attr-defined]
+
+    @property
+    def calls(self) -> Journal:
+        """The book of the calls that the services got."""
+        return self.side.calls
+
+    @property
     def endpoint(self) -> str:
-        """The URL of every service, for `AWS_ENDPOINT_URL`."""
+        """The URL of every service."""
         return f"http://{HOST}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
@@ -83,26 +102,23 @@ class LocalCloud:
 
     def close(self) -> None:
         """End every instance's processes, and answer no more. Doing it twice changes nothing."""
-        if not account.is_current(self.account):
+        if self._closed:
             return
+        self._closed = True
         self.market.timeline.stop()
         self.machines.processes.close()
-        self.account.metadata.close_all()
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
         self.market.log.close()
-        self.account.calls.close()
-        moto_parts.give_moto_back()
-        account.enter(None)
+        self.side.close()
 
     def reset(self) -> None:
-        """Empty the account and open a fresh market, without instances; the endpoint and the clock stay."""
+        """Forget all that was made and open a fresh market, without instances; the endpoint and the clock stay."""
         with self.market.lock:
             self.market.timeline.clear()
-            self.account.reset()
-            moto_parts.empty_moto()
+            self.side.reset()
             self.market.reset()
 
     def do(self, action: str, **fields: Any) -> dict[str, Any]:
@@ -116,11 +132,11 @@ class LocalCloud:
             return self.actions.do({"action": action, **fields})
 
     def _application(self) -> Callable[..., Any]:
-        aws = services(self.account)
+        services = self.side.application()
         controls = Controls(self.market, self.machines, self.actions, self.reset, self.stopping.set)
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:
             controlled = environ.get("PATH_INFO", "").startswith(PREFIX)
-            return (controls if controlled else aws)(environ, start_response)
+            return (controls if controlled else services)(environ, start_response)
 
         return application

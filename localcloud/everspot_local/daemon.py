@@ -52,6 +52,7 @@ def serve(command: Command) -> None:
                 region=command.region,
                 time_scale=command.scale,
                 clock=cloud.market.clock.variable,
+                cloud=command.cloud,
             ).write(folder)
             log.info("the local cloud answers at %s", cloud.endpoint)
             cloud.stopping.wait()

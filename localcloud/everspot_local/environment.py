@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from everspot_local.address import Address
-from everspot_local.aws.environment import owner
 from everspot_local.market.clock import CLOCK_VARIABLE
+from everspot_local.sides import owner
 
 PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everything
 
@@ -28,7 +28,7 @@ def variables(address: Address, state_dir: Path, root: Path) -> dict[str, str]:
     kept = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
     return {
         "PATH": os.pathsep.join([*map(str, first), *kept]),
-        **owner(address.endpoint, address.region),
+        **owner(address.cloud, address.endpoint, address.region),
         CLOCK_VARIABLE: address.clock,
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,

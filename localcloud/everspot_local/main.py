@@ -15,15 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from everspot_local.address import Address, ControlRefused, NotRunning
-from everspot_local.aws.quotas import account_quotas
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
-from everspot_local.market.delays import Delays
-from everspot_local.options import Options
+from everspot_local.options import CLOUDS, DELAYS, REGIONS, Options
 from everspot_local.order import Command
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, gone, start
+from everspot_local.sides import quotas
 
-app = typer.Typer(help="AWS on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
+app = typer.Typer(help="A cloud on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
 screen = Console()
 
 StateDir = Annotated[
@@ -31,14 +30,17 @@ StateDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 HERE = Path(".everspot/local")
+_USUAL = {"aws": "eu-west-1"}
+"""Region where the stack files that come with Everspot are, where that is not the cloud's usual one here."""
 
 
 @app.command()
 def up(
     state_dir: StateDir = HERE,
+    cloud: Annotated[str, typer.Option(help=f"Which cloud: {' or '.join(CLOUDS)}.")] = "aws",
     port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
     time_scale: Annotated[float, typer.Option(help="Market seconds in a real second.")] = 12.0,
-    region: Annotated[str, typer.Option(help="The only region.")] = "eu-west-1",
+    region: Annotated[str, typer.Option(help="The only region, by default eu-west-1 or europe-west4.")] = "",
     seed: Annotated[int, typer.Option(help="Of depths and prices.")] = 7,
     script: Annotated[Path | None, typer.Option(help="Market script, YAML or JSON.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Availability trace, JSON.")] = None,
@@ -46,7 +48,7 @@ def up(
     data: Annotated[Path | None, typer.Option(help="Folder of datasets, by default .everspot/data.")] = None,
     no_processes: Annotated[bool, typer.Option("--no-processes", help="Instances run nothing.")] = False,
     iam_enforce: Annotated[bool, typer.Option("--iam-enforce", help="Hold roles to their policies.")] = False,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Accept what AWS would refuse or throttle.")] = False,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Accept what the cloud would refuse or throttle.")] = False,
     quota: Annotated[list[str] | None, typer.Option(help="CODE=VALUE, for example L-34B43A08=64; often.")] = None,
     delay: Annotated[
         list[str] | None, typer.Option(help="NAME=SPAN of market time, for example boot=90s; often.")
@@ -56,6 +58,9 @@ def up(
 ) -> None:
     """Start the local cloud; where one runs already, say so and leave it."""
     state_dir = state_dir.resolve()
+    if cloud not in CLOUDS:
+        fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    region = region or _USUAL.get(cloud, REGIONS[cloud])
     if (found := find(state_dir)) is not None:
         _say_up(found, as_json, "runs already")
         return
@@ -71,17 +76,18 @@ def up(
         data_dir=str(folder.resolve()),
         iam_enforce=iam_enforce,
         lenient=lenient,
-        quotas=_quotas(quota or []),
-        delays=_delays(delay or []),
+        quotas=_quotas(cloud, quota or []),
+        delays=_delays(cloud, delay or []),
         script=str(script.resolve()) if script else None,
         trace=str(trace.resolve()) if trace else None,
+        cloud=cloud,
     )
     try:
         Script.load(command.script, command.trace, region)
     except BadScript as error:
         fail(str(error))
     if foreground:
-        from everspot_local import daemon  # the other commands need not wait for moto
+        from everspot_local import daemon  # the other commands need not wait for it
 
         daemon.serve(command)
         return
@@ -202,19 +208,19 @@ def _need(state_dir: Path) -> Address:
         fail(str(error))
 
 
-def _quotas(given: list[str]) -> dict[str, float]:
+def _quotas(cloud: str, given: list[str]) -> dict[str, float]:
     try:
         values = {code: float(value) for code, _, value in (entry.partition("=") for entry in given)}
-        account_quotas(values)
+        quotas(cloud, values)
     except ValueError as error:
         fail(f"--quota: {error}")
     return values
 
 
-def _delays(given: list[str]) -> dict[str, str]:
+def _delays(cloud: str, given: list[str]) -> dict[str, str]:
     values = {name: value for name, _, value in (entry.partition("=") for entry in given)}
     try:
-        Delays().changed(values)
+        DELAYS[cloud].changed(values)
     except ValueError as error:
         fail(f"--delay: {error}")
     return values

@@ -1,23 +1,35 @@
-"""Settings of a local cloud, read without moto, so that the command answers fast."""
+"""Settings of a local cloud, read without the cloud itself, so that the command answers fast."""
 
 import sys
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from everspot_local.market.delays import Delays
+
+CLOUDS = ("aws", "gcp")
+REGIONS = {"aws": "us-east-1", "gcp": "europe-west4"}
+DELAYS = {
+    "aws": Delays(),
+    # Compute Engine, "Spot VMs": prices change at most once a day, and 30 seconds may be all the time that there is.
+    "gcp": Delays(walk=timedelta(days=1), notice=timedelta(seconds=30)),
+}
+"""How long things take by themselves, where nobody says otherwise."""
 
 
 @dataclass(frozen=True)
 class Options:
     """Settings of a local cloud.
 
-    `state_dir`: logs and instances' folders. `boot_command`: what an instance runs; None runs none at all.
-    `data_dir`: folder of datasets that instances read. `iam_enforce`: refuse what a role's policies do not allow.
-    `lenient`: accept what AWS would refuse, throttle or tell late. `quotas`: values by quota code, where they differ.
+    `cloud`: which one it is, of `CLOUDS`. `state_dir`: logs and instances' folders. `region`: its only one; empty for
+    the cloud's usual one. `boot_command`: what an instance runs; None runs none at all. `data_dir`: folder of datasets
+    that instances read. `iam_enforce`: refuse what a role's policies do not allow. `lenient`: accept what the cloud
+    would refuse, throttle or tell late. `quotas`: values by quota code, where they differ. `delays`: None for the
+    cloud's usual ones.
     """
 
     state_dir: Path
-    region: str = "us-east-1"
+    region: str = ""
     scale: float = 12.0
     seed: int = 7
     boot_command: tuple[str, ...] | None = (sys.executable, "-m", "everspot_train.agent.main")
@@ -25,4 +37,15 @@ class Options:
     iam_enforce: bool = False
     lenient: bool = False
     quotas: dict[str, float] = field(default_factory=dict)
-    delays: Delays = field(default_factory=Delays)
+    delays: Delays | None = None
+    cloud: str = "aws"
+
+    def __post_init__(self) -> None:
+        if self.cloud not in CLOUDS:
+            raise ValueError(f"there is no cloud {self.cloud!r} here; one of {', '.join(CLOUDS)}")
+        object.__setattr__(self, "region", self.region or REGIONS[self.cloud])
+
+    @property
+    def times(self) -> Delays:
+        """How long things take by themselves at the beginning."""
+        return self.delays or DELAYS[self.cloud]

@@ -1,13 +1,12 @@
 """Stands in for a signed contract with a cloud: what `everspot-local up` asks of the daemon.
 
-It is read without moto, so that the command answers fast.
+It is read without the cloud itself, so that the command answers fast.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_local.market.delays import Delays
-from everspot_local.options import Options
+from everspot_local.options import DELAYS, Options
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Command:
     delays: dict[str, str]
     script: str | None
     trace: str | None
+    cloud: str = "aws"
 
     def options(self) -> Options:
         """The same as settings of a cloud."""
@@ -40,5 +40,6 @@ class Command:
             iam_enforce=self.iam_enforce,
             lenient=self.lenient,
             quotas=self.quotas,
-            delays=Delays().changed(self.delays),
+            delays=DELAYS[self.cloud].changed(self.delays),
+            cloud=self.cloud,
         )

@@ -16,6 +16,7 @@ PARTS = {
     "controls": {"market", "machines"},
     "options": {"market"},
     "aws": {"market", "machines", "options"},
+    "gcp": {"market", "machines", "options"},
     "bridge": set(),
     "demo": set(),
 }
@@ -129,6 +130,8 @@ def test_a_planted_circle_is_found(name: str, planted: str) -> None:
         ("machines.lifecycle", "import everspot_local.aws.ec2.instances"),
         ("controls.web", "from everspot_local import cloud"),
         ("aws.sqs", "from everspot_local.controls.actions import Actions"),
+        ("gcp.router", "from everspot_local.aws.account import Account"),
+        ("aws.sqs", "from everspot_local.gcp.project import Project"),
         ("bridge.plan", "from everspot_local.market.clock import stamp"),
     ],
 )

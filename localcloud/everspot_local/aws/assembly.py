@@ -6,6 +6,8 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
+from everspot_local.aws import account as accounts
+from everspot_local.aws import moto_parts
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.autoscaling.groups import member_ended
 from everspot_local.aws.cloudwatch import cbor
@@ -18,6 +20,54 @@ from everspot_local.machines.processes import Boot
 from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
 from everspot_local.options import Options
+
+
+class AwsSide:
+    """A local AWS. One at a time in a process, as moto's state is the process's."""
+
+    def __init__(self, options: Options) -> None:
+        accounts.check_free()
+        moto_parts.take_moto()
+        self._options = options
+
+    def zone_ids(self, region: str) -> dict[str, str]:
+        """Return zone ids by zone name."""
+        return moto_parts.zone_ids(region)
+
+    def join(self, market: LocalMarket) -> None:
+        """Make the account, and enter it."""
+        self.account = assemble(self._options, market)
+        self.machines, self.calls = self.account.machines, self.account.calls
+        accounts.enter(self.account)
+
+    def application(self) -> Callable[..., Any]:
+        """Return all of the account's services as one WSGI application."""
+        return services(self.account)
+
+    def answer_at(self, endpoint: str) -> None:
+        """Take the URL of all services, for `AWS_ENDPOINT_URL`."""
+        self.account.endpoint = endpoint
+
+    def reset(self) -> None:
+        """Empty the account."""
+        self.account.reset()
+        moto_parts.empty_moto()
+
+    def close(self) -> None:
+        """End the metadata services, and give moto back."""
+        self.account.metadata.close_all()
+        self.account.calls.close()
+        moto_parts.give_moto_back()
+        accounts.enter(None)
+
+
+def open_side(options: Options) -> AwsSide:
+    """Return a local AWS.
+
+    Raises:
+        RuntimeError: if there is one in this process already.
+    """
+    return AwsSide(options)
 
 
 def assemble(options: Options, market: LocalMarket) -> Account:

@@ -76,8 +76,11 @@ class Machines:
         if machine.reclaim_at is not None:
             return
         now = self._market.clock.now()
-        machine.reclaim_at = now + (self._market.delays.notice if lead is None else lead)
+        usual = self._market.delays.notice if machine.notice is None else machine.notice
+        machine.reclaim_at = now + (usual if lead is None else lead)
         machine.instance.noticed(now)
+        if machine.off_before:
+            self._market.timeline.at(machine.reclaim_at - machine.off_before, lambda: self._ask_off(machine))
         self._market.timeline.at(machine.reclaim_at, lambda: self.take(machine))
 
     def take(self, machine: Machine) -> None:
@@ -99,15 +102,17 @@ class Machines:
             except Exception:  # what replaces a machine must not keep this one from ending
                 log.exception("the end of %s could not be told", machine.id)
         if self.processes.stop(machine.id, hard=not graceful):
-            market.timeline.at(now + market.delays.shutdown, lambda: self.processes.kill(machine.id))
+            allowed = market.delays.shutdown if machine.shutdown is None else machine.shutdown
+            market.timeline.at(now + allowed, lambda: self.processes.kill(machine.id))
         else:
             self.gone(machine.id)
 
     def gone(self, machine_id: str) -> None:
-        """No process of a machine is left: it has ended. One that nobody ended has shut itself down."""
+        """No process of a machine is left: it has ended. One that nobody ended has shut itself down, or did as it was
+        asked to when it was being taken."""
         machine = self.all[machine_id]
         if machine.alive:
-            self.end(machine, EndedBy.ITSELF, graceful=False)
+            self.end(machine, EndedBy.MARKET if machine.told_off else EndedBy.ITSELF, graceful=False)
         elif machine.phase is not MachinePhase.ENDED:
             self._enter(machine, MachinePhase.ENDED, self._market.clock.now())
 
@@ -121,6 +126,12 @@ class Machines:
         for machine in self.living():
             if machine.pool is pool and machine.market is Market.SPOT and usd > (machine.max_usd or usd):
                 self.notice(machine)
+
+    def _ask_off(self, machine: Machine) -> None:
+        """Its programs are asked to end, in what time is left; a machine without any just waits to be taken."""
+        if machine.alive:
+            machine.told_off = True
+            self.processes.stop(machine.id, hard=False)
 
     def _run(self, machine: Machine) -> None:
         if machine.phase is MachinePhase.PENDING:

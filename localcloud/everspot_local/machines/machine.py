@@ -1,7 +1,7 @@
 """One machine, as the market and its processes know it, and what its cloud makes of it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
@@ -26,6 +26,7 @@ class EndedBy(Enum):
     ITSELF = "itself"
     MARKET = "market"
     FAILURE = "failure"
+    LIMIT = "limit"  # it had run for as long as it was to run at the most
 
 
 class Instance(Protocol):
@@ -55,7 +56,9 @@ class Machine:
     """What is known of one machine. Moments are of market time.
 
     `fleet`: id of what launched it, if that was a fleet. `max_usd`: the most that is paid for an hour of it on the Spot
-    market; None for any price. `reclaim_at`: when the market takes it, after its notice.
+    market; None for any price. `reclaim_at`: when the market takes it, after its notice. `notice`: how long before
+    that it is told, where that is not the market's. `off_before`: so long before it is taken its programs are asked to
+    end; zero where they are not asked. `shutdown`: how long they have when it is ended, where that is not the market's.
     """
 
     id: str
@@ -70,6 +73,10 @@ class Machine:
     rebalance_at: datetime | None = None
     reclaim_at: datetime | None = None
     ended_at: datetime | None = None
+    notice: timedelta | None = None
+    off_before: timedelta = timedelta()
+    shutdown: timedelta | None = None
+    told_off: bool = False  # its programs were asked to end, as it is being taken
 
     @property
     def alive(self) -> bool:

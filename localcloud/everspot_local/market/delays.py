@@ -25,6 +25,7 @@ class Delays:
     notice: timedelta = timedelta(seconds=120)  # interruption notice until the instance is taken
     walk: timedelta = timedelta(seconds=600)  # from one price to the next
     visible: timedelta = timedelta(seconds=3)  # launch until every description tells of the instance
+    operation: timedelta = timedelta(seconds=3)  # a change that is answered before it is done, until it is
     remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description tells of it
 
     def changed(self, given: Mapping[str, Any]) -> "Delays":

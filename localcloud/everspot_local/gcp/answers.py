@@ -1,0 +1,104 @@
+"""Stands in for Google's front end as far as answers go: refusals in its two shapes, and JSON as proto-JSON tells it.
+
+It does not tell `details` of its own accord, nor translate messages.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# google.rpc.Code by HTTP status: https://cloud.google.com/apis/design/errors
+_STATUS = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS",
+    412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE",
+}  # fmt: skip
+
+
+class ApiError(Exception):
+    """A call that is refused.
+
+    Args:
+        status: of HTTP.
+        reason: the short word of APIs that tell `errors`, such as `notFound`.
+        message: for people.
+        domain: of the reason.
+        code: of google.rpc, where it is not the usual one of the HTTP status.
+        details: with their types, as google.rpc has them.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        domain: str = "global",
+        code: str = "",
+        details: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message, self.domain = status, reason, message, domain
+        self.code = code or _STATUS.get(status, "UNKNOWN")
+        self.details = [dict(detail) for detail in details]
+
+    def document(self, *, listed: bool) -> dict[str, Any]:
+        """As JSON. `listed`: with `errors`, as the older APIs (Compute, Storage) tell it; else with `status` alone."""
+        error: dict[str, Any] = {"code": self.status, "message": self.message}
+        if listed:
+            error["errors"] = [{"message": self.message, "domain": self.domain, "reason": self.reason}]
+        if not listed or self.details:
+            error["status"] = self.code
+        if self.details:
+            error["details"] = self.details
+        return {"error": error}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer that is no JSON, or has another status than 200."""
+
+    body: bytes = b""
+    status: int = 200
+    content_type: str = "application/octet-stream"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def told(value: Any, *, zeros: bool) -> Any:
+    """A document as proto-JSON tells it: what is unset or empty is not said. `zeros`: false and 0 are said."""
+    if isinstance(value, dict):
+        kept = {key: told(part, zeros=zeros) for key, part in value.items()}
+        return {key: part for key, part in kept.items() if not _unset(part, zeros=zeros)}
+    if isinstance(value, list | tuple):
+        return [told(part, zeros=zeros) for part in value]
+    return value
+
+
+def _unset(value: Any, *, zeros: bool) -> bool:
+    if value is None or value in ([], {}) or value == ():
+        return True
+    return not zeros and (value == "" or value is False or (value == 0 and not isinstance(value, str)))
+
+
+def missing(path: str) -> ApiError:
+    """Compute's word for what is not there."""
+    return ApiError(404, "notFound", f"The resource '{path}' was not found")
+
+
+def invalid(field_name: str, value: Any, why: str, *, reason: str = "invalid") -> ApiError:
+    """Compute's word for a field that cannot be so."""
+    shown = value if isinstance(value, str) else _shown(value)
+    return ApiError(400, reason, f"Invalid value for field '{field_name}': '{shown}'. {why}")
+
+
+def required(field_name: str) -> ApiError:
+    """Compute's word for a field that is lacking."""
+    return ApiError(400, "required", f"Required field '{field_name}' not specified")
+
+
+def not_here(what: str) -> ApiError:
+    """Not Google's word: what the local cloud does not do, it refuses by name."""
+    return ApiError(501, "notImplemented", f"The local cloud does not offer {what}.")
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,82 @@
+"""Puts the project together, and its services behind one endpoint: a line for each product."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from everspot_core.catalogue import builtin
+from werkzeug.wrappers import Response
+
+from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.compute import routes as compute_routes
+from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.project import Project
+from everspot_local.gcp.router import Router, Service
+from everspot_local.machines.lifecycle import Machines
+from everspot_local.machines.processes import Boot
+from everspot_local.market.books import Journal
+from everspot_local.market.market import LocalMarket
+from everspot_local.options import Options
+
+
+class GcpSide:
+    """A local Google Cloud."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def zone_ids(self, region: str) -> dict[str, str]:
+        """Return the region's zones by name; here an id is the name.
+
+        Raises:
+            ValueError: for a region of which the catalogue names no zone.
+        """
+        catalogue = builtin()
+        found = {zone for kind in catalogue.offered(region) for zone in catalogue.zones(kind, region)}
+        if not found:
+            raise ValueError(f"the catalogue has no zones of {region!r}")
+        return {zone: zone for zone in sorted(found)}
+
+    def join(self, market: LocalMarket) -> None:
+        """Make the project."""
+        self.project = assemble(self._options, market)
+        self.machines, self.calls = self.project.machines, self.project.calls
+
+    def application(self) -> Callable[..., Any]:
+        """Return all of the project's services as one WSGI application."""
+        return Router(self.project, services(self.project), nothing)
+
+    def answer_at(self, endpoint: str) -> None:
+        """Take the URL of all services."""
+        self.project.endpoint = endpoint
+
+    def reset(self) -> None:
+        """Empty the project."""
+        self.project.reset()
+
+    def close(self) -> None:
+        """End the metadata servers."""
+        self.project.close()
+
+
+def open_side(options: Options) -> GcpSide:
+    """Return a local Google Cloud."""
+    return GcpSide(options)
+
+
+def assemble(options: Options, market: LocalMarket) -> Project:
+    """Return a project with nothing in it, whose machines take their instances from a market."""
+    machines = Machines(market, Boot(options.state_dir / "instances", options.boot_command, options.data_dir))
+    return Project(options, market, machines, Journal(options.state_dir / "calls.jsonl"))
+
+
+def services(project: Project) -> list[Service]:
+    """Return a project's services, in the order in which they are asked for an answer."""
+    return [Service("compute.v1", "", compute_routes.routes(Compute(project)), modern=False, locked=True)]
+
+
+def nothing(environ: dict[str, Any], start_response: Any) -> Any:
+    """Answer what belongs to no service."""
+    error = ApiError(404, "notFound", f"The requested URL {environ.get('PATH_INFO')} was not found on this server.")
+    body = json.dumps(error.document(listed=False))
+    return Response(body, 404, content_type="application/json; charset=UTF-8")(environ, start_response)

@@ -1,0 +1,84 @@
+"""Stands in for Google's sign-in: whose a bearer token is.
+
+There are two kinds of callers: the project's owner, with the token that `everspot-local env` prints, and service
+accounts, with tokens of the metadata servers. Tokens say nothing by themselves, and keep real time.
+"""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_local.gcp.answers import ApiError
+
+OWNER_TOKEN = "everspot-local"  # noqa: S105 - it opens nothing but the local cloud
+OWNER = "owner@everspot-local.example"
+LIFE = timedelta(hours=1)
+RENEW_BEFORE = timedelta(minutes=5)
+_HINT = (
+    "Expected OAuth 2 access token, login cookie or other valid authentication credential. See "
+    "https://developers.google.com/identity/sign-in/web/devconsole-project."
+)
+
+
+@dataclass(frozen=True)
+class ApiCaller:
+    """Who calls. `email`: of the service account, or of the owner. `instance`: whose token it is, by its id."""
+
+    email: str
+    instance: str = ""
+
+    @property
+    def owner(self) -> bool:
+        """Whether it may do everything."""
+        return self.email == OWNER
+
+    @property
+    def member(self) -> str:
+        """As policies name it."""
+        return f"{'user' if self.owner else 'serviceAccount'}:{self.email}"
+
+
+@dataclass(frozen=True)
+class Token:
+    """An access token and its end."""
+
+    text: str
+    caller: ApiCaller
+    expires: datetime
+
+
+class Sessions:
+    """The tokens that were given out."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, Token] = {}
+        self._latest: dict[ApiCaller, Token] = {}
+
+    def token(self, caller: ApiCaller, now: datetime) -> Token:
+        """Return a token of a caller that holds for a while, and is the same until then. `now`: real time."""
+        held = self._latest.get(caller)
+        if held is None or held.expires - now < RENEW_BEFORE:
+            held = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + LIFE)
+            self._latest[caller] = self._given[held.text] = held
+        return held
+
+    def caller(self, authorization: str, now: datetime) -> ApiCaller:
+        """Return whose a request is, by its header. `now`: real time.
+
+        Raises:
+            ApiError: 401 for a token that is missing, unknown or past its end.
+        """
+        kind, _, text = authorization.partition(" ")
+        if kind.lower() != "bearer" or not text:
+            raise ApiError(401, "required", f"Request is missing required authentication credential. {_HINT}")
+        if text == OWNER_TOKEN:
+            return ApiCaller(OWNER)
+        held = self._given.get(text)
+        if held is None or held.expires <= now:
+            raise ApiError(401, "authError", f"Request had invalid authentication credentials. {_HINT}")
+        return held.caller
+
+    def forget(self) -> None:
+        """Let no token that was given hold any more."""
+        self._given.clear()
+        self._latest.clear()

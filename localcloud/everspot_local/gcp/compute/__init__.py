@@ -1,0 +1,1 @@
+"""Compute Engine: networks, templates, instances, and what is done to them by operations."""

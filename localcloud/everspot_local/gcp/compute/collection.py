@@ -1,0 +1,194 @@
+"""Stands in for what all of Compute's collections have in common: get, list, aggregated list, insert, patch and delete.
+
+A list is told in pages, filtered by the simple expressions that `filters` reads. It does not sort but by name.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError, invalid
+from everspot_local.gcp.compute.filters import matcher
+from everspot_local.gcp.compute.names import check_name
+from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.router import Handler, Request
+
+Document = dict[str, Any]
+PAGE = 500
+_OWN = ("kind", "id", "name", "creationTimestamp", "selfLink", "region", "zone")
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One kind of resources.
+
+    `plural`: as paths have it, `instanceTemplates`. `resource`: as methods have it, `regionInstanceTemplates`.
+    `param`: that names one of them. `kind`: of its documents. `complete`: checks the body of a new or changed one, and
+    returns it with what the API adds. `delete_later`: whether its use by others is found out by the operation alone.
+    `show`: makes of a resource and its path what is told of it.
+    """
+
+    plural: str
+    resource: str
+    param: str
+    kind: str
+    complete: Callable[[Compute, str, Document], Document]
+    delete_later: bool = False
+    show: Callable[[Compute, str, Document], Document] = lambda _compute, _path, document: document
+    verbs: tuple[str, ...] = ("get", "list", "insert", "delete")
+
+    def routes(self, compute: Compute) -> dict[str, Handler]:
+        """Return handlers for its verbs, by method id."""
+        made = {
+            "get": self.get,
+            "list": self.list,
+            "aggregatedList": self.aggregated,
+            "insert": self.insert,
+            "patch": self.patch,
+            "delete": self.delete,
+        }
+        return {f"compute.{self.resource}.{verb}": _with(made[verb], compute) for verb in self.verbs}
+
+    def path(self, compute: Compute, request: Request) -> str:
+        """The path of the resource that a call names."""
+        return f"{compute.scope(request.params)}/{self.plural}/{request.params[self.param]}"
+
+    def get(self, compute: Compute, request: Request) -> Document:
+        """One."""
+        path = self.path(compute, request)
+        return self.show(compute, path, compute.get(path))
+
+    def list(self, compute: Compute, request: Request) -> Document:
+        """Those of one scope."""
+        folder = f"{compute.scope(request.params)}/{self.plural}"
+        answer = {"kind": f"compute#{self.kind}List", "id": folder, "selfLink": compute.link(folder)}
+        found = [self.show(compute, f"{folder}/{document['name']}", document) for document in compute.under(folder)]
+        return {**answer, **paged(found, request.params)}
+
+    def aggregated(self, compute: Compute, request: Request) -> Document:
+        """Those of all scopes, by scope; a scope without any says so (unless it is left out), as Compute's does."""
+        compute.check_project(request.params)
+        found = [(path, self.show(compute, path, document)) for path, document in compute.of_kind(self.plural)]
+        return aggregated(self.plural, self.kind, found, request.params, compute)
+
+    def insert(self, compute: Compute, request: Request) -> Document:
+        """A new one; it is there at once, and its operation is done after a while."""
+        if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
+            return repeated.document
+        scope = compute.scope(request.params)
+        path = f"{scope}/{self.plural}/{check_name(request.body.get('name'))}"
+        body = self.complete(compute, scope, dict(request.body))
+        compute.add(path, self.kind, body)
+        return compute.begun(request, "insert", path).document
+
+    def patch(self, compute: Compute, request: Request) -> Document:
+        """Some fields of one; a null or an empty value takes a field away."""
+        before = compute.get(self.path(compute, request))
+        return self._change(compute, request, "patch", merged(before, request.body))
+
+    def replace(self, compute: Compute, request: Request) -> Document:
+        """All fields of one but those that the API itself adds."""
+        before = compute.get(self.path(compute, request))
+        kept = {key: before[key] for key in _OWN if key in before}
+        return self._change(compute, request, "update", {**request.body, **kept})
+
+    def _change(self, compute: Compute, request: Request, kind: str, changed: Document) -> Document:
+        if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
+            return repeated.document
+        path = self.path(compute, request)
+        before = compute.get(path)
+        if changed.get("name", before["name"]) != before["name"]:
+            raise invalid("resource.name", changed["name"], "Resource name cannot be changed.")
+        after = self.complete(compute, compute.scope(request.params), changed)
+        before.clear()
+        before.update(after)
+        return compute.begun(request, kind, path).document
+
+    def delete(self, compute: Compute, request: Request) -> Document:
+        """One less; it is gone when the operation is done."""
+        if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
+            return repeated.document
+        path = self.path(compute, request)
+        compute.get(path)
+
+        def work() -> None:
+            compute.check_unused(path)
+            compute.resources.pop(path, None)
+
+        if not self.delete_later:
+            compute.check_unused(path)
+        return compute.begun(request, "delete", path, work=work).document
+
+
+def _with(verb: Callable[[Compute, Request], Document], compute: Compute) -> Handler:
+    return lambda request: verb(compute, request)
+
+
+def merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Document:
+    """A resource with a patch (JSON merge patch, RFC 7396): null or empty takes away, messages are merged."""
+    after = dict(before)
+    for key, value in change.items():
+        if value is None or value in ("", [], {}):
+            after.pop(key, None)
+        elif isinstance(value, dict) and isinstance(after.get(key), dict):
+            after[key] = merged(after[key], value)
+        else:
+            after[key] = value
+    return after
+
+
+def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
+    """One page of what a filter lets through, in the order of names.
+
+    Raises:
+        ApiError: for a filter, size, order or page token that is none.
+    """
+    fits = matcher(params.get("filter", ""))
+    order = params.get("orderBy", "name")
+    if order not in ("name", "creationTimestamp desc"):
+        raise invalid("orderBy", order, "Only name and creationTimestamp desc are supported.")
+    if order == "name":
+        kept = sorted((d for d in found if fits(d)), key=lambda d: str(d["name"]))
+    else:
+        kept = sorted((d for d in found if fits(d)), key=lambda d: str(d.get("creationTimestamp")), reverse=True)
+    first, size = _first(params.get("pageToken", "")), page_size(params)
+    page: Document = {"items": kept[first : first + size]}
+    if first + size < len(kept):
+        page["nextPageToken"] = base64.urlsafe_b64encode(f"at:{first + size}".encode()).decode()
+    return page
+
+
+def aggregated(
+    plural: str, kind: str, found: list[tuple[str, Document]], params: Mapping[str, Any], compute: Compute
+) -> Document:
+    """Documents with their paths, in pages over all scopes, by scope."""
+    scopes: dict[str, Any] = {}
+    page = paged([{**document, "_scope": _scope_of(path)} for path, document in found], params)
+    for document in page.pop("items"):
+        scope = document.pop("_scope")
+        scopes.setdefault(scope, {plural: []})[plural].append(document)
+    folder = f"projects/{params['project']}/aggregated/{plural}"
+    answer = {"kind": f"compute#{kind}AggregatedList", "id": folder, "selfLink": compute.link(folder)}
+    return {**answer, "items": scopes, **page}
+
+
+def page_size(params: Mapping[str, Any]) -> int:
+    """How many a page has at the most. Compute API: "acceptable values are 0 to 500, inclusive (default 500)"."""
+    size = int(params.get("maxResults", PAGE))
+    if not 0 <= size <= PAGE:
+        raise invalid("maxResults", size, f"Must be between 0 and {PAGE}.")
+    return size or PAGE
+
+
+def _first(token: str) -> int:
+    try:
+        return int(base64.urlsafe_b64decode(token).decode().removeprefix("at:")) if token else 0
+    except ValueError:
+        raise ApiError(400, "invalid", f"Invalid value for field 'pageToken': '{token}'.") from None
+
+
+def _scope_of(path: str) -> str:
+    """`zones/Z`, `regions/R` or `global` of a path."""
+    parts = path.split("/")
+    return "global" if parts[2] == "global" else "/".join(parts[2:4])

@@ -1,0 +1,124 @@
+"""Stands in for the `filter` of Compute's lists: comparisons of fields, joined by AND and OR, in parentheses.
+
+It reads `=`, `!=`, `<`, `<=`, `>`, `>=`, `:` and the older `eq` and `ne`, which match a whole value by an expression
+(RE2's, read as Python's). It does not read functions, `NOT`, nor fields that do not exist: such a comparison is false.
+Compute API, `instances.list`, `filter`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError
+
+Test = Callable[[Mapping[str, Any]], bool]
+_TOKENS = re.compile(
+    r"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<op>!=|<=|>=|=|<|>|:)|"(?P<double>[^"]*)"|'(?P<single>[^']*)'"""
+    r"""|(?P<word>[^\s()!<>=:"']+))"""
+)
+
+
+def matcher(text: str) -> Test:
+    """Return what a filter lets through; an empty one everything.
+
+    Raises:
+        ApiError: for an expression that is none.
+    """
+    tokens = _tokens(text)
+    if not tokens:
+        return lambda _: True
+    test, rest = _either(tokens, text)
+    if rest:
+        raise _bad(text)
+    return test
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    found, at = [], 0
+    stripped = text.strip()
+    while at < len(stripped):
+        token = _TOKENS.match(stripped, at)
+        if token is None:
+            raise _bad(text)
+        kind = str(token.lastgroup)
+        found.append(("word" if kind == "word" else "text" if kind in ("double", "single") else kind, token[kind]))
+        at = token.end()
+    return found
+
+
+def _either(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
+    tests = []
+    while True:
+        test, tokens = _all(tokens, text)
+        tests.append(test)
+        if not (tokens and tokens[0] == ("word", "OR")):
+            return (lambda d: any(t(d) for t in tests)), tokens
+        tokens = tokens[1:]
+
+
+def _all(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
+    """What stands beside each other, with AND or without."""
+    tests = []
+    while True:
+        test, tokens = _one(tokens, text)
+        tests.append(test)
+        if tokens and tokens[0] == ("word", "AND"):
+            tokens = tokens[1:]
+        elif not tokens or tokens[0][0] == "close" or tokens[0] == ("word", "OR"):
+            return (lambda d: all(t(d) for t in tests)), tokens
+
+
+def _one(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
+    if tokens and tokens[0][0] == "open":
+        test, rest = _either(tokens[1:], text)
+        if not rest or rest[0][0] != "close":
+            raise _bad(text)
+        return test, rest[1:]
+    if len(tokens) < 3 or tokens[0][0] != "word" or tokens[2][0] not in ("word", "text"):
+        raise _bad(text)
+    (_, name), (kind, operator), (_, value) = tokens[:3]
+    if kind != "op" and operator not in ("eq", "ne"):
+        raise _bad(text)
+    # A value may hold colons and more: an unquoted URL or a moment.
+    rest = tokens[3:]
+    while len(rest) >= 2 and rest[0] == ("op", ":") and tokens[2][0] == "word":
+        value, rest = f"{value}:{rest[1][1]}", rest[2:]
+    return (lambda d: _compare(_field(d, name), operator, value)), rest
+
+
+def _field(document: Any, name: str) -> Any:
+    """A field by its path; labels may have dots in none of their keys."""
+    for part in name.split("."):
+        document = document.get(part) if isinstance(document, Mapping) else None
+    return document
+
+
+def _compare(found: Any, operator: str, value: str) -> bool:
+    if operator in ("!=", "ne"):
+        return not _compare(found, "=" if operator == "!=" else "eq", value)
+    if found is None:
+        return False
+    text = str(found).lower() if isinstance(found, bool) else str(found)
+    if operator == "eq":
+        return re.fullmatch(value, text) is not None
+    if operator == "=":
+        # Case does not count; `*` at the end stands for anything.
+        head = value.lower()
+        return text.lower().startswith(head[:-1]) if head.endswith("*") else text.lower() == head
+    if operator == ":":
+        return value == "*" or value.lower() in text.lower()
+    left, right = (_number(text), _number(value))
+    if left is None or right is None:
+        return {"<": text < value, "<=": text <= value, ">": text > value, ">=": text >= value}[operator]
+    return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _bad(text: str) -> ApiError:
+    return ApiError(400, "invalid", f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.")

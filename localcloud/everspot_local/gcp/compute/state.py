@@ -1,0 +1,157 @@
+"""Stands in for Compute Engine's own records: every resource of the project by its path, and what they refer to.
+
+It keeps what was sent with what the API itself adds; nothing here knows what a resource is for.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError, missing
+from everspot_local.gcp.compute.names import already_exists, in_use, moment, new_id, path_of, tail
+from everspot_local.gcp.operations import Operation, Operations
+from everspot_local.gcp.project import PROJECT, Project
+
+Document = dict[str, Any]
+_NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "machineType"}
+"""Fields whose links keep nothing from being deleted."""
+
+
+class Compute:
+    """The project's Compute Engine. Called with the market's lock held."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.operations = Operations(project)
+        self.resources: dict[str, Document] = {}
+        project.resets.append(self.resources.clear)
+
+    def link(self, path: str) -> str:
+        """The URL of a path."""
+        return f"{self.project.endpoint}/compute/v1/{path}"
+
+    def path(self, link: str) -> str:
+        """The path of a resource by any form of a link to it."""
+        return path_of(link, f"projects/{PROJECT}")
+
+    def scope(self, params: Mapping[str, Any]) -> str:
+        """Where a call's resources lie: `projects/P/zones/Z`, `projects/P/regions/R` or `projects/P/global`.
+
+        Raises:
+            ApiError: for another project, region or zone than there is.
+        """
+        self.check_project(params)
+        if "zone" in params:
+            self.check_zone(params["zone"])
+            return f"projects/{PROJECT}/zones/{params['zone']}"
+        if "region" in params:
+            self.check_region(params["region"])
+            return f"projects/{PROJECT}/regions/{params['region']}"
+        return f"projects/{PROJECT}/global"
+
+    def check_project(self, params: Mapping[str, Any]) -> None:
+        """Refuse a project that is not this one: who is not let in is not told more (403)."""
+        if params["project"] != PROJECT:
+            raise ApiError(
+                403, "forbidden", f"Permission denied on resource 'projects/{params['project']}' (or it may not exist)."
+            )
+
+    def check_region(self, region: str) -> None:
+        """Refuse a region that this project has not (404)."""
+        if region != self.project.region:
+            raise missing(f"projects/{PROJECT}/regions/{region}")
+
+    def check_zone(self, zone: str) -> None:
+        """Refuse a zone that the region has not (404)."""
+        if zone not in self.project.zones:
+            raise missing(f"projects/{PROJECT}/zones/{zone}")
+
+    def get(self, path: str) -> Document:
+        """Return a resource as it is kept: who changes it, changes it for all.
+
+        Raises:
+            ApiError: 404.
+        """
+        if path not in self.resources:
+            raise missing(path)
+        return self.resources[path]
+
+    def referred(self, link: str, kind: str, field: str) -> str:
+        """Return the path of a resource that a request names, if there is one.
+
+        Raises:
+            ApiError: 400 for a link of another kind; 404 for one that leads nowhere.
+        """
+        path = self.path(link)
+        if path.split("/")[-2:-1] != [kind]:
+            raise ApiError(400, "invalid", f"Invalid value for field '{field}': '{link}'. The URL is malformed.")
+        if path not in self.resources:
+            raise missing(path)
+        return path
+
+    def add(self, path: str, kind: str, body: Mapping[str, Any]) -> Document:
+        """Keep a new resource, with the fields that the API adds to every one.
+
+        Raises:
+            ApiError: 409, if its name is taken.
+        """
+        if path in self.resources:
+            raise already_exists(path)
+        made = {
+            **body,
+            "kind": f"compute#{kind}",
+            "id": new_id(),
+            "name": tail(path),
+            "creationTimestamp": moment(self.project.market.clock.now()),
+            "selfLink": self.link(path),
+        }
+        place = path.split("/")
+        if place[2] in ("regions", "zones"):
+            made[place[2][:-1]] = self.link("/".join(place[:4]))
+        self.resources[path] = made
+        return made
+
+    def under(self, folder: str) -> list[Document]:
+        """Return the resources of a folder (`projects/P/zones/Z/instances`), by name."""
+        return [self.resources[path] for path in sorted(self.resources) if path.rpartition("/")[0] == folder]
+
+    def of_kind(self, kind: str) -> Iterator[tuple[str, Document]]:
+        """Every resource of a kind with its path, wherever it lies."""
+        for path in sorted(self.resources):
+            if path.split("/")[-2] == kind:
+                yield path, self.resources[path]
+
+    def check_unused(self, path: str) -> None:
+        """Refuse to let go what another resource refers to (400 `resourceInUseByAnotherResource`)."""
+        for other, resource in self.resources.items():
+            if other != path and path in _references(resource):
+                raise in_use(path, other)
+
+    def begun(self, request: Any, kind: str, path: str, **more: Any) -> Operation:
+        """Begin the operation of a call, and have a call that is repeated get the same one."""
+        scope = "/".join(path.split("/")[: 3 if path.split("/")[2] == "global" else 4])
+        target_id = str(self.resources.get(path, {}).get("id", "0"))
+        operation = self.operations.begin(kind, scope, path, target_id, request.caller.email, **more)
+        self.operations.remember(request.method, request.params, operation)
+        return operation
+
+
+def fingerprint(value: Any) -> str:
+    """What changes when a resource does: of eight bytes, as Compute's are."""
+    return base64.b64encode(hashlib.sha256(repr(value).encode()).digest()[:8]).decode()
+
+
+def _references(value: Any) -> set[str]:
+    """The paths of all links in a resource."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if key not in _NO_REFERENCES:
+                found |= _references(part)
+    elif isinstance(value, list):
+        for part in value:
+            found |= _references(part)
+    elif isinstance(value, str) and "projects/" in value:
+        found.add(value[value.index("projects/") :])
+    return found

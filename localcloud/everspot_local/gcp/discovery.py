@@ -1,0 +1,151 @@
+"""Stands in for Google's own routing: which method a request means, by the official discovery documents.
+
+The documents come with google-api-python-client, which is found and never imported. It does not serve batch requests,
+partial responses (`fields`) nor answers in other forms than JSON and media.
+"""
+
+import importlib.util
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from everspot_local.gcp.answers import not_here
+from everspot_local.gcp.schemas import Body, query
+
+_COMMON = {"alt", "key", "prettyPrint", "quotaUser", "userIp", "uploadType", "upload_protocol", "$.xgafv", "callback"}
+"""Parameters that every method takes and that change nothing here. `fields` is one that would."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of an API. `id`: as the document names it, `compute.instances.insert`."""
+
+    id: str
+    verb: str
+    path: re.Pattern[str]
+    parameters: Mapping[str, Mapping[str, Any]]
+    body: Body | None
+
+
+@dataclass(frozen=True)
+class Match:
+    """A method that a request means. `names`: what its path says, by parameter. `media`: by its upload path."""
+
+    method: Method
+    names: Mapping[str, str]
+    media: bool = False
+
+    def query(self, text: str) -> dict[str, Any]:
+        """Return all parameters of the request, those of the path among them.
+
+        Raises:
+            ApiError: naming everything that is wrong.
+        """
+        pairs = [(name, value) for name, value in parse_qsl(text, keep_blank_values=True) if name not in _COMMON]
+        if any(name == "fields" for name, _ in pairs):
+            raise not_here("partial responses (`fields`)")
+        return {**query(self.method.parameters, iter(pairs)), **self.names}
+
+
+class Api:
+    """One API: its methods, by the document of its version.
+
+    Args:
+        name: of the document, such as `compute.v1`.
+        empties: whether what is empty in a body counts as said; not so on Compute.
+    """
+
+    def __init__(self, name: str, *, empties: bool) -> None:
+        self._document = document(name)
+        self._empties = empties
+        self._by_shape: dict[tuple[str, int], list[tuple[re.Pattern[str], Method, bool]]] = defaultdict(list)
+        for method, uploads in self._methods(self._document):
+            self._add(method, method.path, media=False)
+            for path in uploads:
+                self._add(method, path, media=True)
+
+    def find(self, verb: str, path: str) -> Match | None:
+        """The method that a request means; None if there is none. `path`: as sent, still quoted, without a query."""
+        for shape in (path.count("/"), -1):
+            for pattern, method, media in self._by_shape.get((verb, shape), ()):
+                if found := pattern.fullmatch(path):
+                    return Match(method, {_name(k): unquote(v) for k, v in found.groupdict().items()}, media)
+        return None
+
+    @property
+    def ids(self) -> set[str]:
+        """The ids of all methods."""
+        return {method.id for entries in self._by_shape.values() for _, method, _ in entries}
+
+    def _add(self, method: Method, path: re.Pattern[str], *, media: bool) -> None:
+        """A pattern that may span any number of parts lies apart."""
+        shape = -1 if ".*" in path.pattern or ".+" in path.pattern else _slashes(path.pattern)
+        self._by_shape[(method.verb, shape)].append((path, method, media))
+
+    def _methods(self, resource: Mapping[str, Any]) -> Iterator[tuple[Method, list[re.Pattern[str]]]]:
+        for inner in resource.get("resources", {}).values():
+            yield from self._methods(inner)
+        for found in resource.get("methods", {}).values():
+            uploads = [p["path"] for p in found.get("mediaUpload", {}).get("protocols", {}).values()]
+            method = Method(
+                id=found["id"],
+                verb=found["httpMethod"],
+                path=_pattern("/" + self._document["servicePath"] + found["path"], found),
+                parameters=found.get("parameters", {}),
+                body=self._body(found),
+            )
+            yield method, [_pattern(path, found) for path in sorted(set(uploads))]
+
+    def _body(self, found: Mapping[str, Any]) -> Body | None:
+        if "request" not in found:
+            return None
+        patched = found["httpMethod"] == "PATCH"
+        return Body(self._document["schemas"], found["request"], found["id"], empties=self._empties or patched)
+
+
+@cache
+def document(name: str) -> dict[str, Any]:
+    """A discovery document by its name.
+
+    Raises:
+        FileNotFoundError: if the package that brings them is not installed, or has none of that name.
+    """
+    spec = importlib.util.find_spec("googleapiclient")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("google-api-python-client is not installed: pip install 'everspot[local]'")
+    path = Path(spec.origin).parent / "discovery_cache" / "documents" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _pattern(path: str, method: Mapping[str, Any]) -> re.Pattern[str]:
+    """A path's template as an expression of what it matches. A parameter that may span parts says which."""
+    text = ""
+    for piece in re.split(r"(\{\+?[\w.]+\})", path):
+        if not piece.startswith("{"):
+            text += re.escape(piece)
+            continue
+        name = piece.strip("{+}")
+        given = method.get("parameters", {}).get(name, {}).get("pattern", "")
+        spans = piece.startswith("{+")
+        inner = given.removeprefix("^").removesuffix("$").replace("[^/]", "[^/:]") if spans and given else "[^/]+"
+        text += f"(?P<{_group(name)}>{'.+' if spans and not given else inner})"
+    return re.compile(text)
+
+
+def _group(name: str) -> str:
+    return name.replace(".", "__dot__")
+
+
+def _name(group: str) -> str:
+    return group.replace("__dot__", ".")
+
+
+def _slashes(pattern: str) -> int:
+    """Slashes of what a pattern matches: those of its classes are none."""
+    return re.sub(r"\[[^\]]*\]", "", pattern).count("/")

@@ -1,0 +1,34 @@
+"""The environment by which the provider, Google's clients and Everspot's own programs find the local cloud.
+
+The provider reads one variable for each product. Others that look alike (`GOOGLE_IAM_CUSTOM_ENDPOINT`) have no effect:
+service accounts and custom roles go by that of IAM_BETA.
+"""
+
+from everspot_local.gcp.callers import OWNER_TOKEN
+from everspot_local.gcp.project import PROJECT
+
+PREFIXES = {
+    "COMPUTE": "/compute/v1/", "STORAGE": "/storage/v1/", "PUBSUB": "/pubsub/v1/", "LOGGING": "/logging/v2/",
+    "IAM_BETA": "/iam/v1/", "RESOURCE_MANAGER": "/resourcemanager/v1/", "RESOURCE_MANAGER_V3": "/resourcemanager/v3/",
+    "SECRET_MANAGER": "/secretmanager/v1/", "KMS": "/kms/v1/", "MONITORING": "/monitoring/",
+    "SERVICE_USAGE": "/serviceusage/v1/",
+}  # fmt: skip
+"""By the product's name in the provider's variables. Monitoring's carries no version."""
+
+
+def endpoints(url: str) -> dict[str, str]:
+    """Return what every program needs to find the services, whoever it is. obstore has a variable of its own."""
+    return {"EVERSPOT_GCP_ENDPOINT": url, "GOOGLE_BASE_URL": url}
+
+
+def owner(url: str, region: str) -> dict[str, str]:
+    """Return what the project's owner needs: a token that opens nothing else, and every product of the provider."""
+    return {
+        **endpoints(url),
+        **{f"GOOGLE_{product}_CUSTOM_ENDPOINT": f"{url}{prefix}" for product, prefix in PREFIXES.items()},
+        "GOOGLE_PROJECT": PROJECT,
+        "GOOGLE_CLOUD_PROJECT": PROJECT,
+        "GOOGLE_REGION": region,
+        "GOOGLE_OAUTH_ACCESS_TOKEN": OWNER_TOKEN,
+        "GOOGLE_BEARER_TOKEN": OWNER_TOKEN,
+    }

@@ -1,0 +1,1 @@
+"""The instances' metadata servers."""

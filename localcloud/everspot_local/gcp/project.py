@@ -1,0 +1,127 @@
+"""Stands in for the one Google Cloud project that the local cloud is: what its services share.
+
+It has one region. Nothing of it is global to the process: whoever needs it is handed it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.callers import ApiCaller, Sessions
+from everspot_local.machines.lifecycle import Machines
+from everspot_local.market.books import Journal
+from everspot_local.market.clock import stamp
+from everspot_local.market.market import LocalMarket
+from everspot_local.options import Options
+
+PROJECT = "everspot-local"
+NUMBER = "100000000001"
+
+
+@dataclass(frozen=True)
+class Need:
+    """A permission that a call needs, and of which resource: the part of its URL that begins with `projects/`."""
+
+    permission: str
+    resource: str
+
+
+Needs = Callable[[str, Mapping[str, Any], Mapping[str, Any]], list[Need]]
+"""What a call needs before it is carried out, by method, parameters and body."""
+Granted = Callable[[ApiCaller, Need], bool]
+"""Whether the project's policies give a caller what is needed."""
+
+
+def _no_needs(_method: str, _params: Mapping[str, Any], _body: Mapping[str, Any]) -> list[Need]:
+    return []
+
+
+def _all(_caller: ApiCaller, _need: Need) -> bool:
+    return True
+
+
+@dataclass
+class Project:
+    """The project's settings, its market and machines, and what Google keeps about the calls that it gets.
+
+    `endpoint`: URL of every service, known once there is a server. `calls`: the book of calls. `needs`, `granted`: of
+    its policies; until services of identity are there, nothing is needed. `resets`: called when all is forgotten.
+    `closes`: called at the end.
+    """
+
+    options: Options
+    market: LocalMarket
+    machines: Machines
+    calls: Journal
+    endpoint: str = ""
+    sessions: Sessions = field(default_factory=Sessions)
+    needs: Needs = _no_needs
+    granted: Granted = _all
+    resets: list[Callable[[], None]] = field(default_factory=list)
+    closes: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def region(self) -> str:
+        """Name of its only region."""
+        return self.market.region
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Names of the region's zones."""
+        return self.market.pools.zones
+
+    @property
+    def strict(self) -> bool:
+        """Whether what Google refuses is refused here; False after `everspot-local up --lenient`."""
+        return not self.options.lenient
+
+    def enter(self, method: str, params: Mapping[str, Any], body: Mapping[str, Any], caller: ApiCaller) -> None:
+        """Book a call, and let in who may make it.
+
+        Raises:
+            ApiError: 403, if the caller lacks what it needs.
+        """
+        self.require(caller, self.needs(method, params, body), method)
+
+    def require(self, caller: ApiCaller, needs: list[Need], method: str) -> None:
+        """Book what a call needs, and go on only if its caller has all of it.
+
+        Raises:
+            ApiError: 403, naming the first permission that is lacking.
+        """
+        lacking = (
+            [] if caller.owner or not self.options.iam_enforce else [n for n in needs if not self.granted(caller, n)]
+        )
+        service, _, action = method.partition(".")
+        self.calls.write(
+            {
+                "at": stamp(self.market.clock.now()),
+                "principal": caller.member,
+                "service": service,
+                "action": action,
+                "checked": [{"action": need.permission, "resource": need.resource} for need in dict.fromkeys(needs)],
+                "allowed": not lacking,
+            }
+        )
+        if lacking:
+            raise forbidden(lacking[0])
+
+    def reset(self) -> None:
+        """Forget all that was made. The market is others' business."""
+        self.machines.reset()
+        self.sessions.forget()
+        self.calls.restart()
+        for each in self.resets:
+            each()
+
+    def close(self) -> None:
+        """End what waits or listens."""
+        for each in self.closes:
+            each()
+        self.calls.close()
+
+
+def forbidden(need: Need) -> ApiError:
+    """Google's word for a permission that is lacking."""
+    return ApiError(403, "forbidden", f"Required '{need.permission}' permission for '{need.resource}'")

@@ -1,0 +1,160 @@
+"""Stands in for the doors of Google's APIs: finds the method that a request means, who asks, and what answers it.
+
+It serves no batches and no other transports than JSON over HTTP. What Google has and this does not, is answered 501 by
+name; what Google has not, 404.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from werkzeug.wrappers import Request as HttpRequest
+from werkzeug.wrappers import Response
+
+from everspot_local.gcp.answers import ApiError, Reply, not_here, told
+from everspot_local.gcp.callers import ApiCaller
+from everspot_local.gcp.discovery import Api, Match
+from everspot_local.gcp.project import Project
+
+log = logging.getLogger(__name__)
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call. `method`: its id by the discovery document. `params`: of path and query, typed. `body`: with every
+    value in the form in which answers tell it. `media`: what is uploaded, if the call is one by an upload path.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    body: Document
+    caller: ApiCaller
+    media: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Document | Reply | None]
+"""Answers one method; None for an answer without a body. Raises ApiError."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """One API under a prefix of the endpoint.
+
+    Args:
+        document: name of its discovery document.
+        prefix: what its paths begin with here, beside what the document says.
+        routes: handlers by method id.
+        modern: whether it is younger than Compute and Storage: it tells neither `errors` nor what is false or 0, and in
+            its requests what is empty counts as said.
+        locked: whether its handlers run with the market's lock held; one that waits must not.
+    """
+
+    document: str
+    prefix: str
+    routes: Mapping[str, Handler]
+    modern: bool = True
+    locked: bool = False
+
+    @cached_property
+    def api(self) -> Api:
+        """Its methods.
+
+        Raises:
+            ValueError: if a handler is for a method that does not exist.
+        """
+        found = Api(self.document, empties=self.modern)
+        if unknown := sorted(set(self.routes) - found.ids):
+            raise ValueError(f"{self.document} has no methods {', '.join(unknown)}")
+        return found
+
+
+class Router:
+    """All services of a project as one WSGI application.
+
+    Args:
+        project: whose they are.
+        services: in the order in which they are asked; the first whose prefix fits and that knows the path answers.
+        otherwise: what answers everything else.
+    """
+
+    def __init__(self, project: Project, services: Iterable[Service], otherwise: Callable[..., Any]) -> None:
+        self._project = project
+        self._services = tuple(services)
+        self._otherwise = otherwise
+        for service in self._services:
+            _ = service.api  # read now, so that the first call does not wait for it
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        """One request."""
+        path = str(environ.get("REQUEST_URI") or environ["PATH_INFO"]).partition("?")[0]
+        for service in self._services:
+            if (found := self._find(service, environ["REQUEST_METHOD"], path)) is not None:
+                return self._answer(service, found, HttpRequest(environ))(environ, start_response)
+        for service in self._services:
+            if service.prefix and path.startswith(f"{service.prefix}/"):
+                return _refused(ApiError(404, "notFound", f"Method not found: {path}"), service)(
+                    environ, start_response
+                )
+        return self._otherwise(environ, start_response)
+
+    def _find(self, service: Service, verb: str, path: str) -> Match | None:
+        if not path.startswith(f"{service.prefix}/"):  # an empty prefix fits everything: the document says the rest
+            return None
+        return service.api.find(verb, path.removeprefix(service.prefix))
+
+    def _answer(self, service: Service, match: Match, http: HttpRequest) -> Response:
+        try:
+            caller = self._project.sessions.caller(http.headers.get("Authorization", ""), datetime.now(UTC))
+            request = self._read(match, http, caller)
+            answer = self._handled(service, request)
+        except ApiError as error:
+            return _refused(error, service)
+        except Exception:
+            log.exception("%s failed", match.method.id)
+            return _refused(ApiError(500, "backendError", "Internal error encountered."), service)
+        if isinstance(answer, Reply):
+            return Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+        if answer is None:
+            return Response(status=204)
+        return _json(told(answer, zeros=not service.modern))
+
+    def _read(self, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
+        method, params = match.method, match.query(http.query_string.decode())
+        body: Document = {}
+        if not match.media and method.body is not None:
+            body = method.body.read(_parsed(http.get_data()))
+        return Request(method.id, params, body, caller, http.get_data() if match.media else None, dict(http.headers))
+
+    def _handled(self, service: Service, request: Request) -> Document | Reply | None:
+        project = self._project
+        handler = service.routes.get(request.method)
+        if handler is None:
+            raise not_here(request.method)
+        project.enter(request.method, request.params, request.body, request.caller)
+        if not service.locked:
+            return handler(request)
+        with project.market.lock:
+            return handler(request)
+
+
+def _parsed(data: bytes) -> Any:
+    if not data:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ApiError(400, "parseError", f"Invalid JSON payload received. {error}") from None
+
+
+def _refused(error: ApiError, service: Service) -> Response:
+    return _json(error.document(listed=not service.modern), error.status)
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(json.dumps(document), status=status, content_type="application/json; charset=UTF-8")

@@ -1,0 +1,206 @@
+"""Stands in for Google's parser of requests: bodies by the schemas of the official discovery documents.
+
+It cannot know what a schema does not say: what excludes what, and what is required besides; those rules lie beside the
+resources they are of.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError, required
+
+Schema = Mapping[str, Any]
+_RANGES = {
+    "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1),
+}  # fmt: skip
+
+
+class BadField(ValueError):
+    """One thing in a body that no schema allows. `path`: of the field."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Body:
+    """Bodies of one method's requests.
+
+    Args:
+        schemas: of the API, by name.
+        schema: of the body.
+        method: id of the method, by which schemas say what it requires.
+        empties: whether what is empty counts as said: where it is patched, and on APIs newer than Compute.
+    """
+
+    def __init__(self, schemas: Mapping[str, Schema], schema: Schema, method: str, *, empties: bool) -> None:
+        self._schemas, self._schema, self._method, self._empties = schemas, schema, method, empties
+
+    def read(self, body: Any) -> dict[str, Any]:
+        """Return a body with every value in the form in which answers tell it.
+
+        Raises:
+            ApiError: naming everything that is wrong in it.
+        """
+        bad: list[BadField] = []
+        found = self._value(self._schema, {} if body is None else body, "resource", bad)
+        if bad:
+            raise refusal(bad)
+        self._check_required(self._schema, found, "resource")
+        return found  # type: ignore[no-any-return]
+
+    def _value(self, schema: Schema, value: Any, path: str, bad: list[BadField]) -> Any:
+        schema = self._schemas[schema["$ref"]] if "$ref" in schema else schema
+        kind = schema.get("type", "object")
+        if value is None or kind == "any":
+            return value
+        if kind == "object":
+            return self._object(schema, value, path, bad)
+        if kind == "array":
+            if not isinstance(value, list):
+                bad.append(BadField(path, f"Invalid value at '{path}' (array expected), {json.dumps(value)[:80]}"))
+                return None
+            parts = [self._value(schema["items"], part, f"{path}[{i}]", bad) for i, part in enumerate(value)]
+            return [part for part in parts if part is not None]
+        try:
+            return _scalar(schema, value, path)
+        except BadField as error:
+            bad.append(error)
+            return None
+
+    def _object(self, schema: Schema, value: Any, path: str, bad: list[BadField]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            bad.append(BadField(path, f"Invalid value at '{path}' (object expected), {json.dumps(value)[:80]}"))
+            return {}
+        known, more = schema.get("properties", {}), schema.get("additionalProperties")
+        found = {}
+        for key, part in value.items():
+            inner = known.get(key, more)
+            if inner is None:
+                bad.append(_unknown(key, path))
+                continue
+            read = self._value(inner, part, f"{path}.{key}", bad)
+            # A map keeps an empty value; of a message, what is empty is what was not sent.
+            if self._empties or (key not in known and read is not None) or _said(read) or _is_metadata(path, key):
+                found[key] = read
+        return found
+
+    def _check_required(self, schema: Schema, value: Any, path: str) -> None:
+        schema = self._schemas[schema["$ref"]] if "$ref" in schema else schema
+        if not isinstance(value, dict):
+            return
+        for key, inner in schema.get("properties", {}).items():
+            if self._method in inner.get("annotations", {}).get("required", ()) and not _said(value.get(key)):
+                raise required(f"{path}.{key}")
+            if key in value:
+                self._check_required(inner, value[key], f"{path}.{key}")
+
+
+def _scalar(schema: Schema, value: Any, path: str) -> Any:
+    """A value in the form in which answers tell it: long integers as text, short ones as numbers."""
+    kind, form = schema.get("type"), schema.get("format", "")
+    if kind == "boolean":
+        if not isinstance(value, bool):
+            raise _wrong(path, "TYPE_BOOL", value)
+        return value
+    if form in _RANGES:
+        number = _integer(value, form, path)
+        return str(number) if form.endswith("64") else number
+    if kind == "integer":
+        return _integer(value, "int32", path)
+    if kind == "number":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _wrong(path, "TYPE_DOUBLE", value)
+        return value
+    if not isinstance(value, str):
+        raise _wrong(path, "TYPE_STRING", value)
+    if value and "enum" in schema and value not in schema["enum"]:
+        raise BadField(path, f"Invalid value at '{path}' ({path.rpartition('.')[2]}), {json.dumps(value)}")
+    if value and "pattern" in schema and not re.fullmatch(schema["pattern"], value):
+        raise BadField(
+            path, f"Invalid value for field '{path}': '{value}'. Must be a match of regex '{schema['pattern']}'"
+        )
+    return value
+
+
+def _integer(value: Any, form: str, path: str) -> int:
+    low, high = _RANGES[form]
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise _wrong(path, f"TYPE_{form.upper()}", value) from None
+    if (
+        isinstance(value, bool)
+        or number != (value if isinstance(value, float) else number)
+        or not low <= number <= high
+    ):
+        raise _wrong(path, f"TYPE_{form.upper()}", value)
+    return number
+
+
+def _wrong(path: str, kind: str, value: Any) -> BadField:
+    return BadField(path, f"Invalid value at '{path}' ({kind}), {json.dumps(value)}")
+
+
+def _unknown(key: str, path: str) -> BadField:
+    return BadField(path, f"Invalid JSON payload received. Unknown name \"{key}\" at '{path}': Cannot find field.")
+
+
+def _said(value: Any) -> bool:
+    return value is not None and value not in ("", [], {})
+
+
+def _is_metadata(path: str, key: str) -> bool:
+    """A metadata entry may be empty (Compute, "About VM metadata")."""
+    return key == "value" and bool(re.search(r"(?i)metadata\.items\[\d+\]$", path))
+
+
+def query(parameters: Mapping[str, Schema], given: Iterator[tuple[str, str]]) -> dict[str, Any]:
+    """Return a query's values by name, typed; of a parameter that may be repeated a list.
+
+    Raises:
+        ApiError: naming everything that is wrong.
+    """
+    found: dict[str, Any] = {}
+    bad: list[BadField] = []
+    for name, text in given:
+        schema = parameters.get(name)
+        if schema is None:
+            why = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
+            bad.append(BadField("", f'Invalid JSON payload received. Unknown name "{name}": {why}'))
+            continue
+        try:
+            value = _scalar(schema, _typed(schema, text), name)
+        except BadField as error:
+            bad.append(error)
+            continue
+        if schema.get("repeated"):
+            found.setdefault(name, []).append(value)
+        else:
+            found[name] = value
+    if bad:
+        raise refusal(bad)
+    for name, schema in parameters.items():
+        if schema.get("required") and schema.get("location") == "query" and name not in found:
+            raise ApiError(400, "required", f"Required parameter: {name}", domain="global")
+    return found
+
+
+def _typed(schema: Schema, text: str) -> Any:
+    if schema.get("type") == "boolean" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if schema.get("type") == "number":
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def refusal(bad: list[BadField]) -> ApiError:
+    """The front end's error: every bad field, in words and by its path."""
+    violations = [{"field": each.path, "description": str(each)} for each in bad]
+    detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
+    return ApiError(400, "badRequest", "\n".join(map(str, bad)), details=[detail])

@@ -1,0 +1,64 @@
+"""The clouds that the local cloud can be, each brought in only when it is asked for: a command answers without any."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+from everspot_local.machines.lifecycle import Machines
+from everspot_local.market.books import Journal
+from everspot_local.market.market import LocalMarket
+from everspot_local.market.quotas import Quotas
+from everspot_local.options import Options
+
+
+class Side(Protocol):
+    """One cloud before the market and its machines. `calls`: the book of the calls that it gets."""
+
+    machines: Machines
+    calls: Journal
+
+    def zone_ids(self, region: str) -> dict[str, str]:
+        """Return the ids of a region's zones by their names."""
+
+    def join(self, market: LocalMarket) -> None:
+        """Sell what the market has; called once."""
+
+    def application(self) -> Callable[..., Any]:
+        """Return all services as one WSGI application."""
+
+    def answer_at(self, endpoint: str) -> None:
+        """Take the URL at which the services are found."""
+
+    def reset(self) -> None:
+        """Forget all that was made; the market is others' business."""
+
+    def close(self) -> None:
+        """End for good."""
+
+
+def open_side(options: Options) -> Side:
+    """Return the cloud of some settings, with nothing in it.
+
+    Raises:
+        RuntimeError: if this process has one already of which there can be one at a time.
+    """
+    return cast(Side, _part(options.cloud, "assembly").open_side(options))
+
+
+def quotas(cloud: str, values: Mapping[str, float]) -> Quotas:
+    """Return an account's quotas. `values`: by quota code, where they differ from the cloud's.
+
+    Raises:
+        ValueError: for a code that is unknown or a value below 0.
+    """
+    return cast(Quotas, _part(cloud, "quotas").account_quotas(dict(values)))
+
+
+def owner(cloud: str, url: str, region: str) -> dict[str, str]:
+    """Return the environment by which the account's owner finds the services at a URL."""
+    return cast(dict[str, str], _part(cloud, "environment").owner(url, region))
+
+
+def _part(cloud: str, name: str) -> ModuleType:
+    return import_module(f"everspot_local.{cloud}.{name}")

@@ -1,0 +1,133 @@
+"""A local Google Cloud in this process for each module that asks, emptied before every test, and plain HTTP to it."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_local.cloud import LocalCloud
+from everspot_local.gcp.callers import OWNER_TOKEN
+from everspot_local.options import Options
+
+SCALE = 120.0  # a notice of 120 s takes one real second
+COMPUTE = "/compute/v1/projects/everspot-local"
+HERE = f"{COMPUTE}/regions/europe-west4"
+
+
+class Answer:
+    """One answer: its status, and its JSON."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        self.status, self.body = status, body
+
+    @property
+    def reason(self) -> str:
+        return str(self.body["error"]["errors"][0]["reason"])
+
+    @property
+    def message(self) -> str:
+        return str(self.body["error"]["message"])
+
+
+class GcpKit:
+    """What a test does again and again, through the API only."""
+
+    def __init__(self, cloud: LocalCloud, patch: pytest.MonkeyPatch) -> None:
+        self.cloud = cloud
+        self._patch = patch
+
+    def call(self, verb: str, path: str, body: Any = None, *, token: str = OWNER_TOKEN) -> Answer:
+        """One request; a path without the product's prefix is one of Compute's."""
+        data = None if body is None else json.dumps(body).encode()
+        url = self.cloud.endpoint + (path if path.startswith("/") else f"{COMPUTE}/{path}")
+        request = urllib.request.Request(url, method=verb, data=data, headers={"Content-Type": "application/json"})
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request) as answer:
+                text = answer.read()
+                return Answer(answer.status, json.loads(text) if text else None)
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, json.loads(error.read() or b"null"))
+
+    def get(self, path: str, **more: Any) -> Any:
+        """What is read; it has to be there."""
+        found = self.call("GET", path, **more)
+        assert found.status == 200, found.body
+        return found.body
+
+    def begin(self, verb: str, path: str, body: Any = None) -> Any:
+        """A change that is taken: its operation, as it is at first."""
+        found = self.call(verb, path, body)
+        assert found.status == 200, found.body
+        assert found.body["kind"] == "compute#operation"
+        return found.body
+
+    def wait(self, operation: Any) -> Any:
+        """An operation when it is done."""
+        link = operation["selfLink"].removeprefix(self.cloud.endpoint)
+        found = self.call("POST", f"{link}/wait").body
+        assert found["status"] == "DONE"
+        return found
+
+    def do(self, verb: str, path: str, body: Any = None) -> Any:
+        """A change that is carried out: its operation at the end."""
+        done = self.wait(self.begin(verb, path, body))
+        assert "error" not in done, done
+        return done
+
+    def network(self, name: str = "net") -> None:
+        """A network with one subnetwork of the same name."""
+        self.do("POST", "global/networks", {"name": name, "autoCreateSubnetworks": False})
+        body = {"name": name, "network": f"global/networks/{name}", "ipCidrRange": "10.0.0.0/20"}
+        self.do("POST", f"{HERE}/subnetworks", body)
+
+    @contextmanager
+    def still(self) -> Iterator[Callable[[float], None]]:
+        """Market time stands still within; what it gives moves it on by so many seconds."""
+        clock = self.cloud.market.clock
+        exact = clock._exact
+        held = exact()
+        added = [0.0]
+        self._patch.setattr(clock, "_exact", lambda: held + added[0])
+        yield lambda seconds: added.append(added.pop() + seconds)
+        lost = exact() - held - added[0]
+        self._patch.setattr(clock, "_exact", lambda: exact() - lost)
+
+    def market(self, action: str, **fields: Any) -> dict[str, Any]:
+        return self.cloud.do(action, **fields)
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.cloud.market.log.read() if line["event"] == event]
+
+    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """Poll a condition until it gives something."""
+        end = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < end, "it did not happen in time"
+            time.sleep(0.02)
+        return found
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    """Settings of the module's cloud: instances without processes."""
+    return Options(Path(tmp_path_factory.mktemp("cloud")), cloud="gcp", scale=SCALE, boot_command=None)
+
+
+@pytest.fixture(scope="module")
+def module_cloud(options: Options) -> Iterator[LocalCloud]:
+    with LocalCloud(options) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GcpKit:
+    module_cloud.reset()
+    return GcpKit(module_cloud, monkeypatch)

@@ -63,17 +63,24 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class Present(dict[str, Any]):
+    """A message that is told although it may be empty: that it is there says something."""
+
+
 def told(value: Any, *, zeros: bool) -> Any:
     """A document as proto-JSON tells it: what is unset or empty is not said. `zeros`: false and 0 are said."""
     if isinstance(value, dict):
-        kept = {key: told(part, zeros=zeros) for key, part in value.items()}
-        return {key: part for key, part in kept.items() if not _unset(part, zeros=zeros)}
+        parts = {key: told(part, zeros=zeros) for key, part in value.items()}
+        kept = {key: part for key, part in parts.items() if not _unset(part, zeros=zeros)}
+        return Present(kept) if isinstance(value, Present) else kept
     if isinstance(value, list | tuple):
         return [told(part, zeros=zeros) for part in value]
     return value
 
 
 def _unset(value: Any, *, zeros: bool) -> bool:
+    if isinstance(value, Present):
+        return False
     if value is None or value in ([], {}) or value == ():
         return True
     return not zeros and (value == "" or value is False or (value == 0 and not isinstance(value, str)))

@@ -1,15 +1,13 @@
 """Puts the project together, and its services behind one endpoint: a line for each product."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from everspot_core.catalogue import builtin
-from werkzeug.wrappers import Response
 
-from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.compute import routes as compute_routes
 from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.products import Products
 from everspot_local.gcp.project import Project
 from everspot_local.gcp.router import Router, Service
 from everspot_local.machines.lifecycle import Machines
@@ -44,7 +42,10 @@ class GcpSide:
 
     def application(self) -> Callable[..., Any]:
         """Return all of the project's services as one WSGI application."""
-        return Router(self.project, services(self.project), nothing)
+        compute = Compute(self.project)
+        products = Products(self.project, compute.resources.get)
+        compute.operations.listeners.append(products.heard)
+        return Router(self.project, services(compute, products), products.otherwise)
 
     def answer_at(self, endpoint: str) -> None:
         """Take the URL of all services."""
@@ -70,13 +71,7 @@ def assemble(options: Options, market: LocalMarket) -> Project:
     return Project(options, market, machines, Journal(options.state_dir / "calls.jsonl"))
 
 
-def services(project: Project) -> list[Service]:
+def services(compute: Compute, products: Products) -> list[Service]:
     """Return a project's services, in the order in which they are asked for an answer."""
-    return [Service("compute.v1", "", compute_routes.routes(Compute(project)), modern=False, locked=True)]
-
-
-def nothing(environ: dict[str, Any], start_response: Any) -> Any:
-    """Answer what belongs to no service."""
-    error = ApiError(404, "notFound", f"The requested URL {environ.get('PATH_INFO')} was not found on this server.")
-    body = json.dumps(error.document(listed=False))
-    return Response(body, 404, content_type="application/json; charset=UTF-8")(environ, start_response)
+    routes = compute_routes.routes(compute)
+    return [Service("compute.v1", "", routes, modern=False, locked=True), *products.services()]

@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl, unquote
 from everspot_local.gcp.answers import not_here
 from everspot_local.gcp.schemas import Body, query
 
-_COMMON = {"alt", "key", "prettyPrint", "quotaUser", "userIp", "uploadType", "upload_protocol", "$.xgafv", "callback"}
+_COMMON = {"key", "prettyPrint", "quotaUser", "userIp", "upload_protocol", "$.xgafv", "callback"}
 """Parameters that every method takes and that change nothing here. `fields` is one that would."""
+_FORMS = {"alt", "uploadType"}
+"""Parameters that every method takes and that say in which form something comes or goes."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Match:
         pairs = [(name, value) for name, value in parse_qsl(text, keep_blank_values=True) if name not in _COMMON]
         if any(name == "fields" for name, _ in pairs):
             raise not_here("partial responses (`fields`)")
-        return {**query(self.method.parameters, iter(pairs)), **self.names}
+        forms = {name: value for name, value in pairs if name in _FORMS}
+        left = ((name, value) for name, value in pairs if name not in _FORMS)
+        return {**query(self.method.parameters, left), **self.names, **forms}
 
 
 class Api:

@@ -16,9 +16,13 @@ PREFIXES = {
 """By the product's name in the provider's variables. Monitoring's carries no version."""
 
 
+XML = "/xml"
+"""What paths of Cloud Storage's XML API, which has none of its own, begin with here: obstore keeps it."""
+
+
 def endpoints(url: str) -> dict[str, str]:
     """Return what every program needs to find the services, whoever it is. obstore has a variable of its own."""
-    return {"EVERSPOT_GCP_ENDPOINT": url, "GOOGLE_BASE_URL": url}
+    return {"EVERSPOT_GCP_ENDPOINT": url, "GOOGLE_BASE_URL": f"{url}{XML}"}
 
 
 def owner(url: str, region: str) -> dict[str, str]:

@@ -45,13 +45,17 @@ class Operation:
 
 
 class Operations:
-    """All operations of a project. Called with the market's lock held."""
+    """All operations of a project. Called with the market's lock held.
+
+    `listeners`: told of each at its beginning and at its end.
+    """
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._all: dict[str, Operation] = {}
         self._asked: dict[tuple[str, str], Operation] = {}
         self._changed = threading.Condition(project.market.lock)
+        self.listeners: list[Callable[[Document], None]] = []
         project.resets.append(self._forget)
 
     def begin(
@@ -96,6 +100,7 @@ class Operations:
         }
         operation = Operation(name, scope, document)
         self._all[f"{scope}/operations/{name}"] = operation
+        self._tell(operation)
         takes = self._project.market.delays.operation if takes is None else takes
         if takes >= timedelta():
             self._project.market.timeline.at(now + takes, lambda: self._end(operation, work))
@@ -123,6 +128,7 @@ class Operations:
                 httpErrorMessage=_HTTP.get(failed[0].status, "BAD REQUEST"),
             )
         self._changed.notify_all()
+        self._tell(operation)
 
     def get(self, path: str) -> Document:
         """Return an operation by its path.
@@ -186,6 +192,10 @@ class Operations:
             self.finish(operation, [OperationFailed(code, error.message, status=error.status)])
             return
         self.finish(operation)
+
+    def _tell(self, operation: Operation) -> None:
+        for listener in self.listeners:
+            listener(dict(operation.document))
 
     def _place(self, scope: str) -> Document:
         kind, _, name = scope.removeprefix(f"projects/{PROJECT}/").partition("/")

@@ -24,6 +24,7 @@ class Delays:
     heal: timedelta = timedelta(seconds=30)  # the end of a group's instance until its replacement
     notice: timedelta = timedelta(seconds=120)  # interruption notice until the instance is taken
     walk: timedelta = timedelta(seconds=600)  # from one price to the next
+    access: timedelta = timedelta(seconds=120)  # a change of a policy until it has effect
     visible: timedelta = timedelta(seconds=3)  # launch until every description tells of the instance
     operation: timedelta = timedelta(seconds=3)  # a change that is answered before it is done, until it is
     remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description tells of it

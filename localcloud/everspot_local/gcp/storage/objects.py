@@ -8,11 +8,14 @@ error codes for XML".
 import hashlib
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 from everspot_core.clock import Clock
+
+from everspot_local.gcp.storage.kept import Held, Keeping, Page, StorageRefused, Stored, UnfinishedUpload
 
 WRITE_EVERY = timedelta(seconds=1)
 """Between two writes to the same name."""
@@ -26,46 +29,6 @@ PAGE = 1000
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
-class StorageRefused(Exception):
-    """An answer of Cloud Storage that is no success."""
-
-    def __init__(self, status: int, code: str, message: str, details: str = "") -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.details = status, code, message, details
-
-
-@dataclass(frozen=True)
-class Stored:
-    """One object. `etag` is quoted, as headers have it."""
-
-    data: bytes
-    generation: int
-    etag: str
-    at: datetime
-
-
-@dataclass
-class _Held:
-    objects: dict[str, Stored] = field(default_factory=dict)
-    written: dict[str, timedelta] = field(default_factory=dict)
-
-
-@dataclass
-class _Unfinished:
-    bucket: str
-    key: str
-    parts: dict[int, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Page:
-    """Part of a listing. `more`: the name after which the next one begins; empty after the last."""
-
-    objects: Mapping[str, Stored]
-    prefixes: tuple[str, ...]
-    more: str
-
-
 class Objects:
     """All buckets of one Cloud Storage. Thread-safe. Every method raises `StorageRefused`.
 
@@ -75,8 +38,8 @@ class Objects:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._buckets: dict[str, _Held] = {}
-        self._uploads: dict[str, _Unfinished] = {}
+        self._buckets: dict[str, Held] = {}
+        self._uploads: dict[str, UnfinishedUpload] = {}
         self._count = int(clock.now().timestamp() * 1_000_000)
         self._lock = threading.RLock()
 
@@ -88,30 +51,76 @@ class Objects:
             if name in self._buckets:
                 raise StorageRefused(409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket"
                               " succeeded and you already own it.")  # fmt: skip
-            self._buckets[name] = _Held()
+            self._buckets[name] = Held()
+
+    def drop_bucket(self, name: str) -> None:
+        """Delete a bucket, which must be empty. Soft deleted objects do not count."""
+        with self._lock:
+            there = self._bucket(name)
+            if there.objects or there.past:
+                raise StorageRefused(409, "BucketNotEmpty", "The bucket you tried to delete is not empty.")
+            del self._buckets[name]
+
+    def keep(self, name: str, keeping: Keeping) -> None:
+        """Say what a bucket does with objects that are replaced or deleted, from now on."""
+        with self._lock:
+            self._bucket(name).keeping = keeping
+
+    def has(self, bucket: str, key: str) -> bool:
+        """Whether there is an object of this name now."""
+        with self._lock:
+            return bucket in self._buckets and key in self._buckets[bucket].objects
+
+    def others(self, bucket: str, *, soft_deleted: bool) -> list[tuple[str, Stored]]:
+        """Noncurrent versions of a bucket's objects, or those that were deleted softly and are still kept."""
+        with self._lock:
+            there, now = self._bucket(bucket), self._clock.now()
+            there.deleted = [d for d in there.deleted if (d[1].ended or now) + there.keeping.soft > now]
+            return list(there.deleted if soft_deleted else there.past)
 
     def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
         """An object; `generation`: only if it is this one."""
         with self._lock:
-            found = self._bucket(bucket).objects.get(key)
-        if found is None or generation not in (None, found.generation):
+            there = self._bucket(bucket)
+            found = there.objects.get(key)
+            if generation is not None:
+                versions = [*there.past, (key, found)] if found else there.past
+                found = next((s for name, s in versions if name == key and s.generation == generation), None)
+        if found is None:
             raise StorageRefused(
                 404, "NoSuchKey", "The specified key does not exist.", f"No such object: {bucket}/{key}"
             )
         return found
 
-    def put(self, bucket: str, key: str, data: bytes, wanted: int | None) -> Stored:
-        """Write an object. `wanted`: the generation that it has to have; 0: none."""
+    def put(self, bucket: str, key: str, data: bytes, wanted: int | None, **told: Any) -> Stored:
+        """Write an object. `wanted`: the generation that it has to have; 0: none. `told`: its type and metadata."""
         with self._lock:
             self._write(bucket, key, wanted)
-            return self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())
+            made = self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())
+            if told:
+                made = self._buckets[bucket].objects[key] = replace(made, **told)
+            return made
 
-    def delete(self, bucket: str, key: str, wanted: int | None) -> None:
-        """Remove an object."""
+    def delete(self, bucket: str, key: str, wanted: int | None, generation: int | None = None) -> None:
+        """Remove an object; with its generation for good, where versions are kept."""
         with self._lock:
-            self.get(bucket, key)
+            there, found = self._bucket(bucket), self.get(bucket, key, generation)
+            if (key, found) in there.past:
+                there.past.remove((key, found))
+                self._end(there, key, found, for_good=True)
+                return
             self._write(bucket, key, wanted)
-            del self._bucket(bucket).objects[key]
+            del there.objects[key]
+            self._end(there, key, found, for_good=generation is not None)
+
+    def change(self, bucket: str, key: str, **told: Any) -> Stored:
+        """Change an object's type or metadata: it stays the generation that it is."""
+        with self._lock:
+            found = self.get(bucket, key)
+            self._pace(self._bucket(bucket), bucket, key)
+            changed = replace(found, metageneration=found.metageneration + 1, **told)
+            self._bucket(bucket).objects[key] = changed
+            return changed
 
     def page(self, bucket: str, prefix: str, delimiter: str, after: str, most: int) -> Page:
         """A page of the names that begin with `prefix`, in the order of their bytes."""
@@ -139,7 +148,7 @@ class Objects:
             self._bucket(bucket)
             _check_key(key)
             name = f"upload-{self._next()}"
-            self._uploads[name] = _Unfinished(bucket, key)
+            self._uploads[name] = UnfinishedUpload(bucket, key)
             return name
 
     def part(self, upload: str, number: int, data: bytes) -> str:
@@ -178,12 +187,12 @@ class Objects:
         with self._lock:
             return iter([u.key for u in self._uploads.values()])
 
-    def _bucket(self, name: str) -> _Held:
+    def _bucket(self, name: str) -> Held:
         if name not in self._buckets:
             raise StorageRefused(404, "NoSuchBucket", "The specified bucket does not exist.")
         return self._buckets[name]
 
-    def _upload(self, upload: str) -> _Unfinished:
+    def _upload(self, upload: str) -> UnfinishedUpload:
         if upload not in self._uploads:
             raise StorageRefused(404, "NoSuchUpload", "The requested upload was not found.")
         return self._uploads[upload]
@@ -198,6 +207,14 @@ class Objects:
                 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.",
                 "x-goog-if-generation-match",
             )  # fmt: skip
+        if held is not None and held.at + there.keeping.hold > self._clock.now():
+            raise StorageRefused(
+                403, "RetentionPolicyNotMet", f"Object '{bucket}/{key}' is subject to bucket's retention policy and"
+                f" cannot be deleted or overwritten until {held.at + there.keeping.hold:%Y-%m-%dT%H:%M:%SZ}.",
+            )  # fmt: skip
+        self._pace(there, bucket, key)
+
+    def _pace(self, there: Held, bucket: str, key: str) -> None:
         now = self._clock.monotonic()
         if key in there.written and now - there.written[key] < WRITE_EVERY:
             raise StorageRefused(
@@ -208,8 +225,20 @@ class Objects:
 
     def _store(self, bucket: str, key: str, data: bytes, etag: str) -> Stored:
         made = Stored(data, self._next(), f'"{etag}"', self._clock.now())
-        self._buckets[bucket].objects[key] = made
+        there = self._buckets[bucket]
+        before = there.objects.get(key)
+        there.objects[key] = made
+        if before is not None:
+            self._end(there, key, before)
         return made
+
+    def _end(self, there: Held, key: str, stored: Stored, *, for_good: bool = False) -> None:
+        """What becomes of an object that is no more the live one."""
+        ended = replace(stored, ended=self._clock.now())
+        if there.keeping.versions and not for_good:
+            there.past.append((key, ended))
+        elif there.keeping.soft:
+            there.deleted.append((key, ended))
 
     def _next(self) -> int:
         self._count += 1

@@ -1,7 +1,8 @@
 """Stands in for Cloud Storage's XML API, as far as obstore and the product use it; the rest is refused with 501.
 
-It asks for a bearer token and believes any. It knows no ACLs, no customer keys, no versions of the past, no ranges of
-several pieces and no signed URLs. Source: Cloud Storage, "XML API reference" and "HTTP status and error codes for XML".
+It asks for a bearer token, and believes any if nobody is there to ask about it. It knows no ACLs, no customer keys, no
+versions of the past, no ranges of several pieces and no signed URLs. Source: Cloud Storage, "XML
+API reference" and "HTTP status and error codes for XML".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,9 @@ from werkzeug.datastructures import Headers
 from werkzeug.http import http_date, parse_range_header
 from werkzeug.wrappers import Request, Response
 
-from everspot_local.gcp.storage.objects import PAGE, Objects, StorageRefused, Stored
+from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.storage.kept import StorageRefused, Stored
+from everspot_local.gcp.storage.objects import PAGE, Objects
 
 _CONDITION = "x-goog-if-generation-match"
 _LISTING = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type"}
@@ -22,24 +25,43 @@ _NOT_FOR_WRITES = ("If-Match", "If-None-Match")
 """Cloud Storage, "Request preconditions": these apply to requests that read."""
 
 
-class XmlApi:
-    """A WSGI application over the objects of one Cloud Storage."""
+Enter = Callable[[str, str, Mapping[str, Any]], None]
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+
+class XmlApi:
+    """A WSGI application over the objects of one Cloud Storage.
+
+    Args:
+        objects: what it serves.
+        enter: lets a call in or raises `ApiError`, by the Authorization header, the method of the JSON API that does
+            the same, and what it is done to; any token is believed without it.
+    """
+
+    def __init__(self, objects: Objects, enter: Enter | None = None) -> None:
+        self._objects, self._enter = objects, enter
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
         request = Request(environ)
         try:
+            self._let_in(request)
             response = self._answer(request)
         except StorageRefused as refused:
             response = _refusal(refused)
+        except ApiError as error:  # "HTTP status and error codes for XML"
+            code = "AuthenticationRequired" if error.status == 401 else "AccessDenied"
+            response = _refusal(StorageRefused(error.status, code, "Access denied.", error.message))
         return response(environ, start_response)
 
-    def _answer(self, request: Request) -> Response:
-        if not request.headers.get("Authorization", "").startswith("Bearer "):
+    def _let_in(self, request: Request) -> None:
+        told = request.headers.get("Authorization", "")
+        if not told.startswith("Bearer "):
             raise StorageRefused(401, "AuthenticationRequired", "Authentication required.")
+        bucket, _, key = request.path.lstrip("/").partition("/")
+        if self._enter is not None and bucket:
+            self._enter(told, _method(request, key), {"bucket": bucket, **({"object": key} if key else {})})
+
+    def _answer(self, request: Request) -> Response:
         bucket, _, key = request.path.lstrip("/").partition("/")
         if not key:
             return self._of_bucket(request, bucket)
@@ -123,6 +145,16 @@ class XmlApi:
         name, stored = self._objects.complete(upload, _part_numbers(request.get_data()))
         named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(stored.etag)}</ETag>"
         return _xml("CompleteMultipartUploadResult", named, _headers(stored))
+
+
+def _method(request: Request, key: str) -> str:
+    """The method of the JSON API that does the same ("IAM permissions for XML requests")."""
+    if not key:
+        return "storage.buckets.insert" if request.method == "PUT" else "storage.objects.list"
+    if "uploads" in request.args or "uploadId" in request.args:
+        return f"storage.multipartUploads.{'abort' if request.method == 'DELETE' else 'create'}"
+    verbs = {"PUT": "insert", "DELETE": "delete"}
+    return f"storage.objects.{verbs.get(request.method, 'get')}"
 
 
 def _wanted(request: Request) -> int | None:

@@ -1,0 +1,153 @@
+"""Stands in for service accounts: made, found a while later, disabled, deleted and brought back.
+
+It does not make keys: nothing of ours has one. Sources (IAM documentation): "Create service accounts" (ids; a new
+account is not found everywhere at once), "Delete and undelete service accounts" (30 days), "Quotas and limits" (100 in
+a project); and terraform-provider-google, resource_google_service_account.go, which waits ten seconds for that reason.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_local.gcp.refusals import absent, bad, exhausted, taken, unready
+
+AT_MOST = 100
+SEEN_AFTER = timedelta(seconds=10)
+"""From creation until every part of the cloud finds an account."""
+KEPT = timedelta(days=30)
+"""From deletion until an account cannot be brought back."""
+NAME_BYTES, DESCRIPTION_BYTES = 100, 256
+_ID = re.compile(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])")
+_AGENTS = (
+    "service-{n}@gcp-sa-logging.iam.gserviceaccount.com", "service-{n}@gcp-sa-pubsub.iam.gserviceaccount.com",
+    "service-{n}@gcp-sa-monitoring-notification.iam.gserviceaccount.com",
+    "service-{n}@gcp-sa-secretmanager.iam.gserviceaccount.com",
+    "service-{n}@gs-project-accounts.iam.gserviceaccount.com",
+    "service-{n}@compute-system.iam.gserviceaccount.com", "{n}@cloudservices.gserviceaccount.com",
+    "{n}-compute@developer.gserviceaccount.com", "cloud-logs@system.gserviceaccount.com",
+)  # fmt: skip
+"""Accounts that Google makes ("Service agents")."""
+
+
+@dataclass
+class ServiceAccount:
+    """One service account. `deleted`: since when, if it is."""
+
+    email: str
+    unique_id: str
+    made: datetime
+    display_name: str = ""
+    description: str = ""
+    disabled: bool = False
+    deleted: datetime | None = None
+    revision: int = field(default=1)
+
+
+class Accounts:
+    """The service accounts of a project. Every method raises `ApiError` in IAM's words.
+
+    Args:
+        now: market time.
+        project: its id.
+        number: its number.
+        strict: whether a new account is found late.
+    """
+
+    def __init__(self, now: Callable[[], datetime], project: str, number: str, *, strict: bool) -> None:
+        self._now, self._project = now, project
+        self._late = SEEN_AFTER if strict else timedelta()
+        self._accounts: list[ServiceAccount] = []
+        self._agents = {agent.format(n=number) for agent in _AGENTS}
+        self._count = 0
+
+    def create(self, account_id: str, body: Mapping[str, Any]) -> ServiceAccount:
+        """A new account."""
+        if not _ID.fullmatch(account_id):
+            raise bad(f'Invalid service account ID: "{account_id}". It must be 6 to 30'
+                           " characters: lower case letters, digits and hyphens, beginning with a letter.")  # fmt: skip
+        email = f"{account_id}@{self._project}.iam.gserviceaccount.com"
+        if any(account.email == email for account in self._living()):
+            raise taken(f"Service account {account_id} already exists within project projects/"
+                           f"{self._project}.")  # fmt: skip
+        if len(self._living()) >= AT_MOST:
+            raise exhausted("Maximum number of service accounts on project reached.")
+        _check_words(body)
+        self._count += 1
+        made = ServiceAccount(email, str(10**20 + self._count), self._now(), body.get("displayName", ""),
+                       body.get("description", ""))  # fmt: skip
+        self._accounts.append(made)
+        return made
+
+    def find(self, name: str) -> ServiceAccount:
+        """An account by its email or unique id."""
+        for account in self._living():
+            if name in (account.email, account.unique_id) and self._seen(account):
+                return account
+        raise absent(f"Unknown service account: {name}" if "@" not in name else "Service account"
+                       f" projects/{self._project}/serviceAccounts/{name} does not exist.")  # fmt: skip
+
+    def known(self, email: str) -> bool:
+        """Whether the rest of the cloud finds an account of this name, Google's own included."""
+        return email in self._agents or any(a.email == email and self._seen(a) for a in self._living())
+
+    def usable(self, email: str) -> bool:
+        """Whether calls may be made in its name."""
+        return email in self._agents or any(a.email == email and not a.disabled for a in self._living())
+
+    def all(self) -> list[ServiceAccount]:
+        """Those that there are."""
+        return [account for account in self._living() if self._seen(account)]
+
+    def change(self, account: ServiceAccount, body: Mapping[str, Any], fields: set[str]) -> ServiceAccount:
+        """Change its display name, its description, or both."""
+        _check_words(body)
+        if "displayName" in fields:
+            account.display_name = body.get("displayName", "")
+        if "description" in fields:
+            account.description = body.get("description", "")
+        account.revision += 1
+        return account
+
+    def delete(self, account: ServiceAccount) -> None:
+        """Delete an account; its name is free at once."""
+        account.deleted = self._now()
+
+    def undelete(self, unique_id: str) -> ServiceAccount:
+        """Bring an account back, unless its name was given to another one or its time is over."""
+        for account in self._accounts:
+            if account.unique_id == unique_id and account.deleted and self._now() < account.deleted + KEPT:
+                if any(other.email == account.email for other in self._living()):
+                    break
+                account.deleted = None
+                return account
+        raise unready(f"Service account {unique_id} cannot be undeleted.")
+
+    def document(self, account: ServiceAccount) -> dict[str, Any]:
+        """As the API shows it."""
+        told = {
+            "name": f"projects/{self._project}/serviceAccounts/{account.email}",
+            "projectId": self._project,
+            "uniqueId": account.unique_id,
+            "email": account.email,
+            "displayName": account.display_name,
+            "description": account.description,
+            "oauth2ClientId": account.unique_id,
+            "etag": base64.b64encode(f"{account.revision:04d}".encode()).decode(),
+            "disabled": account.disabled,
+        }
+        return {key: value for key, value in told.items() if value}
+
+    def _living(self) -> list[ServiceAccount]:
+        return [account for account in self._accounts if account.deleted is None]
+
+    def _seen(self, account: ServiceAccount) -> bool:
+        return self._now() >= account.made + self._late
+
+
+def _check_words(body: Mapping[str, Any]) -> None:
+    for name, most in (("displayName", NAME_BYTES), ("description", DESCRIPTION_BYTES)):
+        if len(str(body.get(name, "")).encode()) > most:
+            raise bad(f"Invalid {name}: it must be at most {most} UTF-8 bytes.")

@@ -1,0 +1,260 @@
+"""Stands in for the Common Expression Language of IAM conditions: the subset that conditions of ours may be written in.
+
+What it does not know is refused when a policy is set, never taken for true or false: no macros, no arithmetic, no
+ternaries, no tags, and of functions only those below. Sources (IAM documentation): "Overview of IAM Conditions",
+"Attribute reference for IAM Conditions"; the language itself: github.com/google/cel-spec, doc/langdef.md ("Logical
+operators": an error in one operand does not matter where the other one decides).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+OPERATORS_AT_MOST = 12
+"""IAM quotas: logical operators in a condition expression."""
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')|(?P<number>\d+)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<sign>&&|\|\||==|!=|<=|>=|[!<>().,\[\]]))"
+)
+_ATTRIBUTES = ("resource.name", "resource.type", "resource.service", "request.time", "destination.ip",
+               "destination.port")  # fmt: skip
+_API_ATTRIBUTES = ("iam.googleapis.com/modifiedGrantsByRole", "storage.googleapis.com/objectListPrefix")
+
+Values = Mapping[str, Any]
+_Node = Callable[[Values], Any]
+
+
+class BadExpression(ValueError):
+    """An expression that is wrong, or that the local cloud does not know."""
+
+
+class _Undefined(Exception):
+    """An attribute that this request does not have: an error while the expression is evaluated."""
+
+
+def check_expression(expression: str) -> None:
+    """Make sure that an expression can be evaluated.
+
+    Raises:
+        BadExpression: saying what is wrong with it, or not known here.
+    """
+    _compiled(expression)
+
+
+def holds(expression: str, values: Values) -> bool:
+    """Whether a condition holds. `values`: by attribute, those that the request has; an expression that needs another
+    one grants nothing."""
+    try:
+        return _compiled(expression)(values) is True
+    except _Undefined:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> _Node:
+    parser = _ExpressionParser(_tokens(expression))
+    node = parser.either()
+    if parser.left:
+        raise BadExpression(f"unexpected {parser.left[0][1]!r}")
+    if parser.operators > OPERATORS_AT_MOST:
+        raise BadExpression(f"{parser.operators} logical operators; at most {OPERATORS_AT_MOST} are allowed")
+    return node
+
+
+def _tokens(expression: str) -> list[tuple[str, str]]:
+    found, at = list[tuple[str, str]](), 0
+    while expression[at:].strip():
+        match = _TOKEN.match(expression, at)
+        if match is None:
+            raise BadExpression(f"not understood from {expression[at : at + 20].strip()!r} on")
+        found.append((str(match.lastgroup), match[str(match.lastgroup)]))
+        at = match.end()
+    return found
+
+
+@dataclass
+class _ExpressionParser:
+    left: list[tuple[str, str]]
+    operators: int = field(default=0)
+
+    def either(self) -> _Node:
+        parts = [self._both()]
+        while self._take("||"):
+            self.operators += 1
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, deciding=True)
+
+    def _both(self) -> _Node:
+        parts = [self._compared()]
+        while self._take("&&"):
+            self.operators += 1
+            parts.append(self._compared())
+        return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, deciding=False)
+
+    def _compared(self) -> _Node:
+        one = self._unary()
+        sign = self.left[0][1] if self.left else ""
+        if sign not in _COMPARISONS:
+            return one
+        self.left.pop(0)
+        other, compare = self._unary(), _COMPARISONS[sign]
+        return lambda values: compare(one(values), other(values))
+
+    def _unary(self) -> _Node:
+        if self._take("!"):
+            self.operators += 1
+            negated = self._unary()
+            return lambda values: not _boolean(negated(values))
+        return self._called(self._primary())
+
+    def _called(self, node: _Node) -> _Node:
+        while self._take("."):
+            name = self._name()
+            if name not in _METHODS:
+                raise BadExpression(f"{name} is not known; known are {', '.join(_METHODS)}")
+            method, given = _METHODS[name], self._arguments()
+            node = _applied(method, [node, *given], name)
+        return node
+
+    def _primary(self) -> _Node:
+        if not self.left:
+            raise BadExpression("it ends too early")
+        kind, token = self.left.pop(0)
+        if kind == "text":
+            text = re.sub(r"\\(.)", r"\1", token[1:-1])
+            return lambda _values: text
+        if kind == "number":
+            return lambda _values: int(token)
+        if token == "(":  # noqa: S105 - a parenthesis
+            inner = self.either()
+            self._need(")")
+            return inner
+        if token == "[":  # noqa: S105 - a bracket
+            parts = self._until("]")
+            return lambda values: [part(values) for part in parts]
+        return self._named(token)
+
+    def _named(self, name: str) -> _Node:
+        if name in ("true", "false"):
+            return lambda _values: name == "true"
+        if name == "timestamp":
+            return _applied(_timestamp, self._arguments(), name)
+        if not self._take("."):
+            raise BadExpression(f"{name} is not known")
+        full = f"{name}.{self._name()}"
+        if full == "api.getAttribute":
+            return self._api_attribute()
+        if full not in _ATTRIBUTES:
+            raise BadExpression(f"{full} is not known; known are {', '.join(_ATTRIBUTES)} and api.getAttribute")
+        return lambda values: _value(values, full)
+
+    def _api_attribute(self) -> _Node:
+        given = self._arguments()
+        name = given[0]({}) if len(given) == 2 else None
+        if name not in _API_ATTRIBUTES:
+            raise BadExpression(f"api.getAttribute takes one of {', '.join(_API_ATTRIBUTES)} and a default")
+        return lambda values: values[name] if name in values else given[1](values)
+
+    def _arguments(self) -> list[_Node]:
+        self._need("(")
+        return self._until(")")
+
+    def _until(self, end: str) -> list[_Node]:
+        parts: list[_Node] = []
+        while not self._take(end):
+            if parts:
+                self._need(",")
+            parts.append(self.either())
+        return parts
+
+    def _name(self) -> str:
+        if not self.left or self.left[0][0] != "name":
+            raise BadExpression("a name is missing after a full stop")
+        return self.left.pop(0)[1]
+
+    def _take(self, sign: str) -> bool:
+        if self.left and self.left[0] == ("sign", sign):
+            self.left.pop(0)
+            return True
+        return False
+
+    def _need(self, sign: str) -> None:
+        if not self._take(sign):
+            raise BadExpression(f"{sign!r} is missing")
+
+
+def _decide(parts: Sequence[_Node], values: Values, *, deciding: bool) -> bool:
+    """`||` (deciding: true) and `&&` (deciding: false)."""
+    undefined: _Undefined | None = None
+    for part in parts:
+        try:
+            if _boolean(part(values)) is deciding:
+                return deciding
+        except _Undefined as error:
+            undefined = error
+    if undefined is not None:
+        raise undefined
+    return not deciding
+
+
+def _applied(function: Callable[..., Any], given: list[_Node], name: str) -> _Node:
+    def node(values: Values) -> Any:
+        try:
+            return function(*(part(values) for part in given))
+        except (TypeError, AttributeError, ValueError):
+            raise _Undefined(name) from None
+
+    return node
+
+
+def _value(values: Values, name: str) -> Any:
+    if name not in values:
+        raise _Undefined(name)
+    return values[name]
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Undefined("no boolean")
+    return value
+
+
+def _timestamp(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _extract(text: str, template: str) -> str:
+    """What stands where the template has `{name}`; empty where the text does not fit ("Extracting values")."""
+    before, _, rest = template.partition("{")
+    after = rest.partition("}")[2]
+    _, found, tail = text.partition(before)
+    if before and not found:
+        return ""
+    value, found, _ = tail.partition(after) if after else (tail, "", "")
+    return value if found or not after else ""
+
+
+def _less(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        raise _Undefined("values of different types")
+    return bool(one < other)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda one, other: bool(one == other),
+    "!=": lambda one, other: bool(one != other),
+    "<": _less,
+    ">": lambda one, other: _less(other, one),
+    "<=": lambda one, other: not _less(other, one),
+    ">=": lambda one, other: not _less(one, other),
+    "in": lambda one, other: one in other,
+}
+_METHODS: dict[str, Callable[..., Any]] = {
+    "startsWith": lambda text, start: text.startswith(start),
+    "endsWith": lambda text, end: text.endswith(end),
+    "extract": _extract,
+    "hasOnly": lambda given, allowed: set(given) <= set(allowed),
+}

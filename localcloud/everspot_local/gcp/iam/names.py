@@ -1,0 +1,46 @@
+"""What policies call a resource: its name and type in conditions, and the resources whose policies it inherits.
+
+A product that gives conditions no attributes of its resources (Pub/Sub, IAM, Monitoring) gives none here either: an
+expression that asks for them grants nothing. Source: "Resource attributes for IAM Conditions" in the IAM documentation.
+"""
+
+import re
+from typing import Any
+
+_TYPES = (
+    (r"projects/_/buckets/[^/]+/objects/.+", "storage.googleapis.com/Object"),
+    (r"projects/_/buckets/[^/]+", "storage.googleapis.com/Bucket"),
+    (r"projects/[^/]+/zones/[^/]+/instances/[^/]+", "compute.googleapis.com/Instance"),
+    (r"projects/[^/]+/(zones|regions)/[^/]+/disks/[^/]+", "compute.googleapis.com/Disk"),
+    (r"projects/[^/]+/(global|regions/[^/]+)/instanceTemplates/[^/]+", "compute.googleapis.com/InstanceTemplate"),
+    (r"projects/[^/]+/global/images/[^/]+", "compute.googleapis.com/Image"),
+    (r"projects/[^/]+/global/firewalls/[^/]+", "compute.googleapis.com/Firewall"),
+    (r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+/cryptoKeyVersions/[^/]+",
+     "cloudkms.googleapis.com/CryptoKeyVersion"),
+    (r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", "cloudkms.googleapis.com/CryptoKey"),
+    (r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+", "cloudkms.googleapis.com/KeyRing"),
+    (r"projects/[^/]+/secrets/[^/]+/versions/[^/]+", "secretmanager.googleapis.com/SecretVersion"),
+    (r"projects/[^/]+/secrets/[^/]+", "secretmanager.googleapis.com/Secret"),
+    (r"projects/[^/]+", "cloudresourcemanager.googleapis.com/Project"),
+)  # fmt: skip
+_COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _TYPES)
+
+
+def attributes(resource: str, project: str, number: str) -> dict[str, Any]:
+    """What a condition may ask of a resource. Secrets go by the project's number, all else by its id."""
+    for pattern, kind in _COMPILED:
+        if pattern.fullmatch(resource):
+            name = resource
+            if kind.startswith("secretmanager."):
+                name = name.replace(f"projects/{project}/", f"projects/{number}/", 1)
+            return {"resource.name": name, "resource.type": kind, "resource.service": kind.partition("/")[0]}
+    return {}
+
+
+def inherited(resource: str, project: str) -> list[str]:
+    """The resource and those above it, up to the project, whose policies hold for it."""
+    if resource.startswith("projects/_/"):
+        bucket = "/".join(resource.split("/")[:4])
+        return [bucket, f"projects/{project}"] if bucket.startswith("projects/_/buckets/") else [f"projects/{project}"]
+    parts = resource.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]

@@ -1,0 +1,196 @@
+"""What a call needs: the permissions of its method, each of the resource that it is held to, and what its body adds.
+
+The resource of a list, and of what is made by a name that the path does not have, is the project, as in the cloud's
+own refusals ("Required 'compute.instances.list' permission for 'projects/P'"). Sources of what bodies add: "Create and
+start a VM instance", section "Required permissions"; regionInstances.bulkInsert, regionInstanceGroupManagers.insert
+and subnetworks.insert in the Compute Engine API reference; "Attach service accounts to resources" (actAs).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from everspot_local.gcp.iam.method_table import PERMISSIONS
+from everspot_local.gcp.project import Need
+
+Document = Mapping[str, Any]
+_REGIONAL = {"regionInstanceGroupManagers": "instanceGroupManagers", "regionInstanceTemplates": "instanceTemplates",
+             "regionHealthChecks": "healthChecks", "regionInstanceGroups": "instanceGroups",
+             "regionOperations": "operations", "zoneOperations": "operations",
+             "globalOperations": "operations"}  # fmt: skip
+_OF_NETWORK = ("compute.subnetworks.insert", "compute.firewalls.insert", "compute.routers.insert")
+_TEMPLATED = ("insert", "patch", "setInstanceTemplate")
+_LISTS = ("list", "aggregatedList")
+
+
+class Needs:
+    """What calls of a project need.
+
+    Args:
+        project: its id.
+        zones: of its region.
+        resource: a resource of Compute by its path, if there is one.
+        has_object: whether a bucket has an object.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        zones: Callable[[], Sequence[str]],
+        resource: Callable[[str], Document | None],
+        has_object: Callable[[str, str], bool],
+    ) -> None:
+        self._project, self._zones, self._resource, self._has_object = project, zones, resource, has_object
+
+    def __call__(self, method: str, params: Document, body: Document) -> list[Need]:
+        """All needs of a call. A method that is not known needs a permission of its own name, which no role has."""
+        if method in ("compute.regionInstances.bulkInsert", "compute.instances.bulkInsert", "compute.instances.insert"):
+            return list(dict.fromkeys(self._launch(params, body)))
+        permissions = PERMISSIONS.get(method, (method,))
+        resource = self._named(method, params, body)
+        found = [Need(permission, resource) for permission in permissions]
+        return list(dict.fromkeys([*found, *self._more(method, params, body)]))
+
+    def _named(self, method: str, params: Document, body: Document) -> str:
+        product, _, rest = method.partition(".")
+        verb = rest.rpartition(".")[2]
+        if product == "storage":
+            return self._in_storage(params, verb)
+        if product == "compute":
+            return self._in_compute(rest.partition(".")[0], verb, params, body)
+        told = ("name", "resource", "topic", "subscription", "sinkName", "parent", "project", "projectId")
+        name = next((str(params[key]) for key in told if key in params), "")
+        if product == "cloudresourcemanager" or verb == "list" or not name.startswith("projects/"):
+            return f"projects/{self._project}"
+        if verb == "create" and product != "cloudkms":  # what is not there yet has no policy of its own
+            return self._top()
+        # A project goes by its number, or by "-", where its id is meant.
+        return "/".join(["projects", self._project, *name.split("/")[2:]])
+
+    def _in_storage(self, params: Document, verb: str) -> str:
+        bucket = params.get("bucket") or params.get("destinationBucket")
+        name = params.get("object") or params.get("destinationObject") or params.get("name")
+        if not bucket:
+            return self._top()
+        held = f"projects/_/buckets/{bucket}"
+        return f"{held}/objects/{name}" if name and verb != "list" else held
+
+    def _in_compute(self, kind: str, verb: str, params: Document, body: Document) -> str:
+        if verb in _LISTS or kind in ("projects", "zones", "regions", "advice"):
+            return self._top()
+        plural = _REGIONAL.get(kind, kind)
+        names = [str(v) for k, v in params.items() if k in _NAMES]
+        name = names[0] if names else str(body.get("name") or "")
+        return f"{self._scope(params)}/{plural}/{name}" if name else self._top()
+
+    def _more(self, method: str, params: Document, body: Document) -> Iterator[Need]:
+        if method in _OF_NETWORK or method == "compute.firewalls.delete":
+            network = body.get("network") or self._top() + "/global/networks/default"
+            if method == "compute.firewalls.delete":
+                held = self._resource(self._in_compute("firewalls", "delete", params, body)) or {}
+                network = held.get("network") or network
+            yield Need("compute.networks.updatePolicy", _path(network, self._project))
+        elif method in ("compute.instanceTemplates.insert", "compute.regionInstanceTemplates.insert"):
+            yield from self._acting(body.get("properties") or {})
+        elif "nstanceGroupManagers." in method and method.endswith(_TEMPLATED):
+            for link in _templates(body):
+                yield from self._of_template(link, params)
+        elif method == "pubsub.projects.subscriptions.create":
+            yield Need("pubsub.topics.attachSubscription", str(body.get("topic") or ""))
+        elif method in ("storage.objects.insert", "storage.objects.compose", "storage.multipartUploads.create"):
+            yield from self._written(method, params, body)
+
+    def _written(self, method: str, params: Document, body: Document) -> Iterator[Need]:
+        bucket = str(params.get("bucket") or params.get("destinationBucket"))
+        name = str(params.get("object") or params.get("destinationObject") or params.get("name") or body.get("name"))
+        if self._has_object(bucket, name):  # what is replaced is deleted
+            yield Need("storage.objects.delete", f"projects/_/buckets/{bucket}/objects/{name}")
+        if method.endswith("compose"):
+            for source in body.get("sourceObjects") or []:
+                yield Need("storage.objects.get", f"projects/_/buckets/{bucket}/objects/{source.get('name')}")
+
+    def _of_template(self, link: str, params: Document) -> Iterator[Need]:
+        path = _path(link, self._project)
+        yield Need("compute.instanceTemplates.useReadOnly", path)
+        properties = (self._resource(path) or {}).get("properties") or {}
+        yield from self._made(properties, self._top(), params)
+
+    def _launch(self, params: Document, body: Document) -> Iterator[Need]:
+        """Each zone in which instances may come to lie counts, since any may be taken."""
+        link = body.get("sourceInstanceTemplate") or params.get("sourceInstanceTemplate") or ""
+        properties: Document = body.get("instanceProperties") or body
+        if link:
+            path = _path(str(link), self._project)
+            yield Need("compute.instanceTemplates.useReadOnly", path)
+            held = (self._resource(path) or {}).get("properties") or {}
+            properties = {**held, **{key: value for key, value in properties.items() if value}}
+        asked = (body.get("locationPolicy") or {}).get("locations") or {}
+        denied = {key.rpartition("/")[2] for key, value in asked.items() if value.get("preference") == "DENY"}
+        zones = [params["zone"]] if "zone" in params else [zone for zone in self._zones() if zone not in denied]
+        for name in _instance_names(body):
+            for zone in zones:
+                yield from self._made(properties, f"{self._top()}/zones/{zone}/instances/{name}", params)
+
+    def _made(self, properties: Document, instance: str, params: Document) -> Iterator[Need]:
+        """What it takes to make an instance with these properties."""
+        yield Need("compute.instances.create", instance)
+        new = [disk for disk in properties.get("disks") or [] if disk.get("initializeParams") or not disk.get("source")]
+        if new:
+            yield Need("compute.disks.create", _disk(instance))
+        for disk in new:
+            image = str((disk.get("initializeParams") or {}).get("sourceImage") or "")
+            if f"projects/{self._project}/" in image or image.startswith("global/"):
+                yield Need("compute.images.useReadOnly", _path(image, self._project))
+        for interface in properties.get("networkInterfaces") or []:
+            subnet = str(interface.get("subnetwork") or "")
+            where = _path(subnet, self._project, params.get("region", "")) if subnet else self._top()
+            yield Need("compute.subnetworks.use", where)
+            if interface.get("accessConfigs"):
+                yield Need("compute.subnetworks.useExternalIp", where)
+        for key, permission in (("metadata", "setMetadata"), ("labels", "setLabels"), ("tags", "setTags")):
+            if (properties.get(key) or {}).get("items", properties.get(key)):
+                yield Need(f"compute.instances.{permission}", instance)
+        if properties.get("serviceAccounts"):
+            yield Need("compute.instances.setServiceAccount", instance)
+        yield from self._acting(properties)
+
+    def _acting(self, properties: Document) -> Iterator[Need]:
+        for account in properties.get("serviceAccounts") or []:
+            yield Need("iam.serviceAccounts.actAs", f"{self._top()}/serviceAccounts/{account.get('email')}")
+
+    def _scope(self, params: Document) -> str:
+        if "zone" in params:
+            return f"{self._top()}/zones/{params['zone']}"
+        return f"{self._top()}/regions/{params['region']}" if "region" in params else f"{self._top()}/global"
+
+    def _top(self) -> str:
+        return f"projects/{self._project}"
+
+
+_NAMES = {"instance", "network", "subnetwork", "firewall", "router", "healthCheck", "instanceTemplate", "disk", "image",
+          "instanceGroupManager", "instanceGroup", "operation", "route", "family", "machineType", "acceleratorType",
+          "diskType", "reservation", "resource"}  # fmt: skip
+
+
+def _path(link: str, project: str, region: str = "") -> str:
+    """The path of a resource by any form of a link to it."""
+    if "projects/" in link:
+        return link[link.index("projects/") :]
+    if "/" in link:
+        return f"projects/{project}/{link}"
+    return f"projects/{project}/regions/{region}/subnetworks/{link}" if region else f"projects/{project}/{link}"
+
+
+def _templates(body: Document) -> list[str]:
+    named = [body.get("instanceTemplate"), *(v.get("instanceTemplate") for v in body.get("versions") or [])]
+    return [str(link) for link in dict.fromkeys(named) if link]
+
+
+def _instance_names(body: Document) -> list[str]:
+    """As far as a call says them: a pattern is taken as it is written."""
+    listed = [str(v.get("name") or k) for k, v in (body.get("perInstanceProperties") or {}).items()]
+    return listed or [str(body.get("namePattern") or body.get("name") or "")]
+
+
+def _disk(instance: str) -> str:
+    """The boot disk of an instance has its name, unless the call says another."""
+    return instance.replace("/instances/", "/disks/")

@@ -1,0 +1,201 @@
+"""Stands in for allow policies: who has which role on which resource, since when, and under which condition.
+
+It does not know deny policies, principal access boundaries, folders or organizations; of people and groups it believes
+that they exist. Sources (IAM documentation): "Policy" (versions, etags), "Overview of IAM Conditions" (limits, basic
+roles), "Access change propagation" (a change takes effect in general within two minutes), "Quotas and limits".
+"""
+
+import base64
+import copy
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_local.gcp.iam.conditions import BadExpression, Values, check_expression, holds
+from everspot_local.gcp.iam.predefined import BASIC
+from everspot_local.gcp.refusals import aborted, bad
+
+PRINCIPALS = 1500
+"""All principals in one policy."""
+TITLE = 100
+_ANYBODY = ("allUsers", "allAuthenticatedUsers")
+_OF_PROJECT = {"projectOwner": "roles/owner", "projectEditor": "roles/editor", "projectViewer": "roles/viewer"}
+_MEMBER = re.compile(r"(user|group|serviceAccount):[^@\s]+@[^@\s]+|domain:\S+|deleted:\S+|principal(Set)?://iam\S+")
+
+Policy = dict[str, Any]
+EMPTY: Policy = {"version": 1, "etag": "ACAB"}
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What a policy may name. `account`: whether there is such a service account; `permissions`: of a role, None where
+    there is no such role."""
+
+    account: Callable[[str], bool]
+    permissions: Callable[[str], frozenset[str] | None]
+
+
+@dataclass
+class _Kept:
+    """Policies of one resource with the moment from which each has effect; the last one is what is read."""
+
+    since: list[tuple[datetime, Policy]] = field(default_factory=list)
+
+
+class Policies:
+    """Policies of all resources by their full name, such as `projects/P`. `late`: from a change until it has effect,
+    in market time."""
+
+    def __init__(self, now: Callable[[], datetime], directory: Directory, project: str, late: timedelta) -> None:
+        self._now, self._directory, self._project, self._late = now, directory, project, late
+        self._kept: dict[str, _Kept] = {}
+        self._count = 0
+
+    def begin(self, resource: str, bindings: Sequence[Mapping[str, Any]]) -> None:
+        """Give a new resource the policy that it comes with, in effect at once."""
+        self._kept[resource] = _Kept([(self._now(), self._stamped([dict(b) for b in bindings], 1))])
+
+    def forget(self, resource: str) -> None:
+        """Its resource is gone."""
+        self._kept.pop(resource, None)
+
+    def read(self, resource: str, version: int = 1) -> Policy:
+        """What getIamPolicy says. `version`: the one that was asked for; below 3, conditions are not told."""
+        if version not in (0, 1, 3):
+            raise bad(f"Invalid requested policy version: {version}. Must be 0, 1 or 3.")
+        kept = self._kept.get(resource)
+        policy = copy.deepcopy(kept.since[-1][1] if kept else EMPTY)
+        if version < 3 and policy["version"] == 3:
+            policy["version"] = 1
+            for binding in policy["bindings"]:
+                condition = binding.pop("condition", None)
+                if condition:  # "Policy versions": the role's name then tells that there is a condition
+                    digest = hashlib.sha1(condition["expression"].encode(), usedforsecurity=False).hexdigest()
+                    binding["role"] += f"_withcond_{digest[:20]}"
+        return policy
+
+    def write(self, resource: str, policy: Mapping[str, Any], *, convenience: bool = False) -> Policy:
+        """Set a policy; what getIamPolicy now says. `convenience`: whether owners, editors and viewers of the project
+        may be named, as on buckets.
+
+        Raises:
+            ApiError: 409 where another write came between; 400 for what IAM does not take.
+        """
+        held = self._kept.get(resource)
+        before = held.since[-1][1] if held else EMPTY
+        etag = policy.get("etag")
+        if etag and etag != before["etag"]:
+            raise aborted("There were concurrent policy changes. Please retry the whole read-modify-"
+                           "write with exponential backoff. The request's ETag did not match the current policy's"
+                           " ETag.")  # fmt: skip
+        bindings = _merged(policy.get("bindings") or [])
+        version = int(policy.get("version") or 1)
+        self._check(bindings, version, convenience)
+        made = self._stamped(bindings, 3 if any("condition" in b for b in bindings) else 1)
+        kept = self._kept.setdefault(resource, _Kept())
+        now = self._now()
+        while len(kept.since) > 1 and kept.since[1][0] <= now:
+            kept.since.pop(0)
+        kept.since.append((now + self._late, made))
+        return self.read(resource, 3)
+
+    def allows(self, member: str, permission: str, resources: Sequence[str], values: Values) -> bool:
+        """Whether a policy of one of these resources gives a permission to a member, as of now."""
+        return any(
+            permission in (self._directory.permissions(binding["role"]) or ())
+            and self._names(binding, member)
+            and ("condition" not in binding or holds(binding["condition"]["expression"], values))
+            for resource in resources
+            for binding in self._effective(resource)
+        )
+
+    def gone(self, email: str, unique_id: str) -> None:
+        """A service account was deleted: its grants remain, for its id and not for its name."""
+        old, new = f"serviceAccount:{email}", f"deleted:serviceAccount:{email}?uid={unique_id}"
+        for kept in self._kept.values():
+            for _, policy in kept.since:
+                for binding in policy.get("bindings", ()):
+                    binding["members"] = [new if member == old else member for member in binding["members"]]
+
+    def back(self, email: str, unique_id: str) -> None:
+        """A service account was undeleted."""
+        old, new = f"deleted:serviceAccount:{email}?uid={unique_id}", f"serviceAccount:{email}"
+        for kept in self._kept.values():
+            for _, policy in kept.since:
+                for binding in policy.get("bindings", ()):
+                    binding["members"] = [new if member == old else member for member in binding["members"]]
+
+    def _effective(self, resource: str) -> Sequence[Mapping[str, Any]]:
+        kept, now = self._kept.get(resource), self._now()
+        found = [policy for since, policy in kept.since if since <= now] if kept else []
+        return found[-1].get("bindings", ()) if found else ()
+
+    def _names(self, binding: Mapping[str, Any], member: str) -> bool:
+        for named in binding["members"]:
+            kind, _, of = named.partition(":")
+            if named == member or named in _ANYBODY:
+                return True
+            if kind in _OF_PROJECT and of == self._project:
+                held = self._effective(f"projects/{self._project}")
+                if any(b["role"] == _OF_PROJECT[kind] and member in b["members"] for b in held):
+                    return True
+        return False
+
+    def _stamped(self, bindings: list[dict[str, Any]], version: int) -> Policy:
+        self._count += 1
+        etag = base64.b64encode((0x0706_0000_0000_0000 + self._count).to_bytes(8, "big")).decode()
+        return {"version": version, "etag": etag, "bindings": bindings}
+
+    def _check(self, bindings: Sequence[Mapping[str, Any]], version: int, convenience: bool) -> None:
+        wrong = [problem for b in bindings for problem in self._problems(b, version, convenience)]
+        if sum(len(b["members"]) for b in bindings) > PRINCIPALS:
+            wrong.append(f"The number of members in the policy must be less than {PRINCIPALS}.")
+        if wrong:
+            raise bad(wrong[0])
+
+    def _problems(self, binding: Mapping[str, Any], version: int, convenience: bool) -> list[str]:
+        role, wrong = str(binding.get("role", "")), list[str]()
+        if self._directory.permissions(role) is None:
+            wrong.append(f"Role {role} does not exist in the resource's hierarchy, or is not known to the local cloud.")
+        for member in binding["members"]:
+            kind, _, name = member.partition(":")
+            if member in _ANYBODY or (convenience and kind in _OF_PROJECT):
+                continue
+            if not _MEMBER.fullmatch(member):
+                wrong.append(f"The member {member} is of an unknown type. Please set a valid type prefix for the"
+                             " member.")  # fmt: skip
+            elif kind == "serviceAccount" and not self._directory.account(name):
+                wrong.append(f"Service account {name} does not exist.")
+        condition = binding.get("condition")
+        return wrong if condition is None else [*wrong, *_condition_problems(condition, role, version)]
+
+
+def _condition_problems(condition: Mapping[str, Any], role: str, version: int) -> list[str]:
+    wrong = []
+    if version != 3:
+        wrong.append("Conditions can't be set on policies with a version less than 3. Please specify version 3.")
+    if role in BASIC:
+        wrong.append(f"Conditions can't be set on the basic role {role}.")
+    if not condition.get("title") or len(condition["title"]) > TITLE:
+        wrong.append(f"A condition needs a title of at most {TITLE} characters.")
+    try:
+        check_expression(str(condition.get("expression", "")))
+    except BadExpression as error:
+        wrong.append(f"The condition {condition.get('expression')!r} cannot be evaluated: {error}.")
+    return wrong
+
+
+def _merged(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Bindings as IAM keeps them: one for each role and condition, members once each, none without members."""
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
+    for binding in given:
+        condition = {k: v for k, v in (binding.get("condition") or {}).items() if v}
+        key = (str(binding.get("role", "")), str(sorted(condition.items())))
+        there = kept.setdefault(key, {"role": key[0], "members": []})
+        there["members"] += [m for m in binding.get("members") or [] if m not in there["members"]]
+        if condition:
+            there["condition"] = condition
+    return [binding for binding in kept.values() if binding["members"]]

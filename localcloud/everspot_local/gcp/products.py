@@ -1,0 +1,201 @@
+"""Puts together the services of a project beside Compute Engine: storage, Pub/Sub, identities, logging, secrets, keys,
+monitoring; and holds every call to the policies.
+
+What they keep is made anew when the project is emptied; the doors to it stay.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from werkzeug.wrappers import Response
+
+from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.callers import ApiCaller
+from everspot_local.gcp.environment import XML
+from everspot_local.gcp.iam.accounts import Accounts
+from everspot_local.gcp.iam.names import attributes, inherited
+from everspot_local.gcp.iam.needs import Needs
+from everspot_local.gcp.iam.policies import Directory, Policies
+from everspot_local.gcp.iam.roles import Roles
+from everspot_local.gcp.iam.routes import (
+    IamApi,
+    credentials_routes,
+    resource_manager_routes,
+    resource_manager_v3_routes,
+)
+from everspot_local.gcp.kms import Kms
+from everspot_local.gcp.logging import routes as logging_routes
+from everspot_local.gcp.logging.entries import DELETED, GUEST_TERMINATE, PREEMPTED, instance_event
+from everspot_local.gcp.logging.sinks import Sinks
+from everspot_local.gcp.monitoring import Monitoring
+from everspot_local.gcp.project import NUMBER, PROJECT, Need, Project
+from everspot_local.gcp.pubsub import routes as pubsub_routes
+from everspot_local.gcp.pubsub.service import PubSub
+from everspot_local.gcp.router import Handler, Request, Service
+from everspot_local.gcp.secret_manager import SecretManager
+from everspot_local.gcp.storage.buckets import BucketDocuments
+from everspot_local.gcp.storage.json_api import JsonApi
+from everspot_local.gcp.storage.objects import Objects
+from everspot_local.gcp.storage.xml_api import XmlApi
+from everspot_local.market.clock import stamp
+
+AGENT = f"service-{NUMBER}@gs-project-accounts.iam.gserviceaccount.com"
+"""Cloud Storage's own account in the project ("Service agents")."""
+# Document of discovery, prefix of its paths here, whether it is younger than Compute and Storage.
+_APIS = (
+    ("storage.v1", "", False), ("pubsub.v1", "/pubsub", True), ("iam.v1", "/iam", True),
+    ("iamcredentials.v1", "/iamcredentials", True), ("cloudresourcemanager.v1", "/resourcemanager", True),
+    ("cloudresourcemanager.v3", "/resourcemanager", True), ("logging.v2", "/logging", True),
+    ("secretmanager.v1", "/secretmanager", True), ("cloudkms.v1", "/kms", True),
+    ("monitoring.v3", "/monitoring", True), ("monitoring.v1", "/monitoring", True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _StorageClock:
+    """Market time for what is told, this machine's for the pace of writes."""
+
+    project: Project
+
+    def now(self) -> datetime:
+        return self.project.market.clock.now()
+
+    def monotonic(self) -> timedelta:
+        return timedelta(seconds=time.monotonic())
+
+    def sleep(self, duration: timedelta) -> None:
+        time.sleep(duration.total_seconds())
+
+    def to_real(self, duration: timedelta) -> timedelta:
+        return self.project.market.clock.to_real(duration)
+
+
+class _State:
+    """What the services keep."""
+
+    def __init__(self, project: Project) -> None:
+        now, strict = project.market.clock.now, project.strict
+        self.accounts = Accounts(now, PROJECT, NUMBER, strict=strict)
+        self.roles = Roles(now, PROJECT)
+        directory = Directory(self.accounts.known, self.roles.permissions)
+        self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
+        self.pubsub = PubSub(now, project.market.clock.to_real)
+        self.objects = Objects(_StorageClock(project))
+        held = self.held
+        self.kms = Kms(now, self.policies, held)
+        self.sinks = Sinks(now, PROJECT, NUMBER, self._may_publish, self.pubsub.publish)
+        self.buckets = BucketDocuments(
+            self.objects, now, NUMBER, lambda: f"{project.endpoint}/storage/v1", self._usable, strict=strict
+        )
+        self._now = now
+        storage = JsonApi(self.buckets, self.objects, self.policies, (PROJECT, NUMBER), AGENT)
+        monitoring = Monitoring(now, PROJECT, NUMBER)
+        manager = resource_manager_routes(PROJECT, NUMBER, self.policies, held, stamp(project.market.clock.epoch))
+        self.routes: dict[str, Mapping[str, Handler]] = {
+            "storage.v1": storage.routes(),
+            "pubsub.v1": pubsub_routes.routes(self.pubsub, self.policies, held),
+            "iam.v1": IamApi(PROJECT, self.accounts, self.roles, self.policies, held).routes(),
+            "iamcredentials.v1": credentials_routes(self.accounts, project.sessions),
+            "cloudresourcemanager.v1": manager,
+            "cloudresourcemanager.v3": resource_manager_v3_routes(manager, PROJECT, NUMBER),
+            "logging.v2": logging_routes.routes(self.sinks),
+            "secretmanager.v1": SecretManager(now, PROJECT, NUMBER, self.policies, held).routes(),
+            "cloudkms.v1": self.kms.routes(),
+            "monitoring.v3": monitoring.routes(),
+            "monitoring.v1": monitoring.dashboard_routes(),
+        }
+
+    def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:
+        """Whether a caller has a permission on a resource: the owner has all."""
+        return caller.owner or (
+            self.accounts.usable(caller.email) and self._allows(caller.member, permission, resource)
+        )
+
+    def _allows(self, member: str, permission: str, resource: str, **more: Any) -> bool:
+        values = {**attributes(resource, PROJECT, NUMBER), "request.time": self._now(), **more}
+        return self.policies.allows(member, permission, inherited(resource, PROJECT), values)
+
+    def _may_publish(self, member: str, topic: str) -> bool:
+        return self._allows(member, "pubsub.topics.publish", topic)
+
+    def _usable(self, key: str) -> bool:
+        return self.kms.usable(key, f"serviceAccount:{AGENT}")
+
+
+class Products:
+    """The services of a project beside Compute Engine.
+
+    Args:
+        project: whose they are; from now on its calls are held to its policies.
+        resource: a resource of Compute by its path, if there is one.
+    """
+
+    def __init__(self, project: Project, resource: Callable[[str], Mapping[str, Any] | None]) -> None:
+        self._project = project
+        self._state = _State(project)
+        project.needs = Needs(PROJECT, self._zones, resource, lambda b, k: self._state.objects.has(b, k))
+        project.granted = self._granted
+        project.resets.append(self._empty)
+
+    def services(self) -> list[Service]:
+        """All of them."""
+        return [
+            Service(name, prefix, {method: partial(self._call, name, method) for method in self._state.routes[name]},
+                    modern=modern)
+            for name, prefix, modern in _APIS
+        ]  # fmt: skip
+
+    @property
+    def objects(self) -> Objects:
+        """What lies in the buckets."""
+        return self._state.objects
+
+    def otherwise(self, environ: dict[str, Any], start_response: Any) -> Any:
+        """Answer what is no call of a JSON API: by Cloud Storage's XML API, or that there is no such thing."""
+        path = str(environ.get("PATH_INFO"))
+        if path.startswith(f"{XML}/"):
+            application = XmlApi(self._state.objects, self._enter)
+            return application({**environ, "PATH_INFO": path.removeprefix(XML)}, start_response)
+        error = ApiError(404, "notFound", f"The requested URL {path} was not found on this server.")
+        body = json.dumps(error.document(listed=False))
+        return Response(body, 404, content_type="application/json; charset=UTF-8")(environ, start_response)
+
+    def heard(self, operation: Mapping[str, Any]) -> None:
+        """Log what an operation tells of an instance: its preemption, its end from within, its deletion."""
+        path = str(operation["targetLink"]).partition("/compute/v1/")[2]
+        ended, parts = operation["status"] == "DONE", path.split("/")
+        if parts[4:5] != ["instances"] or operation.get("error"):
+            return
+        kind, user = operation["operationType"], str(operation["user"])
+        if kind == "delete":
+            method, part = DELETED, ("last" if ended else "first")
+        elif kind in (PREEMPTED, GUEST_TERMINATE) and ended:
+            method, part = kind, ""
+        else:
+            return
+        now = self._project.market.clock.now()
+        entry = instance_event(
+            PROJECT, parts[3], parts[5], str(operation["targetId"]), method, now, user=user, part=part
+        )
+        self._state.sinks.route(entry)
+
+    def _call(self, api: str, method: str, request: Request) -> Any:
+        return self._state.routes[api][method](request)
+
+    def _granted(self, caller: ApiCaller, need: Need) -> bool:
+        return self._state.held(caller, need.permission, need.resource)
+
+    def _enter(self, authorization: str, method: str, params: Mapping[str, Any]) -> None:
+        caller = self._project.sessions.caller(authorization, datetime.now(tz=self._project.market.clock.epoch.tzinfo))
+        self._project.enter(method, params, {}, caller)
+
+    def _zones(self) -> Sequence[str]:
+        return self._project.zones
+
+    def _empty(self) -> None:
+        self._state = _State(self._project)

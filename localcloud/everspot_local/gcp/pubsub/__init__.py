@@ -1,0 +1,1 @@
+"""Stands in for Pub/Sub: topics, pull subscriptions and their messages. No push, no order, no exactly-once delivery."""

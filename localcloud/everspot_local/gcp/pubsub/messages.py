@@ -1,0 +1,80 @@
+"""Stands in for a pull subscription's messages: delivered at least once, again when not acknowledged in time.
+
+Deadlines and retention are market time. Messages come oldest first, which Pub/Sub does not promise. Sources (Pub/Sub
+documentation): "Subscription overview", "Pull subscriptions", "Extend ack time with lease management".
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_local.market.clock import stamp
+
+
+@dataclass(frozen=True)
+class Message:
+    """One published message. `data`: in base64, as published."""
+
+    id: str
+    data: str
+    attributes: Mapping[str, str]
+    published: datetime
+
+    def document(self) -> dict[str, Any]:
+        """As the API shows it."""
+        told: dict[str, Any] = {"messageId": self.id, "publishTime": stamp(self.published)}
+        if self.data:
+            told["data"] = self.data
+        return {**told, "attributes": dict(self.attributes)} if self.attributes else told
+
+
+@dataclass
+class _Held:
+    message: Message
+    ack_id: str = ""
+    until: datetime | None = None
+    """Until when it is with a subscriber; None: with none."""
+
+
+@dataclass
+class Backlog:
+    """What a subscription has not delivered, or has delivered and not seen acknowledged."""
+
+    held: dict[str, _Held] = field(default_factory=dict)
+
+    def add(self, message: Message) -> None:
+        """A message to deliver."""
+        self.held[message.id] = _Held(message)
+
+    def expire(self, now: datetime, retention: timedelta) -> None:
+        """Drop what is older than the subscription keeps."""
+        for name in [n for n, held in self.held.items() if held.message.published + retention <= now]:
+            del self.held[name]
+
+    def pull(self, most: int, now: datetime, deadline: timedelta) -> list[tuple[str, Message]]:
+        """Give out messages that nobody has, each with its ack id."""
+        given: list[tuple[str, Message]] = []
+        for held in self.held.values():
+            if len(given) >= most:
+                break
+            if held.until is None or held.until <= now:
+                held.ack_id, held.until = secrets.token_urlsafe(24), now + deadline
+                given.append((held.ack_id, held.message))
+        return given
+
+    def acknowledge(self, ack_ids: list[str]) -> None:
+        """Deliver these no more.
+
+        An id that is over may work or not (reference of `acknowledge`); here it works until the message is delivered
+        anew.
+        """
+        for name in [n for n, held in self.held.items() if held.ack_id in ack_ids]:
+            del self.held[name]
+
+    def extend(self, ack_ids: list[str], now: datetime, deadline: timedelta) -> None:
+        """Set the deadline anew; nothing makes the message ready at once."""
+        for held in self.held.values():
+            if held.ack_id in ack_ids:
+                held.until = now + deadline if deadline else None

@@ -1,0 +1,223 @@
+"""Stands in for Pub/Sub's topics and subscriptions: what is published reaches every subscription that is there then.
+
+It keeps nothing of a topic for subscriptions that come later, and has no snapshots. Names of deleted topics and
+subscriptions are free at once.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_local.gcp.answers import Present
+from everspot_local.gcp.pubsub.messages import Backlog, Message
+from everspot_local.gcp.pubsub.rules import (
+    EXPIRY_DEFAULT,
+    RETENTION_DEFAULT,
+    check_messages,
+    check_subscription,
+    check_topic,
+    span,
+)
+from everspot_local.gcp.refusals import absent, bad, taken
+
+GONE = "_deleted-topic_"
+"""What a subscription says of its topic once that is deleted."""
+WAIT = timedelta(seconds=90)
+"""How long a pull waits for a message: the reference says "a bounded amount of time"."""
+_FIXED = {"name", "topic", "filter", "enableMessageOrdering", "state", "topicMessageRetentionDuration"}
+
+
+@dataclass
+class Subscription:
+    """One subscription: what was sent, with the defaults filled in, and its messages."""
+
+    document: dict[str, Any]
+    backlog: Backlog = field(default_factory=Backlog)
+
+    @property
+    def deadline(self) -> timedelta:
+        """For the acknowledgement of a message."""
+        return timedelta(seconds=self.document["ackDeadlineSeconds"])
+
+    @property
+    def retention(self) -> timedelta:
+        """How long a message is kept."""
+        return span(self.document["messageRetentionDuration"])
+
+
+class PubSub:
+    """All topics and subscriptions. Thread-safe. Every method raises `ApiError` in Pub/Sub's words.
+
+    Args:
+        now: market time.
+        to_real: how long a span of it takes.
+    """
+
+    def __init__(self, now: Callable[[], datetime], to_real: Callable[[timedelta], timedelta]) -> None:
+        self._now, self._to_real = now, to_real
+        self._ready = threading.Condition()
+        self.topics: dict[str, dict[str, Any]] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self._count = 10**15
+
+    def create_topic(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A new topic."""
+        made = {**_said(body), "name": name}
+        check_topic(made)
+        with self._ready:
+            if name in self.topics:
+                raise taken(f"Resource already exists in the project (resource={_short(name)}).")
+            self.topics[name] = made
+        return made
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """A topic."""
+        if name not in self.topics:
+            raise absent(f"Resource not found (resource={_short(name)}).")
+        return self.topics[name]
+
+    def patch_topic(self, name: str, body: Mapping[str, Any], mask: list[str]) -> dict[str, Any]:
+        """Change the named fields of a topic."""
+        changed = _masked(self.topic(name), body, mask, {"name"})
+        check_topic(changed)
+        self.topics[name] = changed
+        return changed
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; its subscriptions stay."""
+        self.topic(name)
+        with self._ready:
+            del self.topics[name]
+            for subscription in self.subscriptions.values():
+                if subscription.document["topic"] == name:
+                    subscription.document["topic"] = GONE
+
+    def create_subscription(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A new subscription."""
+        made = _with_defaults({**_said(body), "name": name})
+        check_subscription(made)
+        if not made.get("topic"):
+            raise bad("You have not specified a topic for the subscription.")
+        with self._ready:
+            if name in self.subscriptions:
+                raise taken(f"Resource already exists in the project (resource={_short(name)}).")
+            self.topic(made["topic"])
+            self.subscriptions[name] = Subscription(made)
+        return made
+
+    def subscription(self, name: str) -> Subscription:
+        """A subscription."""
+        if name not in self.subscriptions:
+            raise absent(f"Resource not found (resource={_short(name)}).")
+        return self.subscriptions[name]
+
+    def patch_subscription(self, name: str, body: Mapping[str, Any], mask: list[str]) -> dict[str, Any]:
+        """Change the named fields of a subscription."""
+        there = self.subscription(name)
+        changed = _with_defaults(_masked(there.document, body, mask, _FIXED))
+        check_subscription(changed)
+        there.document = changed
+        return changed
+
+    def delete_subscription(self, name: str) -> None:
+        """Delete a subscription with its messages."""
+        self.subscription(name)
+        del self.subscriptions[name]
+
+    def publish(self, topic: str, messages: list[Mapping[str, Any]]) -> list[str]:
+        """Publish messages; their ids."""
+        self.topic(topic)
+        check_messages(messages)
+        with self._ready:
+            made = [self._message(message) for message in messages]
+            for subscription in self.subscriptions.values():
+                if subscription.document["topic"] == topic:
+                    for message in made:
+                        subscription.backlog.add(message)
+            self._ready.notify_all()
+        return [message.id for message in made]
+
+    def pull(self, name: str, most: int, *, wait: bool) -> list[dict[str, Any]]:
+        """Messages that nobody has. `wait`: for the first one, as long as a pull waits."""
+        if most <= 0:
+            raise bad("You have passed an invalid maximum number of messages to the server (max_messages="
+                      f"{most}). It must be a positive number.")  # fmt: skip
+        left = self._to_real(WAIT).total_seconds() if wait else 0.0
+        with self._ready:
+            while True:
+                there = self.subscription(name)
+                there.backlog.expire(self._now(), there.retention)
+                found = there.backlog.pull(min(most, 1000), self._now(), there.deadline)
+                if found or left <= 0:
+                    return [{"ackId": ack_id, "message": message.document()} for ack_id, message in found]
+                step = min(left, 0.25)  # a deadline that passes is no notification
+                self._ready.wait(step)
+                left -= step
+
+    def acknowledge(self, name: str, ack_ids: list[str]) -> None:
+        """Deliver messages no more."""
+        there = self._with_ids(name, ack_ids)
+        with self._ready:
+            there.backlog.acknowledge(ack_ids)
+
+    def modify(self, name: str, ack_ids: list[str], seconds: int) -> None:
+        """Set the deadlines of messages anew."""
+        there = self._with_ids(name, ack_ids)
+        if not 0 <= seconds <= 600:
+            raise bad(f"Invalid ack deadline given (deadline={seconds}): it must be 0 to 600 seconds.")
+        with self._ready:
+            there.backlog.extend(ack_ids, self._now(), timedelta(seconds=seconds))
+            self._ready.notify_all()
+
+    def _with_ids(self, name: str, ack_ids: list[str]) -> Subscription:
+        there = self.subscription(name)
+        if not ack_ids:
+            raise bad("You have not specified an ack ID in the request.")
+        return there
+
+    def _message(self, given: Mapping[str, Any]) -> Message:
+        self._count += 1
+        return Message(str(self._count), given.get("data") or "", given.get("attributes") or {}, self._now())
+
+
+def _with_defaults(body: dict[str, Any]) -> dict[str, Any]:
+    """With what Pub/Sub fills in (descriptions in pubsub.v1.json)."""
+    made = {key: value for key, value in body.items() if value not in (None, "", [], {}, False) or key in _EMPTY_SAID}
+    made["ackDeadlineSeconds"] = body.get("ackDeadlineSeconds") or 10
+    made["messageRetentionDuration"] = body.get("messageRetentionDuration") or _seconds(RETENTION_DEFAULT)
+    if "expirationPolicy" not in made:
+        made["expirationPolicy"] = {"ttl": _seconds(EXPIRY_DEFAULT)}
+    made["expirationPolicy"] = Present({k: v for k, v in (made["expirationPolicy"] or {}).items() if v})
+    if "pushConfig" in made:
+        made["pushConfig"] = Present(made["pushConfig"])
+    if "retryPolicy" in made:
+        made["retryPolicy"] = {"minimumBackoff": "10s", "maximumBackoff": "600s", **made["retryPolicy"]}
+    made["state"] = "ACTIVE"
+    return made
+
+
+_EMPTY_SAID = ("expirationPolicy", "pushConfig")
+"""An empty one says: never; no push."""
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{int(duration.total_seconds())}s"
+
+
+def _said(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _masked(held: Mapping[str, Any], body: Mapping[str, Any], mask: list[str], fixed: set[str]) -> dict[str, Any]:
+    if not mask:
+        raise bad("The update_mask in the request is missing or empty.")
+    names = {name.split(".")[0] for name in mask}
+    if names & fixed:
+        raise bad(f"Invalid update_mask provided: {', '.join(sorted(names & fixed))} cannot be changed.")
+    return {**{k: v for k, v in held.items() if k not in names}, **{k: body[k] for k in names if k in body}}
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -1,0 +1,232 @@
+"""Stands in for buckets as resources of Cloud Storage's JSON API: what was sent, what is filled in, and their changes.
+
+It carries no lifecycle rule out. A deleted bucket is gone, though its objects were softly deleted. Sources: Bucket in
+storage.v1.json; "Quotas and limits" (one creation or deletion in two seconds a project); "Uniform bucket-level access"
+(90 days until it is locked); "Customer-managed encryption keys" (the service agent must be allowed to use the key).
+"""
+
+import base64
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError, invalid
+from everspot_local.gcp.refusals import bad
+from everspot_local.gcp.storage.bucket_rules import SOFT_DEFAULT, check_bucket, location
+from everspot_local.gcp.storage.kept import Keeping, StorageRefused
+from everspot_local.gcp.storage.objects import Objects
+from everspot_local.market.clock import stamp
+
+CHANGE_EVERY = timedelta(seconds=2)
+"""Between two creations or deletions of buckets in a project; told as approximate, and kept in market time."""
+LOCKED_AFTER = timedelta(days=90)
+Document = dict[str, Any]
+
+
+class BucketDocuments:
+    """The buckets of a project as documents, over the same objects as the XML API. Methods raise `ApiError`.
+
+    Args:
+        objects: what lies in them.
+        now: market time.
+        number: of the project.
+        url: of the JSON API.
+        key_usable: whether Cloud Storage may use a key of KMS.
+        strict: whether the pace of creations and deletions is kept.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        now: Callable[[], datetime],
+        number: str,
+        url: Callable[[], str],
+        key_usable: Callable[[str], bool],
+        *,
+        strict: bool,
+    ) -> None:
+        self._objects, self._now, self._number, self._url = objects, now, number, url
+        self._key_usable, self._strict = key_usable, strict
+        self._documents: dict[str, Document] = {}
+        self._changed: datetime | None = None
+
+    def insert(self, body: Mapping[str, Any]) -> Document:
+        """A new bucket."""
+        name = str(body.get("name") or "")
+        if not name:
+            raise ApiError(400, "required", "Required field 'name' not specified")
+        check_bucket(body)
+        where, kind = location(str(body.get("location") or ""))
+        made = self._filled({**_clean(body), "location": where, "locationType": kind}, {})
+        with translated():
+            self._pace()
+            self._objects.make_bucket(name)
+        self._documents[name] = made
+        self._keep(made)
+        return made
+
+    def get(self, name: str) -> Document:
+        """A bucket."""
+        if name not in self._documents:
+            raise ApiError(404, "notFound", "The specified bucket does not exist.")
+        return self._documents[name]
+
+    def all(self, prefix: str) -> list[Document]:
+        """Those whose names begin so, in order."""
+        return [self._documents[name] for name in sorted(self._documents) if name.startswith(prefix)]
+
+    def patch(self, name: str, body: Mapping[str, Any], metageneration: str | None) -> Document:
+        """Change what is named; null takes a field, or a label, away."""
+        held = self.get(name)
+        self.check_metageneration(held, metageneration)
+        merged = _patched(held, body)
+        return self._changed_to(name, held, merged)
+
+    def update(self, name: str, body: Mapping[str, Any], metageneration: str | None) -> Document:
+        """Replace all that can be changed."""
+        held = self.get(name)
+        self.check_metageneration(held, metageneration)
+        told = ("name", "location", "locationType", "storageClass")
+        return self._changed_to(name, held, {**{k: held[k] for k in told}, **_clean(body)})
+
+    def delete(self, name: str, metageneration: str | None) -> None:
+        """Delete a bucket, which must be empty."""
+        self.check_metageneration(self.get(name), metageneration)
+        with translated():
+            self._pace()
+            self._objects.drop_bucket(name)
+        del self._documents[name]
+
+    def lock(self, name: str, metageneration: str) -> Document:
+        """Let the retention policy never be shortened any more."""
+        held = self.get(name)
+        self.check_metageneration(held, metageneration)
+        if "retentionPolicy" not in held:
+            raise bad("The bucket has no retention policy.")
+        changed = copy.deepcopy(held)
+        changed["retentionPolicy"]["isLocked"] = True
+        return self._changed_to(name, held, changed)
+
+    def check_metageneration(self, held: Document, wanted: str | None) -> None:
+        """Refuse a change of a bucket that has changed since it was read."""
+        if wanted is not None and str(wanted) != held["metageneration"]:
+            raise ApiError(412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+
+    def _changed_to(self, name: str, held: Document, merged: Document) -> Document:
+        check_bucket(merged)
+        for fixed in ("name", "location"):
+            if str(merged.get(fixed, held[fixed])).upper() != held[fixed].upper():
+                raise invalid(fixed, merged[fixed], "It cannot be changed.")
+        made = self._filled({**merged, "location": held["location"], "locationType": held["locationType"]}, held)
+        _check_locks(held, made, self._now())
+        self._documents[name] = made
+        self._keep(made)
+        return made
+
+    def _filled(self, body: Document, held: Document) -> Document:
+        """With what Cloud Storage adds."""
+        now, name = stamp(self._now()), body["name"]
+        key = (body.get("encryption") or {}).get("defaultKmsKeyName")
+        if key and not self._key_usable(key):
+            raise ApiError(403, "forbidden", "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage"
+                           " service account has been authorized to use this key.")  # fmt: skip
+        made = {**body, "kind": "storage#bucket", "id": name, "projectNumber": self._number}
+        made["selfLink"] = f"{self._url()}/b/{name}"
+        made["metageneration"] = str(int(held.get("metageneration", "0")) + 1)
+        made["etag"] = base64.b64encode(made["metageneration"].encode()).decode()
+        made["timeCreated"], made["updated"] = held.get("timeCreated", now), now
+        made.setdefault("storageClass", "STANDARD")
+        made.setdefault("rpo", "DEFAULT")
+        made["softDeletePolicy"] = self._soft(body, held)
+        made["iamConfiguration"] = self._access(body, held)
+        if made.get("retentionPolicy"):
+            before = held.get("retentionPolicy", {})
+            made["retentionPolicy"] = {"effectiveTime": before.get("effectiveTime", now), **made["retentionPolicy"]}
+        return {key: value for key, value in made.items() if value not in (None, {}, [])}
+
+    def _soft(self, body: Document, held: Document) -> Document:
+        given = (body.get("softDeletePolicy") or {}).get("retentionDurationSeconds")
+        seconds = str(SOFT_DEFAULT if given is None else given)
+        before = held.get("softDeletePolicy", {})
+        if before.get("retentionDurationSeconds") == seconds:
+            return dict(before)
+        return {"retentionDurationSeconds": seconds, "effectiveTime": stamp(self._now())}
+
+    def _access(self, body: Document, held: Document) -> Document:
+        given = body.get("iamConfiguration") or {}
+        uniform = dict(given.get("uniformBucketLevelAccess") or {"enabled": False})
+        before = (held.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
+        uniform = {"enabled": bool(uniform.get("enabled"))}
+        if uniform["enabled"]:
+            uniform["lockedTime"] = before.get("lockedTime") or stamp(self._now() + LOCKED_AFTER)
+        prevention = given.get("publicAccessPrevention") or "inherited"
+        return {
+            "uniformBucketLevelAccess": uniform, "bucketPolicyOnly": dict(uniform),
+            "publicAccessPrevention": "inherited" if prevention == "unspecified" else prevention,
+        }  # fmt: skip
+
+    def _keep(self, made: Document) -> None:
+        def seconds(part: str, field: str) -> timedelta:
+            return timedelta(seconds=int((made.get(part) or {}).get(field) or 0))
+
+        self._objects.keep(
+            made["name"],
+            Keeping(
+                versions=bool((made.get("versioning") or {}).get("enabled")),
+                soft=seconds("softDeletePolicy", "retentionDurationSeconds"),
+                hold=seconds("retentionPolicy", "retentionPeriod"),
+            ),
+        )
+
+    def _pace(self) -> None:
+        now = self._now()
+        if self._strict and self._changed is not None and now < self._changed + CHANGE_EVERY:
+            raise StorageRefused(
+                429, "SlowDown", "The project exceeded the rate limit for creating and deleting buckets."
+            )
+        self._changed = now
+
+
+_REASONS = {403: "forbidden", 404: "notFound", 409: "conflict", 412: "conditionNotMet", 429: "rateLimitExceeded"}
+_SPECIAL = {"RetentionPolicyNotMet": "retentionPolicyNotMet", "InvalidBucketName": "invalid"}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """What the XML API refuses, in the JSON API's words ("HTTP status and error codes for JSON")."""
+    try:
+        yield
+    except StorageRefused as error:
+        reason = _SPECIAL.get(error.code, _REASONS.get(error.status, "invalid"))
+        told = error.details if error.status == 404 and error.details else error.message
+        raise ApiError(error.status, reason, told) from None
+
+
+def _check_locks(held: Document, made: Document, now: datetime) -> None:
+    before, after = held.get("retentionPolicy", {}), made.get("retentionPolicy", {})
+    if before.get("isLocked") and int(after.get("retentionPeriod", 0)) < int(before["retentionPeriod"]):
+        raise ApiError(403, "forbidden", "Cannot reduce retention duration of a locked Retention Policy for bucket"
+                       f" '{held['name']}'.")  # fmt: skip
+    uniform = held["iamConfiguration"]["uniformBucketLevelAccess"]
+    still = made["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
+    if uniform["enabled"] and not still and stamp(now) >= uniform["lockedTime"]:
+        raise ApiError(412, "conditionNotMet", "Cannot disable uniform bucket-level access: it is locked.")
+
+
+def _clean(body: Mapping[str, Any]) -> Document:
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _patched(held: Mapping[str, Any], body: Mapping[str, Any]) -> Document:
+    """JSON merge patch: null takes away, objects are merged, all else is replaced."""
+    made = dict(held)
+    for key, value in body.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(made.get(key), Mapping):
+            made[key] = _patched(made[key], value)
+        else:
+            made[key] = _patched({}, value) if isinstance(value, Mapping) else value
+    return made

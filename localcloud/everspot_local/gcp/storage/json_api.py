@@ -1,0 +1,284 @@
+"""Stands in for Cloud Storage's JSON API over the same buckets and objects as the XML API.
+
+It has buckets, their policies, and of objects: list, get, insert, patch, delete, compose and restore. It has no ACLs,
+no notifications, no resumable uploads, no copies, no checksums but MD5, and of preconditions those on generations, and
+on metagenerations of buckets. Source: storage.v1.json.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from email.parser import BytesParser
+from typing import Any
+
+from everspot_local.gcp.answers import ApiError, Reply, not_here
+from everspot_local.gcp.iam.policies import Policies
+from everspot_local.gcp.refusals import bad
+from everspot_local.gcp.router import Handler, Request
+from everspot_local.gcp.storage.buckets import BucketDocuments, translated
+from everspot_local.gcp.storage.kept import Stored
+from everspot_local.gcp.storage.objects import PAGE, Objects
+from everspot_local.market.clock import stamp
+
+Document = dict[str, Any]
+COMPOSED_AT_MOST = 32
+_UNKNOWN = ("ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch", "kmsKeyName", "predefinedAcl",
+            "destinationPredefinedAcl", "predefinedDefaultObjectAcl", "matchGlob", "startOffset", "endOffset",
+            "overrideUnlockedRetention", "includeTrailingDelimiter")  # fmt: skip
+"""Parameters that would change the answer."""
+
+
+class JsonApi:
+    """Buckets and objects by JSON. `agent`: email of Cloud Storage's own account in the project."""
+
+    def __init__(
+        self, buckets: BucketDocuments, objects: Objects, policies: Policies, project: tuple[str, str], agent: str
+    ) -> None:
+        self._buckets, self._objects, self._policies, self._agent = buckets, objects, policies, agent
+        self._project = project
+
+    def routes(self) -> Mapping[str, Handler]:
+        """What answers, by method."""
+        return {
+            "storage.buckets.delete": self._delete_bucket,
+            "storage.buckets.get": lambda r: self._buckets.get(r.params["bucket"]),
+            "storage.buckets.getIamPolicy": self._read_policy,
+            "storage.buckets.insert": self._insert_bucket,
+            "storage.buckets.list": self._list_buckets,
+            "storage.buckets.lockRetentionPolicy": lambda r: self._buckets.lock(
+                r.params["bucket"], r.params["ifMetagenerationMatch"]
+            ),
+            "storage.buckets.patch": lambda r: self._buckets.patch(
+                r.params["bucket"], r.body, r.params.get("ifMetagenerationMatch")
+            ),
+            "storage.buckets.setIamPolicy": self._write_policy,
+            "storage.buckets.testIamPermissions": self._test,
+            "storage.buckets.update": lambda r: self._buckets.update(
+                r.params["bucket"], r.body, r.params.get("ifMetagenerationMatch")
+            ),
+            "storage.objects.compose": self._compose,
+            "storage.objects.delete": self._delete,
+            "storage.objects.get": self._get,
+            "storage.objects.insert": self._insert,
+            "storage.objects.list": self._list,
+            "storage.objects.patch": self._patch,
+            "storage.objects.restore": self._restore,
+            "storage.projects.serviceAccount.get": lambda _r: {
+                "kind": "storage#serviceAccount", "email_address": self._agent,
+            },
+        }  # fmt: skip
+
+    def _insert_bucket(self, request: Request) -> Document:
+        self._check_project(request)
+        _refuse_unknown(request)
+        made = self._buckets.insert(request.body)
+        self._policies.begin(_bucket_name(made["name"]), self._first_policy(made))
+        return made
+
+    def _first_policy(self, made: Document) -> list[Document]:
+        """The project's owners, editors and viewers, by convenience values ("IAM roles for Cloud Storage")."""
+        owners = [f"projectEditor:{self._project[0]}", f"projectOwner:{self._project[0]}"]
+        viewers = [f"projectViewer:{self._project[0]}"]
+        kinds = ["Bucket"]
+        if made["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+            kinds.append("Object")
+        return [
+            {"role": f"roles/storage.legacy{kind}{who}", "members": members}
+            for kind in kinds
+            for who, members in (("Owner", owners), ("Reader", viewers))
+        ]
+
+    def _list_buckets(self, request: Request) -> Document:
+        self._check_project(request)
+        return {"kind": "storage#buckets", "items": self._buckets.all(request.params.get("prefix", ""))}
+
+    def _delete_bucket(self, request: Request) -> None:
+        name = request.params["bucket"]
+        self._buckets.delete(name, request.params.get("ifMetagenerationMatch"))
+        self._policies.forget(_bucket_name(name))
+
+    def _read_policy(self, request: Request) -> Document:
+        name = request.params["bucket"]
+        self._buckets.get(name)
+        return self._told(name, self._policies.read(_bucket_name(name), _version(request)))
+
+    def _write_policy(self, request: Request) -> Document:
+        name = request.params["bucket"]
+        held = self._buckets.get(name)
+        members = {m for b in request.body.get("bindings") or [] for m in b.get("members") or []}
+        prevention = held["iamConfiguration"]["publicAccessPrevention"]
+        if prevention == "enforced" and members & {"allUsers", "allAuthenticatedUsers"}:
+            raise ApiError(412, "conditionNotMet", "The member bindings allUsers and allAuthenticatedUsers are not"
+                           " allowed since public access prevention is enforced.")  # fmt: skip
+        conditional = any(b.get("condition") for b in request.body.get("bindings") or [])
+        if conditional and not held["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+            raise ApiError(412, "conditionNotMet", "Conditions on bucket policies need uniform bucket-level access.")
+        return self._told(name, self._policies.write(_bucket_name(name), request.body, convenience=True))
+
+    def _told(self, name: str, policy: Document) -> Document:
+        return {"kind": "storage#policy", "resourceId": _bucket_name(name), **policy}
+
+    def _test(self, request: Request) -> Document:
+        name = request.params["bucket"]
+        self._buckets.get(name)
+        asked = request.params.get("permissions", [])
+        chain = (_bucket_name(name), f"projects/{self._project[0]}")
+        values = {"resource.name": chain[0], "resource.type": "storage.googleapis.com/Bucket"}
+        owner = request.caller.owner
+        held = [p for p in asked if owner or self._policies.allows(request.caller.member, p, chain, values)]
+        return {"kind": "storage#testIamPermissionsResponse", "permissions": held}
+
+    def _list(self, request: Request) -> Document:
+        _refuse_unknown(request)
+        bucket, params = request.params["bucket"], request.params
+        self._buckets.get(bucket)
+        if params.get("softDeleted") or params.get("versions"):
+            others = self._objects.others(bucket, soft_deleted=bool(params.get("softDeleted")))
+            found = [(n, s) for n, s in others if n.startswith(params.get("prefix", ""))]
+            if params.get("versions"):
+                found += list(self._objects.page(bucket, params.get("prefix", ""), "", "", PAGE).objects.items())
+            items = [self._object(bucket, n, s) for n, s in sorted(found, key=lambda f: (f[0], f[1].generation))]
+            return {"kind": "storage#objects", "items": items}
+        with translated():
+            page = self._objects.page(
+                bucket, params.get("prefix", ""), params.get("delimiter", ""),
+                base64.urlsafe_b64decode(params.get("pageToken", "")).decode(), int(params.get("maxResults") or PAGE),
+            )  # fmt: skip
+        more = base64.urlsafe_b64encode(page.more.encode()).decode()
+        return {
+            "kind": "storage#objects",
+            "items": [self._object(bucket, name, stored) for name, stored in page.objects.items()],
+            "prefixes": list(page.prefixes),
+            "nextPageToken": more or None,
+        }
+
+    def _get(self, request: Request) -> Document | Reply:
+        _refuse_unknown(request)
+        bucket, name = request.params["bucket"], request.params["object"]
+        with translated():
+            found = self._objects.get(bucket, name, _number(request, "generation"))
+            wanted = _number(request, "ifGenerationMatch")
+        if wanted not in (None, found.generation):
+            raise ApiError(412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+        if request.params.get("alt") == "media":
+            headers = {"ETag": found.etag, "X-Goog-Generation": str(found.generation)}
+            return Reply(found.data, content_type=found.content_type, headers=headers)
+        return self._object(bucket, name, found)
+
+    def _insert(self, request: Request) -> Document:
+        _refuse_unknown(request)
+        bucket = request.params["bucket"]
+        self._buckets.get(bucket)
+        told, data = _uploaded(request)
+        name = request.params.get("name") or told.get("name")
+        if not name:
+            raise ApiError(400, "required", "Required")
+        with translated():
+            stored = self._objects.put(
+                bucket, name, data, _number(request, "ifGenerationMatch"),
+                content_type=told.get("contentType") or "application/octet-stream", metadata=told.get("metadata") or {},
+            )  # fmt: skip
+        return self._object(bucket, name, stored)
+
+    def _patch(self, request: Request) -> Document:
+        _refuse_unknown(request)
+        if unknown := sorted(set(request.body) - {"contentType", "metadata"}):
+            raise not_here(f"changes of {', '.join(unknown)} of objects")
+        bucket, name = request.params["bucket"], request.params["object"]
+        with translated():
+            found = self._objects.get(bucket, name)
+            kept = {**found.metadata, **(request.body.get("metadata") or {})}
+            stored = self._objects.change(
+                bucket, name, content_type=request.body.get("contentType") or found.content_type,
+                metadata={key: value for key, value in kept.items() if value is not None},
+            )  # fmt: skip
+        return self._object(bucket, name, stored)
+
+    def _delete(self, request: Request) -> None:
+        _refuse_unknown(request)
+        with translated():
+            self._objects.delete(
+                request.params["bucket"], request.params["object"], _number(request, "ifGenerationMatch"),
+                _number(request, "generation"),
+            )  # fmt: skip
+
+    def _compose(self, request: Request) -> Document:
+        _refuse_unknown(request)
+        bucket, name = request.params["destinationBucket"], request.params["destinationObject"]
+        sources = request.body.get("sourceObjects") or []
+        if not 1 <= len(sources) <= COMPOSED_AT_MOST:
+            raise bad(f"The number of source components provided ({len(sources)}) must be 1 to {COMPOSED_AT_MOST}.")
+        with translated():
+            parts = [self._objects.get(bucket, s["name"], _integer(s.get("generation"))).data for s in sources]
+            stored = self._objects.put(bucket, name, b"".join(parts), _number(request, "ifGenerationMatch"))
+        return self._object(bucket, name, stored)
+
+    def _restore(self, request: Request) -> Document:
+        bucket, name = request.params["bucket"], request.params["object"]
+        wanted = _number(request, "generation")
+        for key, stored in self._objects.others(bucket, soft_deleted=True):
+            if key == name and stored.generation == wanted:
+                with translated():
+                    made = self._objects.put(
+                        bucket, name, stored.data, None, content_type=stored.content_type, metadata=stored.metadata
+                    )
+                return self._object(bucket, name, made)
+        raise ApiError(404, "notFound", f"No such object: {bucket}/{name}")
+
+    def _object(self, bucket: str, name: str, stored: Stored) -> Document:
+        digest = stored.etag.strip('"')
+        told: Document = {
+            "kind": "storage#object", "id": f"{bucket}/{name}/{stored.generation}", "name": name, "bucket": bucket,
+            "selfLink": f"{self._buckets.get(bucket)['selfLink']}/o/{name.replace('/', '%2F')}",
+            "generation": str(stored.generation), "metageneration": str(stored.metageneration),
+            "contentType": stored.content_type, "storageClass": "STANDARD", "size": str(len(stored.data)),
+            "timeCreated": stamp(stored.at), "updated": stamp(stored.at), "etag": digest,
+            "metadata": dict(stored.metadata), "timeDeleted": stamp(stored.ended) if stored.ended else None,
+        }  # fmt: skip
+        if len(digest) == 32:  # that of a multipart upload is no MD5
+            told["md5Hash"] = base64.b64encode(bytes.fromhex(digest)).decode()
+        return told
+
+    def _check_project(self, request: Request) -> None:
+        if request.params.get("project") not in self._project:
+            raise bad(f"Unknown project id: {request.params.get('project')}")
+
+
+def _bucket_name(name: str) -> str:
+    return f"projects/_/buckets/{name}"
+
+
+def _version(request: Request) -> int:
+    return int(request.params.get("optionsRequestedPolicyVersion") or 1)
+
+
+def _number(request: Request, name: str) -> int | None:
+    return _integer(request.params.get(name))
+
+
+def _integer(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _refuse_unknown(request: Request) -> None:
+    if unknown := [name for name in _UNKNOWN if request.params.get(name)]:
+        raise not_here(f"{', '.join(unknown)} of {request.method}")
+
+
+def _uploaded(request: Request) -> tuple[Document, bytes]:
+    """Metadata and data of an upload, simple or multipart ("Uploads and downloads")."""
+    if request.media is None:
+        return request.body, b""
+    headers = {key.lower(): value for key, value in request.headers.items()}
+    content_type = headers.get("content-type", "")
+    if request.params.get("uploadType") == "resumable":
+        raise not_here("resumable uploads")
+    if not content_type.startswith("multipart/related"):
+        return {"contentType": content_type}, request.media
+    parsed = BytesParser().parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + request.media)
+    parts = parsed.get_payload()
+    if not isinstance(parts, list) or len(parts) != 2:
+        raise bad("Multipart upload body must have exactly 2 parts.")
+    told = json.loads(parts[0].get_payload(decode=True))  # type: ignore[union-attr,arg-type]
+    data = parts[1].get_payload(decode=True)  # type: ignore[union-attr]
+    return {"contentType": parts[1].get_content_type(), **told}, bytes(data)  # type: ignore[union-attr]

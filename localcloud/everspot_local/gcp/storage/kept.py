@@ -1,0 +1,68 @@
+"""What Cloud Storage keeps of objects, and how it refuses: values alone, without rules."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+
+class StorageRefused(Exception):
+    """An answer of Cloud Storage that is no success."""
+
+    def __init__(self, status: int, code: str, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.details = status, code, message, details
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One object. `etag` is quoted, as headers have it."""
+
+    data: bytes
+    generation: int
+    etag: str
+    at: datetime
+    content_type: str = "application/octet-stream"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    metageneration: int = 1
+    ended: datetime | None = None
+    """Since when it is noncurrent or soft deleted, if it is."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What a bucket does with objects that are replaced or deleted. `soft`, `hold`: zero for none of it."""
+
+    versions: bool = False
+    soft: timedelta = timedelta()
+    hold: timedelta = timedelta()
+
+
+@dataclass
+class Held:
+    """A bucket: live objects by name, when each was written last, and what is no more live."""
+
+    objects: dict[str, Stored] = field(default_factory=dict)
+    written: dict[str, timedelta] = field(default_factory=dict)
+    keeping: Keeping = field(default_factory=Keeping)
+    past: list[tuple[str, Stored]] = field(default_factory=list)
+    """Noncurrent versions."""
+    deleted: list[tuple[str, Stored]] = field(default_factory=list)
+    """Soft deleted ones, as long as they cost money."""
+
+
+@dataclass
+class UnfinishedUpload:
+    """A multipart upload that was begun."""
+
+    bucket: str
+    key: str
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Part of a listing. `more`: the name after which the next one begins; empty after the last."""
+
+    objects: Mapping[str, Stored]
+    prefixes: tuple[str, ...]
+    more: str

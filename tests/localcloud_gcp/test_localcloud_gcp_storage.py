@@ -1,0 +1,207 @@
+"""Cloud Storage: buckets by the JSON API, objects by both, over one state."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import obstore
+import pytest
+from everspot_local.gcp.callers import OWNER_TOKEN
+from obstore.store import GCSStore
+
+BUCKETS = "/storage/v1/b?project=everspot-local"
+PRIVATE = {
+    "name": "control", "location": "europe-west4",
+    "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}, "publicAccessPrevention": "enforced"},
+    "softDeletePolicy": {"retentionDurationSeconds": "0"},
+}  # fmt: skip
+RULE = {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": 3, "isLive": False}}
+
+
+@pytest.fixture
+def store(kit: Any) -> Iterator[GCSStore]:
+    """What obstore sees of a bucket that the JSON API made."""
+    assert kit.call("POST", BUCKETS, PRIVATE).status == 200
+    yield open_store(kit)
+
+
+def open_store(kit: Any, token: str = OWNER_TOKEN) -> GCSStore:
+    config = {"base_url": f"{kit.cloud.endpoint}/xml", "bearer_token": token}
+    return GCSStore("control", config=config, client_options={"allow_http": True}, retry_config={"max_retries": 0})
+
+
+def upload(kit: Any, name: str, data: bytes, **query: Any) -> Any:
+    more = "".join(f"&{key}={value}" for key, value in query.items())
+    url = f"{kit.cloud.endpoint}/upload/storage/v1/b/control/o?uploadType=media&name={name}{more}"
+    request = urllib.request.Request(url, data=data, headers={"Authorization": f"Bearer {OWNER_TOKEN}"})
+    request.add_header("Content-Type", "text/plain")
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_a_bucket_tells_what_was_sent_and_what_is_filled_in(kit: Any) -> None:
+    labels = {"everspot-cluster": "demo", "project": "x"}
+    sent = {**PRIVATE, "labels": labels, "lifecycle": {"rule": [RULE]}, "versioning": {"enabled": True}}
+    made = kit.call("POST", BUCKETS, sent).body
+    told = kit.get("/storage/v1/b/control")
+    assert told == made
+    assert told["location"] == "EUROPE-WEST4"
+    assert told["locationType"] == "region"
+    assert (told["labels"], told["lifecycle"]) == (labels, {"rule": [RULE]})
+    assert told["softDeletePolicy"]["retentionDurationSeconds"] == "0"
+    assert (told["metageneration"], told["projectNumber"]) == ("1", "100000000001")
+    assert told["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"] is True
+    assert told["iamConfiguration"]["publicAccessPrevention"] == "enforced"
+
+
+def test_soft_deletion_is_on_unless_it_is_said(kit: Any) -> None:
+    made = kit.call("POST", BUCKETS, {"name": "data"}).body
+    assert made["softDeletePolicy"]["retentionDurationSeconds"] == "604800"
+    assert made["location"] == "US"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "Data"}, "The specified bucket is not valid."),
+        ({"name": "goog-data"}, "The specified bucket is not valid."),
+        ({"softDeletePolicy": {"retentionDurationSeconds": "3600"}}, "from 7 to 90 days"),
+        ({"labels": {"everspot:cluster": "a"}}, "everspot:cluster"),
+        ({"storageClass": "GLACIER"}, "STANDARD"),
+        ({"location": "nowhere"}, "location constraint is not valid"),
+        ({"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {}}]}}, "at least one condition"),
+        ({"lifecycle": {"rule": [{**RULE, "action": {"type": "Expire"}}]}}, "AbortIncompleteMultipartUpload"),
+        (
+            {"lifecycle": {"rule": [{**RULE, "action": {"type": "AbortIncompleteMultipartUpload"}}]}},
+            "does not take the conditions daysSinceNoncurrentTime, isLive",
+        ),
+        ({"iamConfiguration": {"publicAccessPrevention": "on"}}, "enforced or inherited"),
+        ({"retentionPolicy": {"retentionPeriod": "0"}}, "above 0"),
+        ({"versioned": True}, 'Unknown name "versioned"'),
+        ({"encryption": {"defaultKmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k"}}, "KMS key"),
+    ],
+)
+def test_a_bucket_that_storage_does_not_take_is_refused(kit: Any, change: dict[str, Any], said: str) -> None:
+    refused = kit.call("POST", BUCKETS, {**PRIVATE, **change})
+    assert refused.status in (400, 403)
+    assert said in refused.message
+    assert "items" not in kit.get(BUCKETS)
+
+
+def test_a_patch_merges_and_null_takes_away(kit: Any) -> None:
+    kit.call("POST", BUCKETS, {**PRIVATE, "labels": {"a": "1", "b": "2"}, "lifecycle": {"rule": [RULE]}})
+    change = {"labels": {"a": None, "c": "3"}, "lifecycle": None}
+    changed = kit.call("PATCH", "/storage/v1/b/control?ifMetagenerationMatch=1", change).body
+    assert changed["labels"] == {"b": "2", "c": "3"}
+    assert "lifecycle" not in changed
+    assert changed["metageneration"] == "2"
+    late = kit.call("PATCH", "/storage/v1/b/control?ifMetagenerationMatch=1", {"labels": {}})
+    assert (late.status, late.reason) == (412, "conditionNotMet")
+    assert kit.call("PATCH", "/storage/v1/b/control", {"location": "US"}).status == 400
+
+
+def test_buckets_come_and_go_one_in_two_seconds(kit: Any) -> None:
+    with kit.still() as later:
+        assert kit.call("POST", BUCKETS, PRIVATE).status == 200
+        hasty = kit.call("POST", BUCKETS, {"name": "data"})
+        assert (hasty.status, hasty.reason) == (429, "rateLimitExceeded")
+        later(2)
+        assert kit.call("POST", BUCKETS, {"name": "data"}).status == 200
+        later(2)
+        assert kit.call("POST", BUCKETS, {"name": "data"}).status == 409
+
+
+def test_a_bucket_with_objects_is_not_deleted(kit: Any, store: GCSStore) -> None:
+    obstore.put(store, "a/b", b"1")
+    with kit.still() as later:
+        later(2)
+        refused = kit.call("DELETE", "/storage/v1/b/control")
+        assert (refused.status, refused.reason) == (409, "conflict")
+    kit.until(lambda: kit.call("DELETE", "/storage/v1/b/control/o/a%2Fb").status == 204)
+    kit.until(lambda: kit.call("DELETE", "/storage/v1/b/control").status == 204)
+    assert kit.call("GET", "/storage/v1/b/control").status == 404
+
+
+def test_objects_are_the_same_by_both_apis(kit: Any, store: GCSStore) -> None:
+    put = obstore.put(store, "records/a", b"one")
+    told = kit.get("/storage/v1/b/control/o/records%2Fa")
+    assert (told["generation"], told["size"], told["name"]) == (put["version"], "3", "records/a")
+    made = upload(kit, "records/b", b"two")
+    assert bytes(obstore.get(store, "records/b").bytes()) == b"two"
+    assert made["contentType"] == "text/plain"
+    listed = kit.get("/storage/v1/b/control/o?prefix=records/&maxResults=1")
+    assert [o["name"] for o in listed["items"]] == ["records/a"]
+    rest = kit.get(f"/storage/v1/b/control/o?prefix=records/&pageToken={listed['nextPageToken']}")
+    assert [o["name"] for o in rest["items"]] == ["records/b"]
+    assert kit.get("/storage/v1/b/control/o?delimiter=/")["prefixes"] == ["records/"]
+    composed = {"sourceObjects": [{"name": "records/a"}, {"name": "records/b"}]}
+    kit.call("POST", "/storage/v1/b/control/o/all/compose", composed)
+    assert bytes(obstore.get(store, "all").bytes()) == b"onetwo"
+
+
+def test_a_write_names_the_generation_that_it_replaces(kit: Any, store: GCSStore) -> None:
+    upload(kit, "a", b"1", ifGenerationMatch=0)
+    assert upload(kit, "b", b"1", ifGenerationMatch=7) == 412
+    assert upload(kit, "a", b"2", ifGenerationMatch=0) == 412
+
+
+def test_a_name_is_written_once_a_second(kit: Any, store: GCSStore) -> None:
+    upload(kit, "a", b"1")
+    assert upload(kit, "a", b"2") == 429
+    assert kit.call("DELETE", "/storage/v1/b/control/o/a").reason == "rateLimitExceeded"
+
+
+def test_what_is_retained_is_not_deleted_and_a_locked_policy_stays(kit: Any) -> None:
+    kit.call("POST", BUCKETS, {**PRIVATE, "retentionPolicy": {"retentionPeriod": "3600"}})
+    upload(kit, "a", b"1")
+    refused = kit.call("DELETE", "/storage/v1/b/control/o/a")
+    assert (refused.status, refused.reason) == (403, "retentionPolicyNotMet")
+    locked = kit.call("POST", "/storage/v1/b/control/lockRetentionPolicy?ifMetagenerationMatch=1").body
+    assert locked["retentionPolicy"]["isLocked"] is True
+    assert kit.call("PATCH", "/storage/v1/b/control", {"retentionPolicy": None}).status == 403
+
+
+def test_what_is_replaced_is_kept_where_versions_or_soft_deletion_are_on(kit: Any) -> None:
+    kit.call("POST", BUCKETS, {**PRIVATE, "versioning": {"enabled": True}})
+    first = upload(kit, "a", b"1")["generation"]
+    kit.until(lambda: kit.call("DELETE", "/storage/v1/b/control/o/a").status == 204)
+    assert "items" not in kit.get("/storage/v1/b/control/o")
+    past = kit.get("/storage/v1/b/control/o?versions=true")["items"]
+    assert [o["generation"] for o in past] == [first]
+    url = f"{kit.cloud.endpoint}/storage/v1/b/control/o/a?alt=media&generation={first}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {OWNER_TOKEN}"})
+    with urllib.request.urlopen(request) as answer:
+        assert answer.read() == b"1"
+    assert kit.call("DELETE", "/storage/v1/b/control").status == 409
+    soft = {"versioning": None, "softDeletePolicy": {"retentionDurationSeconds": "604800"}}
+    kit.call("PATCH", "/storage/v1/b/control", soft)
+    assert kit.call("DELETE", f"/storage/v1/b/control/o/a?generation={first}").status == 204
+    deleted = kit.get("/storage/v1/b/control/o?softDeleted=true")["items"]
+    assert [o["generation"] for o in deleted] == [first]
+
+
+def test_a_policy_of_a_bucket_names_the_projects_people_and_nobody_else(kit: Any) -> None:
+    kit.call("POST", BUCKETS, PRIVATE)
+    policy = kit.get("/storage/v1/b/control/iam")
+    assert {b["role"] for b in policy["bindings"]} == {
+        "roles/storage.legacyBucketOwner", "roles/storage.legacyBucketReader",
+        "roles/storage.legacyObjectOwner", "roles/storage.legacyObjectReader",
+    }  # fmt: skip
+    public = {"role": "roles/storage.objectViewer", "members": ["allUsers"]}
+    refused = kit.call("PUT", "/storage/v1/b/control/iam", {**policy, "bindings": [*policy["bindings"], public]})
+    assert refused.status == 412
+    asked = "permissions=storage.objects.get&permissions=storage.buckets.delete"
+    held = kit.get(f"/storage/v1/b/control/iam/testPermissions?{asked}")["permissions"]
+    assert held == ["storage.objects.get", "storage.buckets.delete"]
+
+
+def test_a_token_that_nobody_gave_opens_nothing(kit: Any, store: GCSStore) -> None:
+    assert kit.call("GET", "/storage/v1/b/control", token="made-up").status == 401
+    with pytest.raises(Exception, match="401"):
+        obstore.put(open_store(kit, "made-up"), "a", b"1")

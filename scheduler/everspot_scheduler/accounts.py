@@ -1,7 +1,7 @@
-"""What teams and the environment have spent, for their budgets: the bill's own reckoning, instance by instance.
+"""Computes what teams and the environment have spent of their budgets, by the rules of the bill, per instance.
 
-Nothing is read or reckoned where nobody has set a cap. What lies SETTLED back is reckoned once and kept, so a tick's
-cost depends on what has lived lately. A scheduler that begins anew reads the jobs that ended in this month.
+Without any cap nothing is read or computed. Costs older than SETTLED are computed once and kept, so the cost of a tick
+depends on recent instances only. A scheduler that starts reads the archived jobs of this month.
 """
 
 import logging
@@ -22,17 +22,17 @@ from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import Pace
 
 SETTLED = timedelta(hours=2)
-"""Market time after which nothing changes any more: prices are stated late, and what the cloud takes back in its first
-hour is free."""
+"""Market time after which a cost is final. Before, late prices may come, and an instance that the cloud takes in its
+first hour becomes free."""
 READ_EVERY = timedelta(seconds=10)
-"""Real time between two looks at what people have set."""
+"""Real time between two reads of `budgets.json`."""
 _OPEN = datetime.max.replace(tzinfo=UTC)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Account:
-    """What an instance has cost until `until`."""
+    """What an instance has cost up to `until`."""
 
     spent: dict[tuple[date, str], Amount]
     until: datetime
@@ -55,10 +55,10 @@ class Accounts:
         self._done: set[str] = set()
 
     def look(self, seen: Observation, ledger: Ledger) -> tuple[Purse, ...]:
-        """The budgets that have a cap, with what is spent of them until now.
+        """Every cap with the amount spent of it until now.
 
         Raises:
-            StoreError: if what it takes could not be read.
+            StoreError: if a document could not be read.
         """
         self._read()
         if not any(self._budgets.limits()):
@@ -85,7 +85,7 @@ class Accounts:
             _log.error("%s: the budgets that were read last count", error)
 
     def _hear(self, seen: Observation, ledger: Ledger, month: datetime, now: datetime) -> None:
-        """Who held what, as the jobs' events tell it."""
+        """Learn from the jobs' events who held which instance."""
         if not self._loaded:
             for dossier in self._store.archive.scan(month, now).values():
                 self._claim(dossier.submission, dossier.record, dossier.events)
@@ -99,7 +99,8 @@ class Accounts:
         self._known = dict(histories)
 
     def _claim(self, submission: JobSubmission, record: JobRecord | None, events: Iterable[Event]) -> None:
-        """Note what the job has held. Its record may know that it has left its last instance before its events do."""
+        """Note which instances the job has held. Its record may know the end of the last tenure before its events
+        do."""
         job, team = submission.job_id, submission.spec.tags.get("Team", "")
         left = record.changed_at if record is not None and not record.state.owned else _OPEN
         held: dict[str, list[Tenure]] = defaultdict(list)
@@ -141,7 +142,7 @@ class Accounts:
         self._claims.pop(name, None)
 
     def _thin_out(self, name: str, until: datetime) -> None:
-        """What was over by then need not be gone through again."""
+        """Forget tenures that had ended by then: they are in the account."""
         mine = self._claims.get(name, {})
         for job in list(mine):
             mine[job] = [hold for hold in mine[job] if hold.end > until]

@@ -1,5 +1,6 @@
-"""Carries actions out. Each is one or two conditional writes on exactly what was observed. A race that is lost is
-normal: another scheduler, or the job's owner, has done the same or something newer.
+"""Carries actions out. Each is one or two conditional writes on exactly what was observed.
+
+To lose a race is normal: then another scheduler, or the job's owner, has done the same or something newer.
 """
 
 import logging
@@ -40,12 +41,12 @@ from everspot_scheduler.observe import Observation
 from everspot_scheduler.together import side_by_side
 
 Deed = StandingAction | Release | Stay | Refuse
-"""What is done by writes to the store; launches are the launcher's."""
+"""The actions that are writes to the store. The launcher carries out launches."""
 _log = logging.getLogger(__name__)
 
 
 class ActionResult(Enum):
-    """What became of an action. IDLE: there was nothing to write."""
+    """The result of an action. IDLE: there was nothing to write."""
 
     DONE = "done"
     IDLE = "idle"
@@ -60,13 +61,13 @@ class Actor:
         self._dropped: set[str] = set()
 
     def forget_dropped(self, seen: Observation) -> None:
-        """Take no notice of drills that have been carried out."""
+        """Remove from `seen` the drills that this scheduler has carried out already."""
         self._dropped &= set(seen.drills)
         for name in self._dropped:
             del seen.drills[name]
 
     def carry_out(self, action: Deed, seen: Observation) -> ActionResult:
-        """Do what the action says, if everything still is as it was observed; put the new versions into `seen`."""
+        """Carry the action out if everything still is as it was observed. The new versions go into `seen`."""
         outcome = self._do(action, seen)
         if outcome is ActionResult.DONE:
             _log.info("%s", say(action))
@@ -75,8 +76,11 @@ class Actor:
         return outcome
 
     def carry_out_all(self, actions: Sequence[Deed], seen: Observation) -> list[ActionResult]:
-        """Carry out what can be done in any order, side by side; what changes one instance, one after the other, and
-        the jobs that are put beside each other by one write. The results, in order."""
+        """Carry out all actions and return their results in order.
+
+        Actions on different instances run in parallel, those on one instance one after the other. Jobs that are put
+        beside each other are named by one write.
+        """
         by_instance: dict[str, list[int]] = defaultdict(list)
         for n, action in enumerate(actions):
             by_instance[getattr(action, "instance_id", "") or f"-{n}"].append(n)
@@ -148,7 +152,7 @@ class Actor:
 
     @staticmethod
     def _named(action: Assign | Restore, old: Assignment | None, seen: Observation, now: datetime) -> Assignment | None:
-        """The assignment with the job; None where there is no room for it."""
+        """The assignment with the job added; None if there is no room for it."""
         if not action.beside:
             return seats.give(old, action.instance_id, action.job_id, action.epoch, now)
         there, job = seen.instances.get(action.instance_id), seen.jobs.get(action.job_id)
@@ -178,7 +182,7 @@ class Actor:
         return _result(self._write_assignment(without, seen))
 
     def _restore(self, action: Restore, seen: Observation) -> ActionResult:
-        """An order to leave stays one, and of an instance that is being taken the job is asked back at once."""
+        """Name the job again. An order to leave stays, and on a cordoned instance the job is told to stop at once."""
         return _result(self._write_orders([action], seen))
 
     def _stop(self, action: Stop, seen: Observation) -> ActionResult:
@@ -195,7 +199,7 @@ class Actor:
         return _result(self._write_assignment(told, seen))
 
     def _leave(self, action: Leave, seen: Observation) -> ActionResult:
-        """The fault first: an instance that has left has no record that tells why."""
+        """Write the fault first, because the record of an instance that has left does not say why."""
         if action.fault is not None:
             self._faults.note(seen.instances[action.instance_id].value, action.fault, because(action))
         found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
@@ -203,7 +207,8 @@ class Actor:
         return _result(self._write_assignment(told, seen))
 
     def _release(self, action: Release, seen: Observation) -> ActionResult:
-        """The order to leave first, on the assignment that was seen without a job; then the releaser ends it."""
+        """Write the order to leave, on the assignment that was seen without a job. The releaser ends the instance
+        then."""
         found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
         old = found.value if found else None
         if old is not None and (old.order is Order.LEAVE or old.jobs):
@@ -230,7 +235,7 @@ class Actor:
     def _close(
         self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, seen: Observation
     ) -> ActionResult:
-        """The event first: what ends a waiting job stays true, whoever carries it out, so it is never told in vain."""
+        """End a waiting job. The event comes first: its reason stays true, whoever carries the end out."""
         now = self._store.clock.now()
         self._history.tell(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
         old = seen.records.get(job_id)
@@ -238,7 +243,7 @@ class Actor:
         return _result(self._write_record(record, seen))
 
     def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> ActionResult:
-        """Take fulfilled requests away. Should that be refused, this scheduler at least never repeats them."""
+        """Delete fulfilled requests. If the store refuses that, at least this scheduler does not repeat them."""
         for name in (f"{job_id}/{drill_id}" for drill_id in drills):
             self._dropped.add(name)
             seen.drills.pop(name, None)

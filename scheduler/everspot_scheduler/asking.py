@@ -1,4 +1,4 @@
-"""Asks the cloud: not too often, and so that its troubles stop nothing else."""
+"""Asks the cloud, not too often. Errors of the cloud stop nothing else in a tick."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Asking:
-    """The scheduler's questions to its cloud, each at a pace of its own. `tick`: real time between two ticks."""
+    """The scheduler's requests to its cloud, each at a pace of its own. `tick`: real time between two ticks."""
 
     def __init__(self, cloud: Cloud, clock: Clock, tick: timedelta) -> None:
         self._cloud, self._clock = cloud, clock
@@ -31,7 +31,7 @@ class Asking:
         self._ends = Pace(tick / 2)
 
     def instances(self, facts: Facts, *, urgent: bool) -> None:
-        """Have the whole cluster described."""
+        """Ask for a description of all instances of the cluster, if it is due."""
 
         def call() -> None:
             now = self._clock.monotonic()
@@ -40,7 +40,7 @@ class Asking:
         self._ask(self._instances, call, "describing instances", urgent=urgent)
 
     def prices(self, ledger: Ledger, desk: Desk) -> None:
-        """Note the spot prices of what is used, and of what may be launched."""
+        """Ask for the spot prices of pools in use and of those that may be launched, if it is due."""
         elastic = desk.declared
         watched = [(p.instance_type, p.zone) for p in pools_of(elastic)] if elastic is not None else []
         self._ask(self._prices, lambda: ledger.note_prices(self._cloud, watched), "reading spot prices")
@@ -51,18 +51,18 @@ class Asking:
             self._ask(self._scores, lambda: scores.ask(self._cloud, wanted), "asking for placement scores")
 
     def end(self, desk: Desk, names: list[str]) -> None:
-        """Have these instances ended."""
+        """Ask to end these instances, if it is due."""
         self._ask(self._ends, lambda: desk.end(names), "ending instances")
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Have these messages deleted. Those that are not come again, and are found to be written down."""
+        """Delete these messages from the queue. A message that could not be deleted comes again, which does no harm."""
         try:
             self._cloud.acknowledge(messages)
         except Exception as error:
             self._trouble("deleting messages", error)
 
     def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> None:
-        """Make a call if it is due. The store's errors pass; the cloud's must not stop the tick."""
+        """Make a call if it is due. Errors of the store are raised; those of the cloud are logged and slow the pace."""
         now = self._clock.monotonic()
         if not pace.due(now, urgent=urgent):
             return
@@ -77,7 +77,7 @@ class Asking:
             self._trouble(what, error)
 
     def _trouble(self, what: str, error: Exception) -> None:
-        """Log an error of the cloud by what can be done about it."""
+        """Log an error of the cloud at the level that its kind calls for."""
         match self._cloud.trouble(error):
             case Trouble.CREDENTIALS:
                 _log.critical("%s failed for want of credentials or permission: %s", what, error)

@@ -1,4 +1,4 @@
-"""How the jobs stand that others come after."""
+"""Finds the states of the jobs that other jobs come after."""
 
 import logging
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from everspot_store import Store
 from everspot_scheduler.observe import Observation
 
 Standing = tuple[tuple[str, JobState | None], ...]
-"""Each by the name that the later job has for it; None: nobody knows the job."""
+"""Earlier jobs with their states, each by the name that the later job uses; None: the job is not known."""
 _log = logging.getLogger(__name__)
 
 
 class Chains:
-    """Of one cluster. The archive is asked only for a job that has left the tables, and once."""
+    """The chains of one cluster. It asks the archive only for jobs that have left the tables, and once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ended: dict[str, JobState | None] = {}
 
     def of(self, seen: Observation) -> Mapping[str, Standing]:
-        """By job that waits: those that it comes after. Jobs that come after none are left out.
+        """For each waiting job the jobs that it comes after. Jobs that come after none are left out.
 
         Raises:
             StoreError: if the archive could not be asked.
@@ -42,7 +42,7 @@ class Chains:
         }
 
     def _ask_archive(self, jobs: set[str]) -> None:
-        """What has left the tables is there: it was put there first."""
+        """Look up jobs in the archive. A job is written there before it leaves the tables."""
         if not jobs:
             return
         keys = self._store.archive.keys()
@@ -57,7 +57,7 @@ class Chains:
 
 
 def _state(job: str, seen: Observation) -> JobState | None:
-    """None: it has left the tables, or was never there."""
+    """The job's state; None if it has left the tables, or was never there."""
     if job in seen.records:
         return seen.records[job].value.state
     return JobState.PENDING if job in seen.jobs or job in seen.unreadable_jobs else None

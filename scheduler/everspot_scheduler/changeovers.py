@@ -1,7 +1,7 @@
-"""What changeovers have taken here: measured when an attempt has ended, kept in the ledger, and told to the plan.
+"""Measures changeovers when attempts have ended, keeps them in the ledger, and gives estimates to the plan.
 
-Each ownership counts once, also when another scheduler goes on: the document says up to which epoch of which job it
-counts. Where two schedulers write, the last one wins; both measure the same.
+Each ownership counts once, also after a change of schedulers: the document says up to which epoch of each job it
+counts. If two schedulers write, the last one wins; both measure the same.
 """
 
 import logging
@@ -20,11 +20,11 @@ from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import Pace
 
 AT_ONCE = 8
-"""Jobs whose events are read in one tick."""
+"""The most jobs whose events are read in one tick."""
 OWN = 16
-"""Measurements that are remembered of each job."""
+"""The most measurements of each job that are remembered."""
 WRITE_EVERY = timedelta(minutes=1)
-"""Real time between two writes. What is not written when a scheduler dies is measured again by the next."""
+"""Real time between two writes. If a scheduler dies, the next one measures again what was not written."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +39,7 @@ class ChangeoverLog:
         self._learn()
 
     def load(self) -> None:
-        """Go on from what the scheduler before has written.
+        """Read what the last scheduler has written.
 
         Raises:
             StoreError: if it could not be asked.
@@ -54,10 +54,10 @@ class ChangeoverLog:
             self._learn()
 
     def look(self, seen: Observation, ledger: Ledger, desk: Desk) -> None:
-        """Measure what has ended since the last look, and write it down now and then.
+        """Measure the attempts that have ended since the last look, and write the document if it is due.
 
         Raises:
-            StoreError: if the events could not be read; they are read again.
+            StoreError: if the events could not be read; the next look reads them again.
         """
         counted = {name: epoch for name, epoch in self._known.counted.items() if name in seen.records}
         new = {name: found.value for name, found in seen.records.items() if _has_more(found.value, counted)}
@@ -73,12 +73,12 @@ class ChangeoverLog:
         self._write()
 
     def of(self, job_id: str) -> Changeover | None:
-        """What a changeover of this job is expected to take; None where nothing has been measured yet."""
+        """The estimate of a changeover of this job; None if nothing has been measured yet."""
         own = self._own.get(job_id)
         return self._experience.whole(own=own) if own else self._usual
 
     def to(self, pool: PoolKey) -> Changeover | None:
-        """What a changeover to this pool is expected to take; None where nothing has been measured yet."""
+        """The estimate of a changeover to this pool; None if nothing has been measured yet."""
         if self._usual is None:
             return None
         if pool not in self._by_pool:
@@ -121,7 +121,7 @@ class ChangeoverLog:
 
 
 def _over(record: JobRecord) -> int:
-    """The last epoch of the job that is over."""
+    """The job's last epoch that has ended."""
     return record.epoch - 1 if record.state.owned else record.epoch
 
 

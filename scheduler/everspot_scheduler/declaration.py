@@ -1,9 +1,11 @@
-"""What the cluster is declared to be, read again while the scheduler runs: `cluster.json`, and the request to roll.
+"""The declaration of the cluster, read again while the scheduler runs: `cluster.json`, and the request to roll.
 
-An upgrade changes limits, types, size and generation there; the scheduler follows without being restarted. It is
-careful with what instances are ended for: a new size counts only once it has stood for a while, because the fleets
-follow it in their own time, and it counts for nothing if a fleet brings more than that all the same. Nor does a
-generation that the newest instances of a market do not have.
+An upgrade changes limits, types, size and generation there, and the scheduler follows without a restart. It ends
+instances for a new declaration only with care:
+
+- A new size counts only once it has stood for a while, because the fleets need time to follow it. It does not count at
+  all if a fleet launches more than that nevertheless.
+- A new generation does not count if the newest instances of a market do not have it.
 """
 
 import logging
@@ -20,17 +22,17 @@ from everspot_store import BadDocument, Store
 from everspot_scheduler.pace import Pace
 
 TICKS_BETWEEN = 6
-"""Ticks from one look at `cluster.json` to the next."""
+"""Ticks between two reads of `cluster.json`."""
 TICKS_TO_SETTLE = 24
-"""For so many ticks a declared size must have stood before instances are ended for it."""
+"""The ticks for which a declared size must have stood before instances are ended for it."""
 BOOT = timedelta(minutes=2)
-"""Market time: an instance launched so long after a generation was first seen must have it, and one launched so long
-after others must have known of them."""
+"""Market time for which a launch may lag behind a change. An instance launched later than this after a new generation
+must have it, and a fleet that launches later than this after other instances must have known of them."""
 _log = logging.getLogger(__name__)
 
 
 class Declaration:
-    """The declaration of one cluster, as this scheduler has seen it last. Raises the store's errors."""
+    """The declaration of one cluster, as this scheduler read it last. Raises the store's errors."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self.manifest = store, manifest
@@ -42,16 +44,16 @@ class Declaration:
 
     @property
     def limits(self) -> Limits:
-        """The durations in force."""
+        """The declared limits."""
         return self.manifest.limits
 
     @property
     def types(self) -> list[InstanceType]:
-        """Types declared in place."""
+        """The instance types that are declared in place."""
         return self.manifest.instance_types
 
     def refresh(self) -> bool:
-        """Look again if it is time; whether anything has changed. What cannot be read changes nothing."""
+        """Read it again if it is due. Returns whether anything has changed. An unreadable document changes nothing."""
         now = self._store.clock.monotonic()
         if not self._pace.due(now):
             return False
@@ -77,8 +79,10 @@ class Declaration:
         return True
 
     def standing(self, instances: Iterable[InstanceView]) -> Standing | None:
-        """What the standing fleets are declared to hold, once that has stood for a while; None too while a fleet is of
-        another size, for then letting its excess go would never end."""
+        """The declared size of the standing fleets, once it has stood for a while; else None.
+
+        It is None too if a fleet is sized by somebody else, because releasing its excess would then never end.
+        """
         standing, stood = self.manifest.standing, self._store.clock.monotonic() - self._since
         if standing is None or stood < self._settling:
             return None
@@ -101,7 +105,7 @@ class Declaration:
         return TICKS_TO_SETTLE * self.limits.tick_every
 
     def _is_unasked(self, instance: InstanceView, agents: Iterable[InstanceView], standing: Standing) -> bool:
-        """Launched for no reason known here: long after the size was declared, while others made it up that stay."""
+        """Whether the instance was launched although others that stay made up the declared size long before."""
         clock, launched, market = self._store.clock, _launched(instance), _market(instance)
         if clock.to_real(launched - BOOT - self._standing_since) < self._settling:
             return False
@@ -109,8 +113,11 @@ class Declaration:
         return sum(weight(standing, i) for i in held) >= _target(standing, market)
 
     def generation(self, instances: Iterable[InstanceView]) -> str:
-        """The generation by which instances are to be replaced; empty while instances of a market that were launched
-        long after it was declared have another and none there has it: then replacing them would never end."""
+        """The generation by which instances are to be replaced.
+
+        It is empty if instances of a market that were launched long after it was declared have another one, and none
+        there has it, because replacing them would then never end.
+        """
         wanted = self.manifest.generation
         agents = [i for i in instances if _is_agent(i) and i.record is not None and i.record.generation]
         right = {_market(i) for i in agents if _generation(i) == wanted}
@@ -125,19 +132,19 @@ class Declaration:
         return "" if wrong else wanted
 
     def rolling(self) -> bool:
-        """Whether somebody wants busy instances replaced too."""
+        """Whether busy instances are to be replaced too, by the request to roll."""
         return bool(self.manifest.generation) and self._rolls_to == self.manifest.generation
 
 
 def _is_agent(instance: InstanceView) -> bool:
-    """Of the standing fleets: what was launched for a job says nothing of what is declared."""
+    """Whether it is an agent's instance of the standing fleets that reports."""
     if instance.launched_for is not None:
         return False
     return instance.record is not None and instance.record.role is Role.AGENT and instance.reports
 
 
 def _stays(instance: InstanceView) -> bool:
-    """Nothing is known for which its fleet would replace it."""
+    """Whether no reason is known for which its fleet would replace it."""
     return not (instance.leaving or instance.ending or instance.notified or instance.recommended_away)
 
 
@@ -152,7 +159,7 @@ def _generation(instance: InstanceView) -> str:
 
 
 def _launched(instance: InstanceView) -> datetime:
-    """By the ledger; else when its agent began, which an agent that was restarted did later."""
+    """The launch by the ledger; else the start of its agent, which is later for a restarted one."""
     assert instance.record is not None  # noqa: S101 - asked of agents that have reported only
     return instance.launched_at or instance.record.booted_at
 

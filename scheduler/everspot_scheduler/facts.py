@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Facts:
-    """The cloud's word about the cluster's instances. Moments of market time, but for `described_at`."""
+    """What the cloud says about the cluster's instances. All moments are market time, except `described_at`."""
 
     described: dict[str, CloudInstance] = field(default_factory=dict)
     described_at: timedelta | None = None
@@ -29,12 +29,12 @@ class Facts:
     waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
 
     def describe(self, instances: Iterable[CloudInstance], now: timedelta) -> None:
-        """Take in a description of the whole cluster that was asked for at `now` by the monotonic clock."""
+        """Take in a description of the whole cluster. `now`: monotonic time of the request."""
         self.described = {i.instance_id: i for i in instances}
         self.described_at = now
 
     def receive(self, messages: Iterable[Message], now: timedelta) -> None:
-        """Keep messages until they have been written down. One that comes again only brings a new handle."""
+        """Keep messages until the store holds what they mean. A repeated message only replaces the handle."""
         for message in messages:
             key = (message.kind, message.instance_id, message.at, message.text)
             since = self.waiting[key][1] if key in self.waiting else now
@@ -43,7 +43,7 @@ class Facts:
             del self.waiting[next(iter(self.waiting))]
 
     def understand(self, known: Callable[[str], bool]) -> None:
-        """Take in what waiting messages say about instances of this cluster."""
+        """Learn from the waiting messages about instances of this cluster."""
         for message, _ in self.waiting.values():
             if message.kind is MessageKind.CAPACITY or not known(message.instance_id):
                 continue
@@ -79,10 +79,10 @@ class Facts:
         )
 
     def acknowledgeable(self, known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
-        """Take out the messages that need nothing more.
+        """Take out the messages that may be deleted from the queue.
 
-        These are the ones whose meaning is written down, and those about instances that a description made after they
-        came does not know: they belong to others who share the account.
+        They are the ones whose meaning is written, and those about instances that a later description does not know:
+        these belong to others who share the account.
         """
         done = []
         for key, (message, received) in list(self.waiting.items()):
@@ -102,11 +102,11 @@ class Facts:
         return self.described_at is None or received >= self.described_at
 
     def gone(self, instance_id: str) -> bool:
-        """Whether the cloud says that the instance runs no more."""
+        """Whether the instance has ended, by the cloud."""
         described = self.described.get(instance_id)
         return instance_id in self.over or (described is not None and described.phase is Phase.ENDED)
 
     def ending(self, instance_id: str) -> bool:
-        """Whether the cloud says that the instance is about to be taken, or is being ended."""
+        """Whether the cloud is about to take the instance, or is ending it."""
         described = self.described.get(instance_id)
         return instance_id in self.warned or (described is not None and described.phase is Phase.ENDING)

@@ -1,4 +1,4 @@
-"""Fault records: each instance that was of no use is recorded once, for people and for later schedulers."""
+"""Writes a fault record for each useless instance, once, for people and for later schedulers."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -43,8 +43,8 @@ class Faults:
     def look_for_silent(
         self, facts: Facts, reported: Mapping[str, object], late: Callable[[CloudInstance], bool]
     ) -> None:
-        """Write down the agents that have never reported: those that run and are `late`, and those that were by the
-        time of their end, unless the cloud took them.
+        """Write a fault for each agent that never reported: those that run and are `late`, and those that were late
+        when they ended, unless the cloud took them.
 
         Args:
             facts: What the cloud says.

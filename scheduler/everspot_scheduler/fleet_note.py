@@ -1,4 +1,4 @@
-"""What the scheduler knows of pools and of its launches: written down for people when it changes."""
+"""Writes what the scheduler knows of pools and launches to `pools.json`, for people, when it changes."""
 
 import logging
 from datetime import timedelta
@@ -12,12 +12,12 @@ from everspot_scheduler.pace import Pace
 WRITE_EVERY = timedelta(seconds=10)
 """Real time between two writes at the least; what changes meanwhile is written with the next one."""
 REFUSALS = 20
-"""The newest refusals of a pool that are written down."""
+"""The most refusals of a pool that are written, the newest ones."""
 _log = logging.getLogger(__name__)
 
 
 class FleetNote:
-    """One scheduler's note of the fleet. It costs nothing while nothing changes, and one write where anything does."""
+    """One scheduler's note of the fleet. It costs nothing while nothing changes, and one write when something does."""
 
     def __init__(self, store: Store, scheduler_id: str) -> None:
         self._store, self._id = store, scheduler_id
@@ -25,7 +25,7 @@ class FleetNote:
         self._pace = Pace(WRITE_EVERY)
 
     def note(self, view: ClusterView) -> None:
-        """Write down what has changed. What cannot be written now is tried later."""
+        """Write the note if it has changed and is due. A failed write is tried again later."""
         clock = self._store.clock
         if not self._pace.due(clock.monotonic()):
             return
@@ -59,7 +59,7 @@ def _pools(view: ClusterView) -> list[PoolState]:
 
 
 def elastic_use(view: ClusterView) -> ElasticUse | None:
-    """What the launched instances are and cost; None where nothing may be launched."""
+    """The number and the cost of launched instances; None if nothing may be launched."""
     if view.cap is None:
         return None
     launched = [pool_of(instance) for instance in view.instances if instance.launched]

@@ -1,4 +1,4 @@
-"""The events of jobs, read once for each change of a job's owner: between them only time passes."""
+"""Reads the events of jobs, once for each change of a job's owner."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -11,17 +11,17 @@ _Standing = tuple[int, bool, str | None]
 
 
 class Histories:
-    """What happened to the jobs of one cluster, without what trainers wrote."""
+    """The events of the jobs of one cluster, without those that trainers wrote."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, tuple[_Standing, list[Event]]] = {}
 
     def of(self, records: Iterable[JobRecord]) -> Mapping[str, list[Event]]:
-        """The events of these jobs; the same list as long as there are no others.
+        """The events of these jobs. A job's list is the same object as long as it has no new events.
 
-        Those of one that its owner has taken back are read until they tell of it, which they do a little later than
-        the record.
+        If an owner has taken a job back, its events are read until they say so, which is a little after the record
+        does.
 
         Raises:
             StoreError: if they could not be read.
@@ -31,12 +31,12 @@ class Histories:
         return {r.job_id: self._known[r.job_id][1] for r in wanted}
 
     def forget(self, but: Collection[str]) -> None:
-        """Keep those of these jobs only."""
+        """Forget the events of all other jobs."""
         for job in self._known.keys() - set(but):
             del self._known[job]
 
     def _has_more(self, record: JobRecord) -> bool:
-        """Whether the events of a job may tell more by now than they did when they were read."""
+        """Whether the job may have new events since they were read."""
         standing, events = self._known.get(record.job_id, (None, []))
         return standing != _standing(record) or (record.state.owned and _seems_lost(record.epoch, events))
 
@@ -45,12 +45,12 @@ class Histories:
 
 
 def _standing(record: JobRecord) -> _Standing:
-    """What a job's attempts begin and end with."""
+    """The part of the record that changes when an attempt begins or ends."""
     return record.epoch, record.state.owned, record.owner
 
 
 def _seems_lost(epoch: int, events: Iterable[Event]) -> bool:
-    """Whether this ownership, by its events, was lost and not taken back since."""
+    """Whether, by its events, this ownership was lost and not taken back since."""
     mine = [e for e in events if e.epoch == epoch]
     lost = max((e.at for e in mine if e.kind is EventKind.LOST), default=None)
     return lost is not None and not any(e.data.get("reclaimed") and e.at >= lost for e in mine)

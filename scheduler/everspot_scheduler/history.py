@@ -1,7 +1,7 @@
-"""The scheduler's part of a job's history. Each event is written exactly once, by whichever scheduler comes first.
+"""Writes the scheduler's events of jobs. Each is written exactly once, by whichever scheduler comes first.
 
-The scheduler tells at most three things of an epoch, so each has a fixed number under one writer's name that all
-schedulers share. Telling again, after a crash or by a second scheduler, finds the number taken, and that is fine.
+The scheduler writes at most three events for an epoch. So each has a fixed number under one writer's name that all
+schedulers share. A second write, after a crash or by another scheduler, finds the number taken, which is fine.
 """
 
 from contextlib import suppress
@@ -20,7 +20,7 @@ _NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventK
 
 
 class History:
-    """Writes the scheduler's events, and makes up for those that a crash has swallowed."""
+    """Writes the scheduler's events, also those that a crash has swallowed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +52,8 @@ class History:
         self._told.add(key)
 
     def assigned(self, record: JobRecord, given: Assignment | None, instance: InstanceRecord | None) -> None:
-        """The job was given to `record.owner` under `record.epoch`, by the owner's assignment if that tells of it."""
+        """Write that the job was given to `record.owner` under `record.epoch`. The moment is the assignment's if it
+        still names that epoch."""
         told = given.of(record.job_id) if given is not None else None
         at = told.changed_at if told is not None and told.epoch == record.epoch else record.changed_at
         data: dict[str, JsonValue] = {}
@@ -68,13 +69,13 @@ class History:
         self.tell(EventKind.ASSIGNED, record.job_id, record.epoch, at, record.owner, **data)
 
     def lost(self, record: JobRecord, epoch: int, cause: str) -> None:
-        """The job was taken from `record.last_owner`."""
+        """Write that the job was taken from `record.last_owner`."""
         step = record.progress.step
         at = record.changed_at
         self.tell(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
 
     def make_up(self, seen: Observation) -> None:
-        """Tell what the records show to have happened, and what this scheduler has not told itself."""
+        """Write the events that the records imply and that this scheduler has not written itself."""
         records = [found.value for found in seen.records.values()]
         self._told = {told for told in self._told if told[0] in seen.records}
         begun = [r for r in records if r.state.owned and (r.job_id, r.epoch, EventKind.ASSIGNED) not in self._told]

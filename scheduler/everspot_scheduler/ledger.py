@@ -1,4 +1,4 @@
-"""The ledger: when each instance began and ceased to cost money, and the prices of its pool in between.
+"""The ledger: when each instance began and stopped costing money, and the prices of its pool in between.
 
 Every figure is written once, by a create-if-absent write, with the times that the cloud states. So it does not
 matter how many schedulers write, nor how often one starts again.
@@ -27,16 +27,16 @@ from everspot_scheduler.histories import Histories
 from everspot_scheduler.together import side_by_side
 
 GRACE = timedelta(seconds=90)
-"""How long, in real time, an instance's end waits for the moment that the cloud states, before ours stands in."""
+"""Real time for which an instance's end waits for the cloud's moment, before our own takes its place."""
 TABLE_EVERY = timedelta(hours=1)
-"""How often, in real time, the price table is looked at."""
+"""Real time between two reads of the price table."""
 OVERLAP = timedelta(minutes=30)
-"""How far back, in market time, prices are asked for again: prices are stated late at times."""
+"""Market time for which prices are asked for again, since the cloud states some late."""
 _log = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Launches, ends and prices of one cluster, as far as they are written; reads what earlier schedulers wrote."""
+    """Launches, ends and prices of one cluster, with what earlier schedulers wrote."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
@@ -53,7 +53,7 @@ class Ledger:
         self._loaded = False
 
     def declare(self, types: Iterable[InstanceType], launched: Iterable[str] = ()) -> None:
-        """These are the types declared in place, from now on, and the names of those that may be `launched`."""
+        """Set the types declared in place, and the names of the types that may be `launched`."""
         self._types = list(types)
         self._table_read: timedelta | None = None  # the price table is put on top anew
         self._declared = {t.name for t in self._types} | set(launched)
@@ -61,7 +61,7 @@ class Ledger:
         self._book: PriceBook | None = None
 
     def load(self) -> None:
-        """Read what is written already, once; the price table every hour."""
+        """Read the stored ledger, once, and the price table every hour."""
         self._load_table()
         if self._loaded:
             return
@@ -72,7 +72,7 @@ class Ledger:
         self._loaded = True
 
     def _load_table(self) -> None:
-        """Take the newest price table, which somebody may have written since."""
+        """Read the price table again if it is due; somebody may have written a newer one."""
         now = self._store.clock.monotonic()
         if self._table_read is not None and now - self._table_read < TABLE_EVERY:
             return
@@ -85,12 +85,12 @@ class Ledger:
         self.catalogue, self._book = priced(builtin(), table).with_types(self._types), None
 
     def types(self) -> tuple[InstanceType, ...]:
-        """The types that this cluster may bring: those declared in place, and those that it has had."""
+        """The types that this cluster may launch: those that are declared, and those that it has had."""
         names = self._declared | {launch.instance_type for launch in self.launches.values()}
         return tuple(self.catalogue.types[n] for n in sorted(names) if n in self.catalogue.types)
 
     def note_instances(self, facts: Facts) -> None:
-        """Write the launches and ends that the last description, and the events so far, tell of."""
+        """Write the launches and ends that are in the last description and in the events so far."""
         new = [i for n, i in facts.described.items() if n not in self.launches]
         side_by_side(self._note_launch, new)
         first = {(i.instance_type, i.zone): i for i in sorted(new, key=lambda i: i.launched_at, reverse=True)}
@@ -120,7 +120,7 @@ class Ledger:
         self.launches[launch.instance_id] = launch
 
     def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
-        """Write the end once both its moment and its author are known, or when the grace for them has passed."""
+        """Write the end once it is known when and by whom, or when the grace for that has passed."""
         name = instance.instance_id
         ended_at, source = instance.ended_at, "describe"
         if ended_at is None and name in facts.ended_at:
@@ -133,11 +133,10 @@ class Ledger:
         self._write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
 
     def _note_vanished(self, name: str, facts: Facts) -> None:
-        """An instance that the cloud has forgotten ended while no scheduler looked; its last heartbeat is what is left.
+        """Write the end of an instance that the cloud no longer describes, by its last heartbeat.
 
-        Not at once: a description may lag behind the launch that another scheduler has noted. And not while it beats:
-        one that lost its tag, or was left out of an answer, lives and costs money all the same.
-        """
+        Not before a grace, since a description may lag behind a launch that another scheduler noted. Not while it
+        beats either: an instance that lost its tag, or was left out of an answer, lives and costs money."""
         found = self._store.instances.get(name)
         if not self._is_forgotten(name, found.etag if found is not None else "", facts):
             return
@@ -145,8 +144,8 @@ class Ledger:
         self._write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
 
     def note_unseen(self, beats: Mapping[str, Versioned[InstanceRecord]], facts: Facts) -> None:
-        """Write the launches of instances that ended, and that the cloud forgot, before any scheduler saw them
-        described. By their own word they cost money from their boot on; their end is noted like that of others."""
+        """Write the launches of instances that ended, and that the cloud forgot, before any scheduler saw them. Their
+        launch is the boot by their own record; their end is written like that of others."""
         for name in sorted(beats.keys() - self.launches.keys() - facts.described.keys()):
             if self._is_forgotten(name, beats[name].etag, facts):
                 told = beats[name].value
@@ -155,14 +154,14 @@ class Ledger:
                 self._note_catalogue_price(self.launches[name])
 
     def _is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
-        """Whether the cloud leaves an instance out, and it has been silent, for the grace. `beat`: of its heartbeat."""
+        """Whether it is not described and has been silent, for the grace. `beat`: the ETag of its heartbeat."""
         if beat and self._last_beats.get(name) != beat:
             self._last_beats[name] = beat
             self._first_missed.pop(name, None)
         return self._missing(name)[0] >= GRACE and bool(facts.described)
 
     def _missing(self, name: str) -> tuple[timedelta, datetime]:
-        """For how long something has been missing of an instance's end, and the market's time when that began."""
+        """How long a fact about the instance's end has been missing (real time), and since when (market time)."""
         clock = self._store.clock
         since, first = self._first_missed.setdefault(name, (clock.monotonic(), clock.now()))
         return clock.monotonic() - since, first
@@ -180,8 +179,8 @@ class Ledger:
         _log.info("%s ended at %s (%s)%s", name, end.ended_at.isoformat(), end.source, ", interrupted" * interrupted)
 
     def note_prices(self, cloud: Cloud, watched: Iterable[tuple[str, str]] = ()) -> None:
-        """Write what spot cost in the pools that the cluster uses or used, from the first launch there on. Of the pools
-        that are `watched` beside them, only what they cost now is kept, and not written."""
+        """Write the spot prices of the pools that the cluster uses or used, from the first launch there on. `watched`:
+        pools beside those, whose present price is only kept in memory."""
         now = self._store.clock.now()
         since: dict[tuple[str, str], datetime] = {}
         for launch in self.launches.values():
@@ -204,7 +203,7 @@ class Ledger:
         self._priced.update(dict.fromkeys(since, now))
 
     def _note_catalogue_price(self, launch: LaunchRecord) -> None:
-        """The on-demand price of the instance's type, by the catalogue, unless the same is noted for its zone."""
+        """Write the catalogue's on-demand price of the instance's type, unless its zone has the same price already."""
         pool = (launch.instance_type, launch.zone, Market.ON_DEMAND)
         price = self.catalogue.on_demand(launch.instance_type, self._region)
         if price is None or any(
@@ -238,17 +237,17 @@ class Ledger:
             self._latest[pool] = point
 
     def prices(self) -> PriceBook:
-        """What every moment cost, as far as it is known."""
+        """The prices of every moment, as far as they are known."""
         if self._book is None:
             self._book = PriceBook(self._points.values(), self.catalogue)
         return self._book
 
     def points(self) -> list[PricePoint]:
-        """Every price that is noted, in no order."""
+        """All written prices, in no order."""
         return list(self._points.values())
 
     def usd_per_hour(self, pool: PoolKey) -> float | None:
-        """What an hour in a pool costs now: by its newest price, else by the catalogue; None if nobody knows."""
+        """The present price of an hour in a pool: the newest one, else the catalogue's; None if neither is known."""
         if (point := self._latest.get(pool)) is not None:
             return point.usd_per_hour
         price = self.catalogue.on_demand(pool.instance_type, self._region)
@@ -257,9 +256,9 @@ class Ledger:
         return price.usd_per_hour * (SPOT_DISCOUNT if pool.market is Market.SPOT else 1)
 
     def spent(self, jobs: Iterable[tuple[JobSubmission, JobRecord | None]]) -> dict[str, Spent]:
-        """What these jobs have used so far, by the rules of the bill.
+        """What these jobs have used of their budgets so far, by the rules of the bill.
 
-        One that has never had an owner has used nothing.
+        Jobs that never had an owner are left out.
         """
         prices, now = self.prices(), self._store.clock.now()
         begun = {s.job_id: (s, r) for s, r in jobs if r is not None and r.epoch > 0}
@@ -281,9 +280,9 @@ class Ledger:
 
 
 def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
-    """Bring the ledger up to date once, without a scheduler: for after the last one is gone.
+    """Bring the ledger up to date once, without a scheduler, after the last one is gone.
 
-    Nobody but a later reader can write down the end of the last scheduler's own instance.
+    The last scheduler cannot write the end of its own instance.
 
     Raises:
         StoreError, or the cloud's errors.

@@ -1,7 +1,7 @@
 """The scheduler's loop: observe, plan, act, record. It holds no state that the next scheduler could miss.
 
-What it remembers between ticks is a cache or a span of its own time: since when it has seen which ETag, and which
-messages it has not written down yet. Whenever it crashes, the next tick of any scheduler repairs what was left.
+Between ticks it remembers only caches and spans of its own time: since when it has seen each ETag, and which messages
+it has not handled yet. Whenever it crashes, the next tick of any scheduler repairs what was left.
 """
 
 import logging
@@ -61,7 +61,7 @@ BEAT = timedelta(seconds=20)
 NAP = timedelta(milliseconds=250)  # how soon a message or a request to stop ends the wait for the next tick
 _ROUNDS = 4  # plans per tick: clearing an instance and using it again need not wait for each other
 _FREEING = (Clear, Complete, Expire, Finish, Restore, Void)
-"""What makes room for, or takes doubt from, what could not be decided in the same plan."""
+"""Actions after which a new plan may decide more: they free instances, or settle doubts."""
 _log = logging.getLogger(__name__)
 
 
@@ -125,7 +125,7 @@ class Scheduler:
                 return
 
     def _receive(self) -> bool:
-        """Take in what the cloud has told; whether there is anything to act on at once."""
+        """Receive the cloud's messages. Returns whether one of them calls for a tick at once."""
         received = self._cloud.messages()
         self._facts.receive(received, self._store.clock.monotonic())
         return any(m.kind in (MessageKind.WARNING, MessageKind.ENDED) for m in received)
@@ -172,7 +172,7 @@ class Scheduler:
         self._quiet, self._digest = self._quiet + 1 if quiet else 0, seen.digest()
 
     def _load(self) -> None:
-        """Read what earlier schedulers have written, once, and prices now and then."""
+        """Read what earlier schedulers have written, once, and the price table when it is due."""
         self._ledger.load()
         if not self._loaded:
             self._faults.load()
@@ -210,12 +210,12 @@ class Scheduler:
         self._watch.launches(self._desk.settled())
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
-        """The plan of a driver that launches, where anything is launched or may be; else that of declared fleets."""
+        """The actions of `plan` if anything is or may be launched, else those of `plan_standing`."""
         now = self._store.clock.now()
         return plan(view, now) if self._desk.active else plan_standing(view, now)
 
     def _known(self, seen: Observation) -> Known:
-        """What the plan is told beside the documents that were just read."""
+        """The plan's input beside the documents that were just read."""
         pools = self._pools.look(self._facts, self._ledger, self._desk, self._store.clock.now())
         waiting = (job.value for name, job in seen.jobs.items() if not _is_final(seen, name))
         return Known(
@@ -234,7 +234,7 @@ class Scheduler:
         )
 
     def _reckon(self, seen: Observation) -> None:
-        """What the jobs with a budget in money or GPU-hours have used; events are read for those only."""
+        """Compute what jobs with a budget in dollars or GPU-hours have used. Only their events are read."""
         now = self._store.clock.monotonic()
         if not self._budgets.due(now):
             return
@@ -248,7 +248,7 @@ class Scheduler:
         self._spent = self._ledger.spent(limited)
 
     def _acknowledge(self, seen: Observation, known: Callable[[str], bool]) -> None:
-        """Messages whose meaning is in the store are deleted from the queue."""
+        """Delete the messages whose meaning is in the store from the queue."""
         owned = seen.owned()
 
         def written(message: Message) -> bool:

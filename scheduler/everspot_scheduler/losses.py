@@ -9,20 +9,20 @@ from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_store import Store, Versioned
 
 REMEMBERED = 64
-"""Losses of a job that are told; no day has more that count."""
+"""The most losses of a job that the plan gets. No day has more that count."""
 
 _BY_THE_CLOUD = (Reason.NOTICE, Reason.LOST)
 
 
 class Losses:
-    """Reads the events of waiting jobs that have lost often enough, once for each time that they are given back."""
+    """Reads the events of waiting jobs that have lost instances often, once for each time they are given back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, tuple[int, tuple[datetime, ...]]] = {}
 
     def of(self, records: Mapping[str, Versioned[JobRecord]]) -> dict[str, tuple[datetime, ...]]:
-        """By job, when it lost spot instances, oldest first. Only of jobs that wait and may fail over.
+        """The times at which waiting jobs that may fail over lost spot instances, oldest first, by job.
 
         Raises:
             StoreError: if the events could not be read.

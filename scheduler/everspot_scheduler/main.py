@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _metrics(options: argparse.Namespace, manifest: Manifest) -> tuple[str, int] | None:
-    """Where metrics are read: as the command line says, else as the manifest does; nowhere for a single tick."""
+    """The address of the metrics: by the command line, else by the manifest; None for a single tick."""
     return None if options.once else vars(options).get("metrics", usual(manifest.metrics))
 
 

@@ -1,8 +1,8 @@
-"""Whoever comes between two ticks and is worth a tick at once: a launched instance that reports, a job in quiet times.
+"""Notices newcomers between two ticks that call for a tick at once: launched instances that report, and jobs.
 
-A launched instance costs money from its launch, and a job waits for it: while one is on its way the instances are
-listed five times in a tick's length, which costs next to nothing for so short a time. In quiet times, in which ticks
-are further apart, the jobs are listed as often as there would be ticks.
+A launched instance costs money from its launch on, and a job waits for it. While one is on its way, the instances are
+listed five times in a tick's length, which costs little for so short a time. When quiet ticks are further apart, the
+jobs are listed as often as there would otherwise be ticks.
 """
 
 from collections.abc import Container
@@ -17,7 +17,7 @@ LOOKS = 5
 
 
 class Newcomers:
-    """Compares listings with what the last tick saw."""
+    """Compares listings with the last tick's observation."""
 
     def __init__(self, store: Store, tick_every: timedelta) -> None:
         self._store, self._tick_every = store, tick_every
@@ -28,7 +28,7 @@ class Newcomers:
         self._looked_at = store.clock.monotonic()
 
     def seen(self, seen: Observation, *, coming: bool) -> None:
-        """A tick is over. `coming`: whether a launched instance has not reported yet."""
+        """Note the observation of a tick that has ended. `coming`: whether a launched instance has not reported yet."""
         now = self._store.clock.monotonic()
         took = now - self._looked_at
         self._seen, self._coming = seen, coming
@@ -39,7 +39,7 @@ class Newcomers:
             pace.called(now)
 
     def come(self) -> bool:
-        """Whether anybody has; each is told of once. A store that does not answer is the next tick's trouble."""
+        """Whether there is a newcomer, each reported once. If the store does not answer, the next tick reports that."""
         seen, now = self._seen, self._store.clock.monotonic()
         self._looked_at = now
         if seen is None:
@@ -56,7 +56,7 @@ class Newcomers:
         return False
 
     def _new(self, listed: dict[str, str], seen: Container[str]) -> bool:
-        """Whether somebody is there who was not. What cannot be read is never seen."""
+        """Whether a listed name is new. A document that cannot be read is in no observation, so its name is kept."""
         found = {name for name in listed if name not in seen and name not in self._told}
         self._told |= found
         return bool(found)

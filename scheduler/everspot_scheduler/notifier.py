@@ -1,6 +1,6 @@
-"""Tells people what became of jobs: beside the loop, so that a slow webhook delays no decision.
+"""Sends notifications about jobs to people, beside the loop, so that a slow webhook delays no decision.
 
-What was sent is written down after it was sent: after a crash between the two it is sent twice, and never not at all.
+A notification is recorded after it was sent. So a crash in between sends it twice rather than never.
 """
 
 import logging
@@ -18,10 +18,10 @@ from everspot_scheduler.observe import Observation
 
 TRIES = 6
 FIRST_WAIT = timedelta(seconds=30)
-"""Real time before what could not be sent is tried again; doubled each time."""
+"""Real time before the second try to send; it doubles with each further one."""
 AT_ONCE = 20
 SINCE = "_since/"
-"""Under which it is written down, by occasion, since when people are told of it. No job's name begins like that."""
+"""The prefix of the documents that say since when each occasion is notified. No job's id begins like that."""
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +38,7 @@ class Notifier:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
     def look(self, seen: Observation) -> None:
-        """Note what has been sent since, and send what is due."""
+        """Record what was sent since the last look, and send what is due."""
         settings = self._declaration.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
             self._since, self._was_off = {}, True
@@ -61,12 +61,12 @@ class Notifier:
                 self._sending[found.key] = self._pool.submit(self._send, settings, found)
 
     def close(self) -> None:
-        """Send nothing more. What is under way is not waited for: the next scheduler sends it again."""
+        """Send nothing more. It does not wait for what is being sent; the next scheduler sends that again."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, on: Iterable[Occasion]) -> None:
-        """Know since when each occasion is told of: from now on, if it was not before. Else whoever switches
-        notifications on is told of every job that the tables still hold."""
+        """Record since when each occasion is notified: from now on, if it was off before. Otherwise people who switch
+        notifications on would hear of every job that the tables still hold."""
         for occasion in set(on) - set(self._since):
             key, now = f"{SINCE}{occasion.value}", self._store.clock.now()
             there = None if self._was_off else self._store.told.get(key)
@@ -79,7 +79,7 @@ class Notifier:
         self._was_off = False
 
     def _send(self, settings: Notifications, found: Notification) -> None:
-        """Send it, unless another scheduler has since this one began: two overlap while one takes over."""
+        """Send it, unless another scheduler has sent it meanwhile: two may overlap for a while."""
         if self._store.told.get(found.key) is None:
             self._cloud.notify(settings, found.subject, found.text, found.data)
 
@@ -104,7 +104,7 @@ class Notifier:
             self._failed.pop(key, None)
 
     def _forget(self, seen: Observation, told: set[str]) -> None:
-        """A job that has left the tables is not told of again: neither need be remembered that it was."""
+        """Delete the records about jobs that have left the tables, since these are not notified again."""
         for key in [key for key in told if key.partition("/")[0] not in seen.jobs and not seen.unreadable_jobs]:
             self._store.told.delete(key)
             told.discard(key)

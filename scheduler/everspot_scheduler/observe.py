@@ -1,8 +1,8 @@
 """Reads the store once a tick.
 
-The cost of a look depends on what lives and on what has changed: a listing for each table, and a read for each
-document with a new ETag, many at a time. The ETag of a heartbeat is enough to tell that its instance lives; what the
-heartbeat says is read when it could decide something.
+The cost of a look depends on the present documents and on what has changed: a listing for each table, and a read for
+each document with a new ETag, many at a time. The ETag of a heartbeat is enough to show that its instance lives. The
+heartbeat itself is read only when it could decide something.
 """
 
 import logging
@@ -19,14 +19,14 @@ from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.staleness import Staleness
 
 BEATS_UNREAD = 6
-"""For so many beats the heartbeat of an instance that nothing is to be put on may stay unread."""
+"""The beats for which the heartbeat of an instance may stay unread while no job could be put on it."""
 _BRANCHES = 6
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Observation:
-    """The store as it was read in one tick. Whoever changes a document puts the new version here."""
+    """The store as it was read in one tick. Code that changes a document puts the new version here."""
 
     assignments: dict[str, Versioned[Assignment]]
     records: dict[str, Versioned[JobRecord]]
@@ -42,16 +42,16 @@ class Observation:
     written: set[str] = field(default_factory=set)
 
     def owned(self) -> set[str]:
-        """Instances that hold a job's lease."""
+        """The instances that hold a job's lease."""
         return {r.value.owner for r in self.records.values() if r.value.state.owned and r.value.owner}
 
     def renewing(self) -> set[str]:
-        """Instances that renew a job's lease: that says that they live, and more often."""
+        """The instances that renew a job's lease, which shows that they live, more often than a heartbeat does."""
         owned = (r.value for job, r in self.records.items() if job not in self.stale_records and r.value.state.owned)
         return {record.owner for record in owned if record.owner}
 
     def digest(self) -> int:
-        """Changes with everything that may call for a decision; heartbeats and progress do not."""
+        """A hash that changes with everything that may call for a decision, but not with heartbeats and progress."""
         states = frozenset((name, r.value.state, r.value.epoch) for name, r in self.records.items())
         told = frozenset((name, a.etag) for name, a in self.assignments.items())
         requests = (frozenset(self.cancels), frozenset(self.drills), self.draining)
@@ -73,8 +73,8 @@ class Observer:
     def look(self) -> Observation:
         """Read the store.
 
-        Assignments are read before records, records before jobs: what an assignment names has then been read after
-        it, so that a lease found to be over is over for good, and no job is there whose record has been taken away.
+        Assignments are read before records, and records before jobs. So what an assignment names was read after it: a
+        lease that is found to be over is over for good, and no job is there whose record has been removed.
 
         Raises:
             StoreError: if the store cannot be read; nothing is known then.
@@ -117,7 +117,7 @@ class Observer:
     def _read_beats(
         self, listed: Mapping[str, str], given: Mapping[str, Versioned[Assignment]], waiting: bool
     ) -> dict[str, Versioned[InstanceRecord]]:
-        """The heartbeats: what they say now, where a job could be put there, else what they said lately."""
+        """The heartbeats: the newest ones of instances on which a job could be put, else recent ones."""
         now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._declaration.limits.beat_every
 
         def keep(name: str) -> bool:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 _SLOWEST = 16
 QUIET_TICKS = 12
-"""After so many ticks in which nothing has changed but heartbeats the next ones are QUIET_FACTOR times as far apart."""
+"""After this many ticks without a change but heartbeats, the next ticks are QUIET_FACTOR times as far apart."""
 QUIET_FACTOR = 2
 
 
@@ -24,13 +24,13 @@ class Pace:
         return now - self._last >= (interval / 5 if urgent and self._factor == 1 else interval)
 
     def called(self, now: timedelta) -> None:
-        """A call begins."""
+        """Note that a call begins."""
         self._last = now
 
     def went_well(self) -> None:
-        """The call was answered."""
+        """Note that the call was answered."""
         self._factor = 1
 
     def throttled(self) -> None:
-        """The call was refused for being one too many, or could not be answered."""
+        """Note that the call was throttled, or got no answer."""
         self._factor = min(self._factor * 2, _SLOWEST)

@@ -1,13 +1,13 @@
-"""The pools as the plan sees them: their price, whether they would give anything now, and how they have behaved.
+"""Builds the plan's view of pools: their price, their free capacity, and how they have behaved.
 
-Nobody can look into a pool. What is known follows from the instances that came from it, and from launches that it
-refused: a pool has capacity from a launch on, and has none from a refusal, or from the moment at which it took its last
-instance away, until the next launch. Instances that were ended by us say nothing.
+A pool cannot be observed directly. Its capacity is derived from the instances that came from it and from refused
+launches. A pool is up from a launch on. It is down from a refusal, or from the moment at which the cloud took its last
+instance, until the next launch. Instances that we end say nothing.
 
-Where nothing asks, nothing is learnt. So a pool that may be asked again, and has refused nothing for a while, is
-presumed to be up: a job that would move there launches first and leaves its instance afterwards, so it costs nothing
-to be wrong. What is presumed is told to the plan and kept nowhere: if the next launch is refused it has been down all
-the time.
+A pool that nobody asks shows nothing new. So a pool that may be asked, and has refused nothing for a while, is presumed
+to be up. To be wrong costs nothing, because a job that would move there launches first and leaves its instance
+afterwards. The presumption goes into the plan's view and is stored nowhere: if the next launch is refused, the pool
+counts as down for the whole time.
 """
 
 import logging
@@ -32,15 +32,15 @@ from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.scores import Scores
 
 REMEMBERED = timedelta(days=1)
-"""A pool without instances of ours is forgotten so long after the last thing that was seen of it (market time)."""
+"""Market time after its last event at which a pool without our instances is forgotten."""
 PRESUMED = REST_MOST
-"""Market time after the last sign of want from which a pool is presumed to be up."""
+"""Market time after a pool's last event from which it is presumed to be up."""
 _log = logging.getLogger(__name__)
 
 
 class _Event(NamedTuple):
-    """What happened to a pool. `change`: of the number of instances that live; `taken`: by the cloud; `refused`: it had
-    no capacity."""
+    """An event of a pool. `change`: of the number of living instances. `taken`: the cloud took one. `refused`: the pool
+    had no capacity."""
 
     at: datetime
     change: int
@@ -50,7 +50,8 @@ class _Event(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool:
-    """What is known of one pool. `live`: instances that are neither ended nor about to be taken. `events`: in order."""
+    """What is known of one pool. `live`: the number of instances that have neither ended nor got notice. `events`: in
+    order of time."""
 
     launches: list[LaunchRecord] = field(default_factory=list)
     refusals: tuple[datetime, ...] = ()
@@ -62,7 +63,7 @@ class _Pool:
 
 
 class Pools:
-    """The pools of one cluster, by its ledger, by the cloud's messages, and by what launches were answered."""
+    """The pools of one cluster, by its ledger, the cloud's messages, and the outcomes of launches."""
 
     def __init__(self, scores: Scores, changeovers: ChangeoverLog) -> None:
         self._scores, self._changeovers = scores, changeovers
@@ -75,10 +76,10 @@ class Pools:
         self._first: dict[PoolKey, datetime] = {}
 
     def look(self, facts: Facts, ledger: Ledger, desk: Desk, now: datetime) -> tuple[PoolView, ...]:
-        """What there is to know of the pools whose price is known: all of those from which may be launched; where
-        nothing is, those of which something was seen lately.
+        """The plan's views of the pools with a known price.
 
-        Only pools of which something new is known are reckoned anew.
+        With elastic capacity these are all pools that may be launched in, else those with recent events. Only pools
+        with new events are computed anew.
         """
         changed = self._changed(facts, ledger) | self._refused(desk)
         for key in changed:
@@ -93,9 +94,9 @@ class Pools:
     def unions(
         self, choices: Iterable[frozenset[PoolKey]], views: Iterable[PoolView]
     ) -> Mapping[frozenset[PoolKey], Behaviour]:
-        """How each of these choices of pools has behaved as one: up while any of its pools is.
+        """How each of these sets of pools has behaved as one, which is up while any of its pools is.
 
-        `views`: all pools as the plan is told of them.
+        `views`: the plan's views of all pools.
         """
         up = {v.key: v.behaviour.since for v in views if v.behaviour.up}
         found = {}
@@ -110,7 +111,7 @@ class Pools:
         return found
 
     def _changed(self, facts: Facts, ledger: Ledger) -> set[PoolKey]:
-        """The pools of which something new is known: a launch, a warning or an end."""
+        """The pools with a new launch, warning or end."""
         launched = ledger.launches.keys() - self._launched
         for launch in (ledger.launches[name] for name in launched):
             if launch.role is Role.AGENT:
@@ -122,7 +123,7 @@ class Pools:
         return {_key(launch) for launch in found if launch.role is Role.AGENT}
 
     def _refused(self, desk: Desk) -> set[PoolKey]:
-        """The pools whose refusals are others than before. One that is forgotten where it was written stays here."""
+        """The pools with new refusals. Old ones stay here after their intents are deleted."""
         news = set()
         for key, at in desk.refusals.dry.items():
             pool = self._pools.setdefault(key, _Pool())
@@ -179,7 +180,7 @@ class Pools:
             yield from self._view(key, pool, None if asked else 0, desk.refusals.dry.get(key, ()), ledger)
 
     def _presumed(self, key: PoolKey, pool: _Pool, now: datetime) -> Behaviour:
-        """As it is told to the plan: one of which nothing is known has been up since it was looked at first."""
+        """The pool's behaviour with the presumption. A pool without any event is up since the first look at it."""
         first, known = self._first.setdefault(key, now), pool.behaviour
         since = first if pool.last is None else pool.last + PRESUMED
         return known if known.up or since > now else known.seen(True, since)
@@ -206,7 +207,7 @@ class Pools:
 
 
 def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[frozenset[PoolKey]]:
-    """The spot pools that can hold a job, for every kind of job."""
+    """For every kind of job, the set of spot pools that can hold it."""
     spot = [p for p in pools if p.market is Market.SPOT]
     return {
         frozenset(p.key for p in spot if fits(need, Shape.of(p.instance_type)))
@@ -215,7 +216,7 @@ def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[fro
 
 
 def _says(event: _Event, live: int) -> bool | None:
-    """Whether the pool has capacity from an event on, after which `live` instances run; None: it says nothing."""
+    """Whether the pool is up or down from an event on, after which `live` instances run; None: it does not show."""
     if event.refused:
         return False
     if event.change > 0:
@@ -224,7 +225,7 @@ def _says(event: _Event, live: int) -> bool | None:
 
 
 def _lives(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> Iterator[_Event]:
-    """The beginnings and ends of the pool's instances."""
+    """The events of the pool's instances: their launches and ends."""
     for launch in launches:
         name = launch.instance_id
         yield _Event(launch.launched_at, 1, False, False)

@@ -1,8 +1,8 @@
 """Submits the next run of a series as soon as the last one has ended, to begin at its time.
 
-So a series always has one job that lives: there is nothing else to remember, and cancelling that job ends it. The id of
-the next run follows from that of the last, and it is created only if it is not there, so that any number of schedulers
-make it once. It is made before the last run leaves the tables; one that has itself left them is in the archive.
+So a series always has exactly one job that has not ended. Nothing else has to be stored, and to cancel that job ends
+the series. The id of the next run follows from that of the last, and the job is created only if absent. So any number
+of schedulers create it once. It is created before the last run leaves the tables.
 """
 
 import logging
@@ -25,11 +25,11 @@ class Repeats:
         self._made: set[str] = set()
 
     def go_on(self, seen: Observation) -> None:
-        """Submit what comes after the runs that have ended. A run that was cancelled ends its series, and so does one
-        that came to nothing because another job had failed.
+        """Submit the next runs of series whose last run has ended. A cancelled run ends its series, and so does one
+        that did not run because a job that it comes after had failed.
 
         Raises:
-            StoreError: if the store failed; the next tick comes back to it.
+            StoreError: if the store failed; the next tick tries again.
         """
         ended = {
             name: (seen.jobs[name].value, found.value)
@@ -67,7 +67,7 @@ class Repeats:
 
 
 def _over(last: JobSubmission, record: JobRecord) -> bool:
-    """Whether a series is over. A run that ended before it was to begin has not waited for its time; nor would those
-    after it."""
+    """Whether the series ends with this run. It does too if the run ended before it was to begin, since the next runs
+    would do the same."""
     early = last.start_at is not None and record.changed_at < last.start_at
     return early or record.state is JobState.CANCELLED or record.last_reason is Reason.AFTER

@@ -13,22 +13,22 @@ from everspot_scheduler.observe import Observation
 from everspot_scheduler.together import side_by_side
 
 AT_ONCE = 24
-"""Jobs, and instances, that leave in one tick: what has gathered goes by and by, and no tick is long for it."""
+"""The most jobs, and the most instances, that leave in one tick, so that no tick is long."""
 _log = logging.getLogger(__name__)
 
 
 class Retirement:
-    """Moves what has ended out of the way. Each move may be cut off anywhere, and is then finished later."""
+    """Moves ended jobs and instances. A move may be cut off anywhere, and is then finished later."""
 
     def __init__(self, store: Store, declaration: Declaration) -> None:
         self._store, self._declaration = store, declaration
         self._stuck: set[str] = set()
 
     def retire(self, seen: Observation, facts: Facts, ledger: Ledger) -> None:
-        """Let go of some of what ended long enough ago.
+        """Move some of the jobs and instances that ended long enough ago.
 
         Raises:
-            StoreError: if the store failed; what was not moved is moved later.
+            StoreError: if the store failed; the rest is moved later.
         """
         self._stuck &= set(seen.records)
         over = [r.value for name, r in seen.records.items() if self._is_over(name, r.value, seen)]
@@ -41,7 +41,7 @@ class Retirement:
         return clock.to_real(clock.now() - at) >= self._declaration.limits.archive_after
 
     def _is_over(self, name: str, record: JobRecord, seen: Observation) -> bool:
-        """It has ended, or is what a crash has left of one that is archived already."""
+        """Whether the job ended long ago, or the record is what a crash left of an archived one."""
         if name in self._stuck or name in seen.unreadable_jobs:
             return False
         return name not in seen.jobs or (record.state.final and self._long_ago(record.changed_at))
@@ -59,7 +59,7 @@ class Retirement:
             self._stuck.add(record.job_id)
 
     def _is_gone(self, name: str, seen: Observation, facts: Facts, ledger: Ledger) -> bool:
-        """Its end is written down and long ago, and its heartbeat stands still."""
+        """Whether the instance's end is written and long ago, and its heartbeat stands still."""
         end = ledger.ends.get(name)
         if end is None or name in seen.unreadable_assignments or not self._long_ago(end.ended_at):
             return False
@@ -67,7 +67,7 @@ class Retirement:
         return silent and (name not in facts.described or facts.gone(name)) and name not in seen.owned()
 
     def _file(self, name: str, seen: Observation) -> None:
-        """Its last heartbeat goes to the ledger, for reports; its assignment has nothing more to say."""
+        """Move its last heartbeat to the ledger, for reports, and delete its assignment."""
         found = seen.instances.get(name)
         if found is not None:
             self._store.past_instances.create(name, found.value)

@@ -1,4 +1,4 @@
-"""What the cloud thinks of the cluster's spot pools: its placement scores, asked for while spot may be launched."""
+"""The cloud's placement scores of the cluster's spot pools, asked for while spot may be launched."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
@@ -12,13 +12,13 @@ from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
 
 ASK_EVERY = timedelta(minutes=1)
-"""Real time between two rounds at the least. A cloud that is not to be asked so often answers what it remembers."""
+"""The least real time between two rounds. A cloud that must not be asked so often answers from its memory."""
 BELIEVED = timedelta(minutes=30)
-"""Market time for which a score says something of a pool."""
+"""Market time for which a score counts."""
 
 
 class Scores:
-    """The newest scores by pool."""
+    """The newest placement scores by pool."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,8 +27,10 @@ class Scores:
     def wanted(
         self, elastic: Elastic | None, waiting: int, busy: Collection[str], catalogue: Catalogue
     ) -> tuple[list[InstanceType], int] | None:
-        """The types that may be launched on spot, and for how many instances to ask, as long as a job waits or runs;
-        None where nobody has a use for scores. `busy`: the instances that have a job."""
+        """The types and the number of instances to ask about; None if no scores are needed.
+
+        Scores are needed while spot may be launched and a job waits or runs. `busy`: the instances that have a job.
+        """
         if elastic is None or Market.SPOT not in elastic.markets or not (waiting or busy):
             return None
         types = [catalogue.types[name] for name in elastic.types if name in catalogue.types]

@@ -14,10 +14,9 @@ _NONE: Mapping[str, float] = MappingProxyType({})
 class Speeds:
     """Remembers the last speed of each job on each type that it ran on.
 
-    Speed 1 is that of the author's `expected_duration`: all steps take so long. So a speed is known only of a job that
-    says how long it is expected to take, how many steps it has, and how fast it makes them, and only one between
-    `SLOWEST` and `FASTEST`: beyond, one of these is wrong. Only the last one outlives this process, by the job's
-    record.
+    At speed 1 all steps of a job take its author's `expected_duration`. So a speed is known only for a job with an
+    expected duration, a number of steps, and a rate. A speed outside of `SLOWEST` and `FASTEST` is ignored, because one
+    of these must be wrong. After a restart only the last speed is known, from the job's record.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -25,7 +24,7 @@ class Speeds:
         self._known: dict[str, Mapping[str, float]] = {}
 
     def of(self, submission: JobSubmission, record: JobRecord | None, instance_type: str | None) -> Mapping[str, float]:
-        """By type, what is known of the job; `instance_type` is that on which its record's progress was made."""
+        """The known speeds of the job, by type. `instance_type`: the type on which its record's progress was made."""
         known, job = self._known.get(submission.job_id, _NONE), submission.job_id
         speed = self._measured(submission, record)
         if speed is None or instance_type is None or known.get(instance_type) == speed:

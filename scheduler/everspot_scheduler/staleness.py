@@ -11,7 +11,7 @@ class HasEtag(Protocol):
 
     @property
     def etag(self) -> str:
-        """What changes with every write."""
+        """A value that changes with every write."""
         ...
 
 
@@ -24,14 +24,14 @@ class _Seen:
 class Staleness:
     """Remembers since when each document has had its ETag.
 
-    No time that another machine wrote is looked at, and a scheduler that has just started grants everybody the full
-    length. Time in which nothing could be read counts for nothing: a store that is silent silences the owners too.
-    A version's age counts from after the read that first saw it to before the read that last did. So it is
-    never held to be older than it is, and an owner, which counts from before it wrote, gives up first.
+    It uses no time that another machine wrote, and a scheduler that has just started grants every owner the full
+    length. Time in which nothing could be read does not count, because a silent store silences the owners too.
+    A version's age counts from after the read that first saw it to before the read that last saw it. So it never counts
+    as older than it is, and an owner, which counts from before its write, gives up first.
     """
 
     def __init__(self, longest: timedelta | None = None) -> None:
-        """`longest`: between two looks no more than this counts; None: all of it does."""
+        """`longest`: the most that counts between two looks; None: all of it counts."""
         self._seen: dict[str, _Seen] = {}
         self._last = timedelta(0)
         self._longest = longest

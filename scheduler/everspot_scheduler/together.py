@@ -5,17 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 ALONE = 8
-"""So few calls are made one after the other: no tick is long for them."""
+"""The most calls that are made one after the other, which takes little time."""
 AT_ONCE = 32
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def side_by_side(call: Callable[[T], R], things: Sequence[T], *, alone: int = ALONE) -> list[R]:
-    """What the calls return, in order. All are made, also where one fails. `alone`: so few are made one by one.
+    """The results of the calls, in order. All calls are made, even if one fails.
+
+    `alone`: up to this many calls are made one after the other.
 
     Raises:
-        Whatever the first one that failed has raised.
+        The exception of the first call that failed.
     """
     if len(things) <= alone:
         return [call(thing) for thing in things]

@@ -16,14 +16,14 @@ from everspot_scheduler.pace import Pace
 HALF_LIFE = timedelta(days=7)
 """Market time after which a dollar counts half."""
 WRITE_EVERY = timedelta(minutes=5)
-"""Real time between two writes. So much, at most, is not counted if a scheduler dies."""
+"""Real time between two writes. If a scheduler dies, at most this much use is not counted."""
 MOST = 1e12
-"""Dollars; no team has used more."""
+"""Dollars. A stored sum above it is an error."""
 _log = logging.getLogger(__name__)
 
 
 class UsageMeter:
-    """Adds up, tick by tick, what the instances of running jobs cost, and writes it down now and then."""
+    """Adds up, tick by tick, what the instances of running jobs cost, and stores it when it is due."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class UsageMeter:
         self._pace, self._written = Pace(WRITE_EVERY), self._at
 
     def load(self) -> None:
-        """Go on from what the scheduler before has written.
+        """Read what the last scheduler has written.
 
         Raises:
             StoreError: if it could not be asked.
@@ -49,7 +49,7 @@ class UsageMeter:
                 _log.error("usage.json has sums of dollars that cannot be, of %s: added up anew", ", ".join(ignored))
 
     def count(self, seen: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
-        """By team, with all that was used until now. It is written down now and then."""
+        """The dollars by team, with all use until now. They are stored when it is due."""
         now, rates = self._store.clock.now(), Rates(pools, ledger.types())
         span = max(now - self._at, timedelta(0))
         keep = 0.5 ** (span / HALF_LIFE)
@@ -79,6 +79,6 @@ class UsageMeter:
 
 
 def _share(record: JobRecord, seen: Observation) -> float:
-    """Of its instance: all, unless it has but a seat there."""
+    """The job's share of its instance: 1, or the share of its seat."""
     given = seen.assignments.get(record.owner or "")
     return given.value.share(record.job_id) if given is not None else 1.0

@@ -42,10 +42,13 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 class Known:
     """What a scheduler knows in a tick beside the documents that it has just read.
 
-    `spent`: by job, for those whose budget asks for it. `losses`: by job, when it lost spot instances, for those that
-    have lost often. `usage`: dollars that each team has used lately. `pools`: how the pools behave; `unions`: several
-    of them as one. `desk`: the elastic capacity. `changeovers`: what they have taken. `purses`: what is left of the
-    budgets of teams and of the environment. `after`: by job, how those stand that it comes after.
+    - `spent`: by job, for those whose budget needs it.
+    - `losses`: by job, when it lost spot instances, for those that lost them often.
+    - `usage`: dollars that each team has used lately.
+    - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
+    - `desk`: the elastic capacity. `changeovers`: their measured lengths.
+    - `purses`: the budgets of teams and of the environment, with what is spent.
+    - `after`: by job, the states of the jobs that it comes after.
     """
 
     facts: Facts
@@ -71,11 +74,10 @@ class Viewer:
         self._jobs: dict[str, JobView] = {}
 
     def view(self, seen: Observation, known: Known) -> ClusterView:
-        """What the plan may know now.
+        """The plan's view of the cluster now.
 
-        A job whose submission or record cannot be read or makes no sense is left out, and so is an instance whose
-        assignment cannot be read or names such a job. Taken for absent, they would look like a job that waits and an
-        instance that is free.
+        A job whose submission or record cannot be read, or makes no sense, is left out, and so is an instance whose
+        assignment cannot be read or names such a job. Otherwise they would look like a waiting job and a free instance.
         """
         facts, declared = known.facts, self._declaration
         names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
@@ -112,12 +114,12 @@ class Viewer:
         )
 
     def _tick(self) -> timedelta:
-        """In market time: after quiet ticks the next one comes so much later."""
+        """The longest time until the next tick, in market time: that of quiet ticks."""
         day = timedelta(days=1)  # long enough that rounding does not matter
         return QUIET_FACTOR * self._declaration.limits.tick_every * (day / self._clock.to_real(day))
 
     def _job_views(self, seen: Observation, known: Known) -> tuple[tuple[JobView, ...], set[str]]:
-        """The jobs, and those that are left out: what nobody can read, and what no view can be made of."""
+        """The views of jobs, and the names of those that are left out because they cannot be read or make no sense."""
         drills: dict[str, list[Drill]] = defaultdict(list)
         for name, request in seen.drills.items():
             job_id, _, drill_id = name.partition("/")
@@ -139,7 +141,7 @@ class Viewer:
     def _job(
         self, name: str, submission: JobSubmission, seen: Observation, drills: Mapping[str, list[Drill]], known: Known
     ) -> JobView:
-        """The job as the plan sees it: the same object as long as nothing of it has changed, for there are many."""
+        """The view of the job. It is the same object as long as nothing has changed, since there are many jobs."""
         record = seen.records[name].value if name in seen.records else None
         before = self._jobs.get(name)
         speeds = self._speeds.of(submission, record, self._type_of(record, seen, known))
@@ -163,7 +165,7 @@ class Viewer:
 
     @staticmethod
     def _type_of(record: JobRecord | None, seen: Observation, known: Known) -> str | None:
-        """The type of the instance that has the job, or had it last."""
+        """The type of the instance that holds the job, or held it last."""
         name = (record.owner or record.last_owner or "") if record is not None else ""
         if name in seen.instances:
             return seen.instances[name].value.instance_type
@@ -172,7 +174,7 @@ class Viewer:
 
 
 def _measured(record: JobRecord | None) -> Measured | None:
-    """What the job's agents saw it use. They look at memory, not at processors."""
+    """What the job's agents measured. They measure memory, not processors."""
     told = record.progress if record is not None else None
     if told is None or (told.memory_gib is None and told.gpu_memory_gib is None):
         return None
@@ -180,7 +182,8 @@ def _measured(record: JobRecord | None) -> Measured | None:
 
 
 def _same(before: JobView, now: JobView) -> bool:
-    """Whether two views of a job say the same. Documents are compared by identity: an unchanged one is not read."""
+    """Whether two views of a job are equal. Documents are compared by identity, since unchanged ones are not read
+    again."""
     return (
         before.submission is now.submission
         and before.record is now.record
@@ -216,7 +219,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
 
 
 def _taken_at(record: InstanceRecord | None) -> datetime | None:
-    """When the cloud takes it, by what it was told itself: the cloud's events say when they were sent."""
+    """When the cloud takes it, by its own notice. The cloud's events only say when they were sent."""
     notice = record.notice if record is not None else None
     return notice.action_at if notice is not None and notice.kind is NoticeKind.INTERRUPTION else None
 
@@ -226,7 +229,7 @@ def _pool_of(launch: LaunchRecord | None) -> PoolKey | None:
 
 
 def _idle_since(record: InstanceRecord | None, given: Assignment | None) -> datetime | None:
-    """Since when it has had nothing to do: since it began, or since its last job was struck out."""
+    """Since when it has had no job: since its agent began, or since its last job was struck out."""
     if record is None or (given is not None and given.jobs):
         return None
     return record.booted_at if given is None else max(record.booted_at, given.changed_at)

@@ -1,4 +1,4 @@
-"""Why each job waits: written down by the scheduler when it changes, for people and for the command line."""
+"""Writes why each job waits to `waiting.json`, for people and for the command line, when it changes."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Waits:
-    """What jobs wait for. It costs nothing while nothing changes, and one write where anything does."""
+    """The reasons of waiting jobs. They cost nothing while nothing changes, and one write when something does."""
 
     def __init__(self, store: Store, scheduler_id: str) -> None:
         self._store, self._id = store, scheduler_id
@@ -25,11 +25,11 @@ class Waits:
         self._pace = Pace(WRITE_EVERY)
 
     def __len__(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._now)
 
     def load(self) -> None:
-        """Read what the scheduler before has written: what still holds keeps the moment at which it was found.
+        """Read what the last scheduler has written. A reason that still holds keeps the moment at which it was found.
 
         Raises:
             StoreError: if it could not be asked.
@@ -43,9 +43,9 @@ class Waits:
         self._written = dict(self._now) if found is not None else None
 
     def note(self, holds: Iterable[Hold | Launch], more: Callable[[str], str] = lambda job: "") -> None:
-        """These jobs wait, and no others. Log and write what has changed; what cannot be written now is tried later.
+        """Set the jobs that wait now. Changes are logged and written; a failed write is tried again later.
 
-        `more`: what else there is to tell of a job that waits, such as what became of its last launch.
+        `more`: a further sentence about a waiting job, such as on its last launch, or nothing.
         """
         before, now = self._now, self._store.clock.now()
         self._now = {}
@@ -75,8 +75,8 @@ class Waits:
 
 
 def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -> Wait:
-    """What is written of it. As long as the reason is the same it was found when it was found first, though its figures
-    move; and the seconds of a back-off run down, which is nothing new."""
+    """The entry of a waiting job. `since` stays as long as the reason is the same, even if its figures change. The
+    entry of a back-off stays as it is, because its seconds only run down."""
     found = before if before is not None and before.why == hold.why.value else None
     if found is not None and hold.why is Why.BACK_OFF:
         return found
@@ -92,7 +92,7 @@ def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -
 
 
 def _words(hold: Hold | Launch, more: str) -> str:
-    """Why the job waits. One for which something is being launched waits for that."""
+    """The sentence about why the job waits. A job with a launch waits for that."""
     words = because(hold)
     if isinstance(hold, Launch):
         kind = f"{hold.instance_type}, {hold.zone}, {hold.market.value}"

@@ -1,4 +1,4 @@
-"""The loop's interface to elastic capacity: what is launched, what may be, and what was refused."""
+"""The loop's interface to elastic capacity: launches, releases, limits and refusals."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ class Desk:
 
     @property
     def declared(self) -> Elastic | None:
-        """What may be launched; None if nothing may."""
+        """The declared elastic capacity; None if nothing may be launched."""
         elastic = self._declaration.manifest.elastic
         if elastic is not None and self._by_hand:
             if not self._told:
@@ -71,7 +71,7 @@ class Desk:
 
     @property
     def cap(self) -> Cap | None:
-        """The most that may be launched at once."""
+        """The cap on launched instances; None if nothing may be launched."""
         elastic = self.declared
         return None if elastic is None else Cap(instances=elastic.max_instances, usd_per_hour=elastic.max_usd_per_hour)
 
@@ -118,7 +118,7 @@ class Desk:
             self._learnt = self._intents.edition
 
     def release(self, seen: Observation, end: Callable[[list[str]], None]) -> None:
-        """End the instances that are due, by `end`. Then delete the intents that are of no use any more."""
+        """End the instances that are due, through `end`. Then delete the intents that are not needed any more."""
         if not self.active:
             return
         names = self._releaser.due(seen, self._facts, self._ledger.ends)
@@ -138,7 +138,7 @@ class Desk:
         return "" if elastic is None else version_of(elastic.template, elastic.template_version)
 
     def gone(self, name: str) -> bool:
-        """Whether a launched instance runs no longer, as far as is known."""
+        """Whether a launched instance has ended, as far as is known."""
         return name in self._ledger.ends or self._facts.gone(name) or self._unseen(name)
 
     def strangers(self) -> set[str]:
@@ -161,7 +161,7 @@ class Desk:
         return f"its last launch was refused ({last.kind.value}): {last.code} {last.message}".strip()
 
     def _knows_no_price(self) -> bool:
-        """Whether something may be launched, and no pool has a price: asked once a tick, for all jobs that wait."""
+        """Whether something may be launched, and no pool has a known price."""
         elastic, price = self.declared, self._ledger.usd_per_hour
         return elastic is not None and all(price(pool) is None for pool in pools_of(elastic))
 

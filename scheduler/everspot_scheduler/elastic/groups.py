@@ -31,7 +31,7 @@ class Group:
 
 
 def pools_of(elastic: Elastic) -> list[PoolKey]:
-    """Every pool from which may be launched."""
+    """Every pool in which instances may be launched."""
     every = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
     return [pool for pool in every if elastic.offers(pool.instance_type, pool.zone, pool.market)]
 

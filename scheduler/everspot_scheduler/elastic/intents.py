@@ -22,7 +22,7 @@ FORGET_AFTER = timedelta(hours=1)
 """The least market time for which a settled intent stays: its number must not become free while a scheduler may be
 about to write it."""
 REMEMBERED = timedelta(days=1)
-"""Market time for which an intent with refusals stays: they are what is known of the pools."""
+"""Market time for which an intent with refusals stays, because schedulers know the refusals from it."""
 MARK, TOKEN = 8, 32
 """Hexadecimal digits of the mark of a cluster's store, and of a token, which begins with the mark."""
 MOST = 400
@@ -128,9 +128,9 @@ class Intents:
         return written.value
 
     def forget(self, ended: Iterable[str], now: datetime, version: str) -> None:
-        """Delete the intents that are of no use any more.
+        """Delete the intents that are not needed any more.
 
-        These are settled long ago, all their instances are `ended`, and their refusals are too old to count or, where
+        These were settled long ago, all their instances are `ended`, and their refusals are too old to count or, where
         the request was wrong, are about another `version` of the template. The newest intent always stays, because
         the next number follows from it.
         """

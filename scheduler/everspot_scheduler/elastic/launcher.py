@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 class Launcher:
-    """Launches for one cluster. All methods raise the store's errors; the cloud's are classified, logged and kept."""
+    """Launches for one cluster. All methods raise the store's errors. The cloud's errors are logged, and `trouble` has
+    a sentence about the last one."""
 
     def __init__(self, store: Store, cloud: Cloud, intents: Intents, scheduler_id: str, tick: timedelta) -> None:
         self._store, self._cloud, self._intents, self._id = store, cloud, intents, scheduler_id
@@ -40,7 +41,8 @@ class Launcher:
         self.trouble = ""
 
     def settle(self, described: Iterable[CloudInstance], *, asking: bool) -> None:
-        """Settle every intent without an outcome, or repeat its request. `asking`: launches are still wanted."""
+        """Settle every intent without an outcome, or repeat its request. `asking`: whether launches are still
+        wanted."""
         open_intents = self._intents.unsettled()
         if not open_intents:
             return

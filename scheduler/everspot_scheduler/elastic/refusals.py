@@ -1,4 +1,4 @@
-"""The refusals of pools, from the outcomes of launches, so that every scheduler of the cluster knows them. They fade.
+"""Remembers the refusals of pools. They come from the intents, so every scheduler of the cluster knows them.
 
 - *Capacity* (and, for as long, price, throttling, permissions and the cloud's own trouble): the pool rests, longer with
   each refusal in a row.
@@ -23,7 +23,7 @@ REST, REST_MOST = timedelta(minutes=1), timedelta(minutes=8)
 IN_A_ROW = timedelta(hours=1)
 """Market time within which refusals count as in a row."""
 QUOTA_REST, QUOTA_REST_MOST = timedelta(minutes=5), timedelta(hours=1)
-"""The same of what counts towards a quota. A row ends with a launch that brings something which counts towards it."""
+"""The same for a quota. A successful launch of an instance that counts towards the quota ends the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,10 @@ class Refusals:
     def resting(
         self, pool: PoolKey, now: datetime, version: str, freed: Callable[[str, datetime], bool]
     ) -> Refusal | None:
-        """The refusal for which the pool is not to be asked now; None if it may be asked. `freed`: whether an instance
-        that counts towards a quota has ended since a moment."""
+        """The refusal because of which the pool rests now; None if it may be asked.
+
+        `freed`: whether an instance that counts towards a quota has ended since a moment.
+        """
         quota = self._full(self._quota(pool), now, freed)
         if quota is not None:
             return quota
@@ -100,7 +102,7 @@ class Refusals:
         return row[-1] if row and now - row[-1].at < _rest(REST, len(row), REST_MOST) else None
 
     def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> Refusal | None:
-        """The refusal for which nothing that counts towards a quota is to be asked for now; None if it may be."""
+        """The refusal because of which everything that counts towards the quota rests now; None if it does not."""
         last, row = self._by_quota.get(quota, (None, 0))
         if last is None or now - last.at >= _rest(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
             return None
@@ -111,7 +113,7 @@ class Refusals:
 
 
 def _rest(first: timedelta, row: int, most: timedelta) -> timedelta:
-    """After so many refusals in a row: twice as long with each. Not reckoned further than to the most."""
+    """The rest after `row` refusals in a row: `first`, doubled with each, but no longer than `most`."""
     return min(first * (1 << min(row - 1, 16)), most)
 
 

@@ -1,1 +1,1 @@
-"""What a scheduler tells of itself to those who watch it: figures, and the places where they go."""
+"""The scheduler's figures, and the places where they go: Prometheus and the cloud."""

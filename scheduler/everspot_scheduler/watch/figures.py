@@ -1,4 +1,4 @@
-"""The figures of one moment: plain numbers, from what a tick has seen anyway. Times and dollars are market time."""
+"""Computes the figures of one moment from what a tick has seen anyway. Times and dollars are in market time."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from everspot_scheduler.fleet_note import elastic_use
 from everspot_scheduler.ledger import Ledger
 
 OVER_ESTIMATE = 2
-"""A job is over its estimate once it has held instances for so many times its `expected_duration`."""
+"""A job is over its estimate once it has held instances for this many times its `expected_duration`."""
 NO_TIME = timedelta(0)
 
 
@@ -39,10 +39,10 @@ class Figures:
     - `instances`: that live, agents alone, by market, type and phase: coming, idle, busy or leaving.
     - `usd_per_hour`: of everything that lives, by role and market; what has no known price is left out.
     - `pools`: price and placement score of each pool. `launched`, `interrupted`: since the cluster began.
-    - `slack`: how much time the job that is nearest to its deadline has to spare; None without deadlines.
-    - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: that run far too long.
-    - `over_norm`: pools in use that do worse than they use to, by what is worse.
-    - `budgets`: the part that is spent, by scope (team or environment), team, period and unit.
+    - `slack`: the least time that a job has to spare before its deadline; None without deadlines.
+    - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: jobs that run far too long.
+    - `over_norm`: pools in use that do worse than usual, by the norm that they exceed.
+    - `budgets`: the fraction that is spent, by scope (team or environment), team, period and unit.
     """
 
     at: datetime
@@ -63,7 +63,7 @@ class Figures:
 
 @dataclass(slots=True)
 class _Books:
-    """How many instances each pool has given and taken. Counted anew only when the ledger has grown."""
+    """How many instances each pool has given and taken. It is counted anew only when the ledger has grown."""
 
     size: tuple[int, int] = (-1, -1)
     launched: Counter[PoolKey] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ class _Books:
 
 
 class Counting:
-    """Makes the figures of one scheduler, glance by glance."""
+    """Computes the figures of one scheduler from its glances."""
 
     def __init__(self) -> None:
         self._books = _Books()
@@ -138,7 +138,7 @@ def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[
 
 
 def _slack(job: JobView, now: datetime) -> timedelta:
-    """Until the deadline, less the work that is left, and the changeover for a job that holds nothing."""
+    """The time to the deadline, less the work that is left and, for a job that holds nothing, the changeover."""
     work, deadline = outlook_of(job), job.submission.deadline_at or now
     if work is None:
         return deadline - now

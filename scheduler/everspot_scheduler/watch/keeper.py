@@ -1,4 +1,4 @@
-"""Has the cloud keep a few figures of the cluster, for its alarms and dashboards: beside the loop, once a minute."""
+"""Sends a few figures of the cluster to the cloud, for alarms and dashboards, once a minute and beside the loop."""
 
 import logging
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Figures
 
 PUT_EVERY = timedelta(minutes=1)
-"""Market time, which alarms reckon in; each time is a request that costs money. Not less than a second of real time."""
+"""Market time between two requests, since alarms use market time and each request costs money; but at least a second
+of real time."""
 _RUNNING = (JobState.ASSIGNED.value.lower(), JobState.RUNNING.value.lower())
 _log = logging.getLogger(__name__)
 
@@ -47,11 +48,11 @@ class CloudKeeper:
         self._putting = self._pool.submit(self._put, settings.namespace, gauges, figures.at)
 
     def ticked(self, seconds: float, *, failed: bool) -> None:
-        """See `Watcher`. A tick that was given up is no sign of life."""
+        """See `Watcher`. A tick that failed is no sign of life."""
         self._ticks += not failed
 
     def launched(self, intent: LaunchIntent) -> None:
-        """See `Watcher`: the cloud knows."""
+        """See `Watcher`. The cloud knows of launches anyway."""
 
     def _put(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         try:

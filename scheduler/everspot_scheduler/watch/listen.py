@@ -1,4 +1,4 @@
-"""Who watches a scheduler, by its command line or its manifest: Prometheus, at an address of this machine."""
+"""Sets up the watchers of a scheduler by its command line or manifest: Prometheus, at an address of this machine."""
 
 import argparse
 import logging
@@ -12,7 +12,7 @@ from everspot_scheduler.watch.watch import Watcher
 
 LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
 METRICS = f"{LOOPBACK}:{METRICS_PORT}"
-"""Nobody but this machine can ask there: the instance's security group stays closed."""
+"""The default address. Only this machine can reach it, so the instance's security group stays closed."""
 EVERYWHERE = str(IPv4Address(0))
 OFF = "off"
 _log = logging.getLogger(__name__)
@@ -34,13 +34,13 @@ def address(text: str) -> tuple[str, int] | None:
 
 
 def usual(metrics: Metrics | None) -> tuple[str, int]:
-    """Host and port where a command line says nothing, by what the manifest says."""
+    """Host and port by the manifest, for a command line that names none."""
     return (LOOPBACK, METRICS_PORT) if metrics is None else (EVERYWHERE, metrics.port)
 
 
 @contextmanager
 def watchers(where: tuple[str, int] | None) -> Iterator[list[Watcher]]:
-    """Who watches while this lasts. A scheduler that nobody can watch schedules all the same."""
+    """The watchers while the block lasts. If the address cannot be used, there are none, and the scheduler runs on."""
     if where is None:
         yield []
         return

@@ -1,4 +1,4 @@
-"""The figures as Prometheus reads them: text over HTTP, on this machine alone unless somebody says otherwise."""
+"""Serves the figures to Prometheus, as text over HTTP, on this machine alone by default."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class PrometheusWatcher:
-    """Keeps what a scrape is answered with. `registry`: only of this scheduler; nothing of the process is in it."""
+    """Keeps the answer to a scrape. `registry`: the figures of this scheduler, and none of the process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -47,7 +47,7 @@ class PrometheusWatcher:
 
     @property
     def awake(self) -> bool:
-        """See `Watcher`: nobody knows when the next scrape comes."""
+        """See `Watcher`. Always, because the time of the next scrape is not known."""
         return True
 
     def figures(self, figures: Figures) -> None:
@@ -71,10 +71,10 @@ class PrometheusWatcher:
             self._refusals.labels(error.kind.value, error.market.value).inc()
 
     def serve(self, host: str, port: int) -> tuple[WSGIServer, Thread]:
-        """Answer scrapes from a thread of its own. Port 0: one that is free.
+        """Answer scrapes in a thread of its own. Port 0: any free port.
 
         Raises:
-            OSError: if the address cannot be had.
+            OSError: if the address cannot be used.
         """
         server, thread = start_http_server(port, host, self.registry)
         _log.info("metrics at http://%s:%d/metrics", host, server.server_port)
@@ -82,7 +82,7 @@ class PrometheusWatcher:
 
 
 class _Now(Collector):
-    """The newest figures, in the words of Prometheus. Each scrape takes the figures that stand then."""
+    """The newest figures in the form of Prometheus. Each scrape reads the figures of that moment."""
 
     def __init__(self) -> None:
         self.figures: Figures | None = None

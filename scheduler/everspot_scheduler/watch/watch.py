@@ -1,4 +1,4 @@
-"""Hands the figures of a scheduler to those who watch it, and never stops a tick for them."""
+"""Hands the figures of a scheduler to its watchers. An error of a watcher never stops a tick."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -17,34 +17,34 @@ from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Counting, Figures, Glance
 
 COUNT_EVERY = timedelta(seconds=10)
-"""Market time between two countings at the least, but not less than a second of real time."""
+"""The least market time between two countings, but at least a second of real time."""
 NORMS_EVERY = timedelta(minutes=1)
 _log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """Somebody who watches a scheduler."""
+    """A receiver of a scheduler's figures."""
 
     @property
     def awake(self) -> bool:
-        """Whether figures are wanted at all."""
+        """Whether it wants figures at all."""
         ...
 
     def figures(self, figures: Figures) -> None:
-        """The figures of now."""
+        """Take the present figures."""
         ...
 
     def ticked(self, seconds: float, *, failed: bool) -> None:
-        """A tick is over, which took so many seconds of real time."""
+        """Take note of a tick that has ended. `seconds`: its length in real time."""
         ...
 
     def launched(self, intent: LaunchIntent) -> None:
-        """It is known what came of a launch. Told once of each."""
+        """Take note of a launch whose outcome is known. It is called once for each."""
         ...
 
 
 class Watch:
-    """All who watch one scheduler. Without any it costs nothing."""
+    """All watchers of one scheduler. Without any it costs nothing."""
 
     def __init__(self, clock: Clock, watchers: Iterable[Watcher] = ()) -> None:
         self._clock, self._watchers = clock, tuple(watchers)
@@ -53,7 +53,7 @@ class Watch:
         self._told: set[int] | None = None
 
     def look(self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger) -> None:
-        """Count, if it is time, and hand on what was counted: what the last plan of a tick saw, and who waits by it."""
+        """Count if it is due, and hand on the figures. `view`, `holds`: of the last plan of the tick."""
         now = self._clock.monotonic()
         if not any(watcher.awake for watcher in self._watchers) or not self._pace.due(now):
             return
@@ -70,11 +70,12 @@ class Watch:
         self._tell(lambda watcher: watcher.figures(figures))
 
     def ticked(self, took: timedelta, *, failed: bool = False) -> None:
-        """A tick is over."""
+        """Tell the watchers that a tick has ended."""
         self._tell(lambda watcher: watcher.ticked(took.total_seconds(), failed=failed))
 
     def launches(self, settled: Iterable[LaunchIntent]) -> None:
-        """Tell of the launches whose outcome has become known since the last call; at the first call, of none."""
+        """Tell the watchers of launches whose outcome has become known since the last call; of none at the first
+        call."""
         if not any(watcher.awake for watcher in self._watchers):
             return
         known = {intent.seq: intent for intent in settled}

@@ -1,4 +1,4 @@
-"""What `decide` can want: the actions of an agent, and the demand to stop that several of them carry."""
+"""The actions of an agent, which `decide` returns, and the demand to stop that several of them carry."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ class JobKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Stop:
-    """A demand that the training process ends, with what is known of who made it."""
+    """A demand that the training process ends, with its reason and its source."""
 
     reason: Reason
     source: str
@@ -38,7 +38,7 @@ class Take:
 
 @dataclass(frozen=True)
 class Decline:
-    """Give a job back that was put here too late."""
+    """Give a job back without starting it, because it was assigned too late."""
 
     job: JobKey
     reason: Reason
@@ -54,7 +54,7 @@ class AskToStop:
 
 @dataclass(frozen=True)
 class AskForCheckpoint:
-    """Write checkpoint.json, because the cloud recommended to be ready."""
+    """Write checkpoint.json, because of a rebalance recommendation."""
 
     seq: int
     notice: Notice
@@ -67,12 +67,12 @@ class Terminate:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL to whatever is left of the training process."""
+    """SIGKILL to all that is left of the training process."""
 
 
 @dataclass(frozen=True)
 class Conclude:
-    """The training process is over and the lease is still ours: tell how it ended and give the lease back."""
+    """The training process is over and the lease is still ours: write the ending and give the lease back."""
 
     ending: Ending
     stop: Stop | None
@@ -87,7 +87,7 @@ class Abandon:
 
 @dataclass(frozen=True)
 class Leave:
-    """Say GONE and end the agent. `poweroff`: switch the instance off too."""
+    """Report GONE and end the agent. `poweroff`: switch the instance off too."""
 
     why: str
     poweroff: bool
@@ -95,7 +95,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Stalled:
-    """The program has made no step for many times its usual: say so. `seconds`: real time since the last one."""
+    """The program stalls: write an event. `seconds`: real time since its last step."""
 
     step: int
     seconds: float

@@ -1,10 +1,10 @@
 """The agent: runs one job, which has the machine alone, or a crew of jobs that share it.
 
-Of a job that has the machine alone, the main thread alone starts, signals and ends the training process, and it waits
-for the store only while none runs; so a store that hangs cannot keep it from stopping a process whose lease is over.
-Four helper threads keep in touch: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders`
-(checkpoints of programs that do not use the trainer library), `notices` (metadata service). Jobs that share the machine
-have such threads each of their own: see `crew`.
+If a job has the machine alone, only the main thread starts, signals and ends the training process. It waits for the
+store only while none runs, so a store that hangs cannot keep it from stopping a process whose lease is over. Four
+helper threads keep in touch: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders` (checkpoints
+of programs that do not use the trainer library) and `notices` (metadata service). Jobs that share the machine have
+threads of their own: see `crew`.
 """
 
 import logging
@@ -29,21 +29,22 @@ from everspot_train.agent.watch import Watch
 from everspot_train.agent.world import Memory
 
 POLL_BUSY = 5
-"""An agent that has a job looks for its orders that much more seldom: notices come by the metadata service too."""
+"""The factor on `poll_every` while the agent has a job: notices come by the metadata service too."""
 POLL_FRESH = timedelta(milliseconds=500)
 FRESH = timedelta(minutes=1)
-"""So long after its begin an agent without a job looks that often: it was most likely launched for one that waits."""
+"""The time after its start for which an agent without a job polls every POLL_FRESH, because it was most likely launched
+for a job that waits."""
 JOIN_PATIENCE = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
 
 
 class HelperDied(Exception):
-    """A helper thread ended by an error that nobody expected."""
+    """A helper thread ended with an unexpected error."""
 
 
 class Agent:
-    """One agent. `step` is one look; `run` looks until the agent is to end."""
+    """One agent. `step` looks once; `run` steps until the agent is to end."""
 
     def __init__(
         self,
@@ -84,10 +85,10 @@ class Agent:
             self._shutdown_by = self._clock.monotonic() + within
 
     def run(self) -> act.Leave:
-        """Work until the agent is to end; why it does.
+        """Work until the agent is to end. Returns the reason.
 
         Raises:
-            HelperDied: if a helper thread failed; what runs has been killed then.
+            HelperDied: if a helper thread failed; all jobs have been killed then.
         """
         limits = self._manifest.limits
         helpers = [
@@ -112,7 +113,7 @@ class Agent:
         return leave
 
     def step(self) -> act.Leave | None:
-        """Look once, decide, and act. The reason to end, if there is one."""
+        """Look once, decide, and act. Returns the reason to end, if there is one."""
         outside, alone = self._outside(), self._alone
         self._settle_endings()
         if self._shutdown_by is None and alone.memory.job is None:
@@ -125,7 +126,7 @@ class Agent:
         return alone.step(replace(outside, assignment=mine, unfit=self._unfit, others=bool(self._crew)))
 
     def beats(self) -> None:
-        """Renew the lease and put the heartbeat, each when it is due."""
+        """Renew the lease and write the heartbeat, each when it is due."""
         self._alone.renew()
         memory = self._alone.memory
         unfit = self._unfit if memory.job is None else None
@@ -162,7 +163,7 @@ class Agent:
         )
 
     def _ended(self, ending: Ending | None) -> None:
-        """A job that had the machine alone is over."""
+        """Clean up after the last job, and look whether the machine is still fit."""
         self._blame(ending)
         if ending is not None and (ending.reason.failure or ending.unstarted):
             self._fitness.remeasure()
@@ -170,8 +171,8 @@ class Agent:
         self._unfit = self._fitness.look_again()
 
     def _settle_endings(self) -> None:
-        """What the jobs that shared the machine tell of it, and leave. While one of them is there nothing is cleaned
-        up beside their own folders: it could be theirs."""
+        """Learn from the endings of jobs that shared the machine whether it is fit. While one of them is still there,
+        only their own folders are cleaned up, because other files could be its."""
         while self._crew.endings:
             ending = self._crew.endings.popleft()
             if not self._crew.told:

@@ -1,4 +1,4 @@
-"""Events of a program's start: that it was launched, and that it trains where it does not report that itself."""
+"""Writes the events of a program's start: that it was launched and, if it does not report it itself, that it trains."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -13,11 +13,11 @@ from everspot_train.agent.program import brings_along
 from everspot_train.rundir import Ready, RunDir, RunDirError, Status
 
 SILENCE = timedelta(minutes=1)
-"""A program that has not spoken for so long is taken for one that does not use the trainer library."""
+"""A program that has not reported for this long counts as one that does not use the trainer library."""
 
 
 class Beginning:
-    """Of one ownership. `status`: what the program says of itself; None until it has spoken."""
+    """The start of a program in one ownership. `status`: the program's own report; None before the first."""
 
     def __init__(
         self,
@@ -36,25 +36,25 @@ class Beginning:
         self._told = False
 
     def launched(self, **data: JsonValue) -> None:
-        """The first process runs: the program itself, or the one that makes ready what the job asks for."""
+        """Note that the first process runs: the program itself, or the one that prepares what the job needs."""
         self._events.say(EventKind.STARTED, **data)
         self._launched = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
 
     def progress(self, last: Progress) -> Progress | None:
-        """For a program that has not spoken: how far it has come as last reported, and whether it is only being made
-        ready. None: nothing is new."""
+        """The progress of a program that has not reported yet: the last known one, and whether its data and packages
+        are still being prepared. None: nothing is new."""
         preparing = self._launched is not None and self._began() is None
         return last.model_copy(update={"preparing": preparing}) if preparing or last.preparing else None
 
     def tell_if_silent(self, *, restored: bool) -> None:
-        """Speak for a program that has not for long."""
+        """Write `training` for a program that has been silent for SILENCE."""
         began = self._began()
         if began is not None and self._clock.monotonic() - began[1] >= SILENCE:
             self.tell(restored=restored)
 
     def tell(self, *, restored: bool) -> None:
-        """Speak for a program that does not: it has been training since it began. One that never began, because its
-        data, packages or set-up failed, has not."""
+        """Write `training` for a program that does not report itself: it trains since it began. A program that never
+        began, because its data, packages or set-up failed, gets no such event."""
         began = self._began()
         if began is None or self._told or self._status() is not None:
             return
@@ -62,7 +62,7 @@ class Beginning:
         self._events.put(EventKind.TRAINING, began[0], {"from_step": 0, "restored": restored, "by": "agent"})
 
     def _began(self) -> tuple[datetime, timedelta] | None:
-        """When the program itself was started: market time, and real time of this machine."""
+        """When the program itself was started, in market time and in real time of this machine; None if it was not."""
         if self._launched is None or not brings_along(self._submission):
             return self._launched
         try:

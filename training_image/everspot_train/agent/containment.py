@@ -1,10 +1,10 @@
-"""Ends every process that a job started, however it detached itself: by a control group per job where the machine
-has them, and by adopting orphans where it does not.
+"""Ends every process that a job started, even if it detached itself. It uses a control group per job where the machine
+has them, and adopts orphans where it does not.
 
-A control group (version 2) is known to the kernel: a child that changed its session, its environment and its parent
-is still in it, and `cgroup.kill` ends all of it at once (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's
+The kernel keeps a control group (version 2): a child that changed its session, its environment and its parent is still
+in it, and `cgroup.kill` ends all of it at once (Linux, Documentation/admin-guide/cgroup-v2.rst). The image's
 unit delegates one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
-descendants become its own children, so that whatever descends from it is the job's.
+descendants become its own children, so that every descendant is the job's.
 """
 
 import ctypes
@@ -23,13 +23,13 @@ PR_SET_CHILD_SUBREAPER = 36
 PROC = Path("/proc")
 ROUNDS = 50
 PATIENCE_SECONDS = 10.0
-"""For the kernel to end a killed group. A process in an uninterruptible wait may outlast it."""
+"""How long to wait until a killed group is gone. A process in an uninterruptible wait may outlast it."""
 
 DELEGATED = "agent"
-"""The group that the image's unit puts the agent into (DelegateSubgroup), below the one that it delegates. Only a group
-without processes of its own may limit those below it; without such a subgroup jobs get groups, and no limits."""
+"""The subgroup that the image's unit puts the agent into (DelegateSubgroup), below the group that it delegates. Only a
+group without processes of its own may limit its subgroups. So without this subgroup jobs get groups, but no limits."""
 PERIOD = 100_000
-"""Microseconds in which a group may use its processors' time."""
+"""The period of a processor limit in microseconds."""
 _GIB = 2**30
 
 _log = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ class ControlGroup:
         self.path = path
 
     def limit_hit(self) -> float | None:
-        """The memory limit, GiB, if the kernel has ended processes that wanted more; None if it has not."""
+        """The memory limit in GiB, if the kernel has killed processes because of it; else None."""
         events = dict(line.split() for line in _read(self.path / "memory.events").splitlines() if line.count(" ") == 1)
         most = _read(self.path / "memory.max").strip()
         return int(most) / _GIB if events.get("oom_kill", "0") != "0" and most.isdigit() else None
 
     def end(self) -> None:
-        """SIGKILL to every process in it, wait until they are gone, and remove it."""
+        """SIGKILL every process in it, wait until they are gone, and remove it."""
         end = time.monotonic() + PATIENCE_SECONDS
         while self.path.is_dir():
             self._kill()
@@ -74,7 +74,7 @@ class ControlGroup:
 
 
 class ControlGroups:
-    """The groups that one agent makes below its own. `runs` tells its groups from those of other agents."""
+    """The groups that one agent makes below its own. `runs`: the run directories, by which agents' groups differ."""
 
     def __init__(self, own: Path | None, runs: Path) -> None:
         inside = own is not None and own.name == DELEGATED
@@ -96,8 +96,8 @@ class ControlGroups:
         return ControlGroup(path)
 
     def limit(self, group: ControlGroup, vcpus: int, memory_gib: float) -> bool:
-        """Let the group use so much and no more; what would take more memory is killed, all of it. Whether the machine
-        sets such limits."""
+        """Limit the group's processors and memory. If it takes more memory, all of it is killed. Returns whether the
+        machine can set such limits."""
         if not self._limits or self._own is None:
             return False
         try:
@@ -137,8 +137,8 @@ def kill_all_of(path: Path) -> int:
 
 
 def kill_these(pids: Collection[int]) -> None:
-    """SIGKILL those of them that still descend from this process, until none is left, and reap them: the number of one
-    that is gone may be another's."""
+    """SIGKILL those of these processes that still descend from this one, until none is left, and reap them. The number
+    of a process that has ended may belong to another one by now."""
     _kill_until_gone(lambda: iter(set(pids) & set(descendants(os.getpid()))))
     for pid in pids:
         with suppress(ChildProcessError):
@@ -146,8 +146,8 @@ def kill_these(pids: Collection[int]) -> None:
 
 
 def kill_descendants(spared: int) -> int:
-    """The same for every process that descends from this one, orphans included; then reap those that are dead.
-    `spared`: the child whose exit code somebody else waits for; it is killed, but not reaped."""
+    """SIGKILL every process that descends from this one, orphans included, and reap the dead ones. Returns how many
+    were found. `spared`: the child whose exit code somebody else waits for; it is killed, but not reaped."""
     count = _kill_until_gone(lambda: descendants(os.getpid()))
     for pid, (parent, state) in _table().items():
         if parent == os.getpid() and state == "Z" and pid != spared:
@@ -212,7 +212,7 @@ def _table() -> dict[int, tuple[int, str]]:
 
 
 def _remove(group: Path) -> None:
-    """A group with the groups inside it."""
+    """Remove a group with the groups inside it."""
     for inside in [path for path in group.iterdir() if path.is_dir()]:
         _remove(inside)
     group.rmdir()

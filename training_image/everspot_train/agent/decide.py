@@ -1,7 +1,7 @@
-"""What the agent does next: a pure function of what it remembers and what it sees.
+"""Decides what the agent does next, as a pure function of what it remembers and what it sees.
 
-`decide` is called several times a second. It returns what to remember and what to do; `agent.py` does it and nothing
-else. All moments called `timedelta` are of CLOCK_MONOTONIC.
+`decide` is called several times a second. It returns what to remember and what to do, and `resident.py` does exactly
+that. All moments of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
 from dataclasses import replace
@@ -61,12 +61,12 @@ def concluded(memory: Memory, now: timedelta) -> Memory:
 
 
 def postponed(memory: Memory) -> Memory:
-    """What to remember where the store could not say whether the job can be taken: the next look tries again."""
+    """What to remember if the store did not say whether the job can be taken: the next look tries again."""
     return replace(memory, job=None)
 
 
 def offered_again(memory: Memory, job: JobKey) -> Memory:
-    """What to remember where a job could not be given back yet: as long as it is assigned here, it is tried again."""
+    """What to remember if a job could not be given back yet: while it is assigned here, the next look tries again."""
     return replace(memory, handled=tuple(key for key in memory.handled if key != job))
 
 

@@ -1,4 +1,4 @@
-"""When a running program is told to stop, by whom, and how long it has: pure functions of what the agent sees."""
+"""Decides when a running program is told to stop, why, and how long it has, by pure functions."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,13 +13,13 @@ from everspot_train.agent.world import Memory, World
 PATIENCE = timedelta(minutes=10)
 """A stop without a deadline (drill, drain, budget) waits this long for the checkpoint."""
 CANCEL_PATIENCE = timedelta(seconds=30)
-"""A cancelled job's checkpoint is of little use to anybody."""
+"""How long a cancelled job's checkpoint is waited for. It is short, since the checkpoint is of little use."""
 KILL_GRACE = timedelta(seconds=10)
-"""Between SIGTERM and SIGKILL where no deadline says otherwise."""
+"""The time between SIGTERM and SIGKILL if there is no deadline."""
 
 
 def demand_of(memory: Memory, world: World, limits: Limits) -> Stop | None:
-    """The demand to stop, if it is new or tighter than the one that stands. The first reason given stands."""
+    """The demand to stop, if it is new or has an earlier deadline than the present one. The first reason is kept."""
     candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
     if not candidates:
         return None
@@ -36,7 +36,7 @@ def demand_of(memory: Memory, world: World, limits: Limits) -> Stop | None:
 
 
 class _Demand(NamedTuple):
-    """One demand that the program ends: why, whose, and by when."""
+    """One demand that the program ends: its reason, its source, and its deadline."""
 
     reason: Reason
     source: str

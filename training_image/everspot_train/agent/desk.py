@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the agent was started with: its state folder, what the training process inherits, and what replaces
-    torchrun, if anything."""
+    """The agent's surroundings: its state folder, the environment that training processes inherit, and the command that
+    replaces torchrun, if any."""
 
     home: Path
     environ: Mapping[str, str]
@@ -50,12 +50,12 @@ class Surroundings:
 
     @property
     def runs(self) -> Path:
-        """Where run directories are."""
+        """The folder of the run directories."""
         return self.home / "runs"
 
 
 class Desk:
-    """Used by threads that live as long as what they start: when the thread that started a training process ends, the
+    """Starts jobs. The thread that calls it must live as long as the training process that it starts: when it ends, the
     process gets its parent-death signal."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Desk:
     def clear_remains(self) -> None:
         """Kill what an earlier agent of this machine left running, and remove its run directories.
 
-        Only after this may a job be adopted that this instance was running already.
+        Only after this may the agent adopt a job that this instance was running already.
         """
         left = self._processes.clear()
         if left:
@@ -89,7 +89,7 @@ class Desk:
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
 
     def take(self, job: JobKey) -> JobSession | None:
-        """Acquire the job's lease. None: it is not, or no longer, this instance's. Raises `StoreError`."""
+        """Acquire the job's lease. None: the job is not, or no longer, this instance's. Raises `StoreError`."""
         ttl, owner = self._manifest.limits.lease_ttl, self._identity.instance_id
         zero = self._starts_over(job)
         lease = self._store.acquire(job.job_id, job.epoch, owner, ttl=ttl, adopt=True, from_zero=zero)
@@ -104,10 +104,12 @@ class Desk:
         return JobSession(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
 
     def start(self, session: JobSession, seat: Seat | None = None) -> None:
-        """Launch the job's program, in its seat if it shares the machine. What hinders that becomes the session's
-        ending: the user's own error where it is their code, a preemption where it is the store or this machine. The
-        machine's is followed by a back-off, and counted: a code that no machine can unpack (a path too long, more than
-        a disk) looks the same."""
+        """Launch the job's program, in its seat if it shares the machine.
+
+        If that fails, the failure becomes the session's ending: an error of the user if the code is at fault, a
+        preemption if the store or this machine is. A failure of the machine is counted and followed by a back-off,
+        since code that no machine can unpack (a path too long, more than a disk) looks the same.
+        """
         try:
             session.unstarted = _too_often(session)
             if session.unstarted is None:
@@ -143,7 +145,7 @@ class Desk:
     def is_early(self, job: JobKey) -> bool:
         """Whether the job's record has not come to this epoch yet. Raises `StoreError`.
 
-        Assigning is two writes, and the assignment is the first: until the record follows, the job is neither this
+        Assigning is two writes, of which the assignment is the first. Until the record follows, the job is neither this
         instance's nor over for it.
         """
         found = self._store.records.get(job.job_id)
@@ -177,7 +179,7 @@ class Desk:
         return FolderKeeper(checkpoints, folder, scratch, policy.every, policy.keep, session.say, self._clock)
 
     def _starts_over(self, job: JobKey) -> bool:
-        """Whether the job has run before and nothing of that is durable. Raises `StoreError`."""
+        """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
         found = self._store.records.get(job.job_id)
         if found is None or found.value.epoch != job.epoch or found.value.state is not JobState.ASSIGNED:
             return False
@@ -207,7 +209,8 @@ class Desk:
 
     @staticmethod
     def _code_dir(submission: JobSubmission, run_dir: Path) -> Path | None:
-        """A copy for this run alone: a program may write beside itself, and the next run must not find it."""
+        """The folder for the code, of this run alone, because the next run must not find what this program writes
+        there."""
         return run_dir / "code" if submission.code_digest is not None else None
 
 
@@ -216,7 +219,7 @@ def _could_not_start(error: Exception, reason: Reason) -> Ending:
 
 
 def _too_often(session: JobSession) -> Ending | None:
-    """The end of a job that keeps nothing and has been started over more often than it may."""
+    """The ending of a job that keeps nothing and was started over more often than it may; else None."""
     times, most = session.record.from_zero, session.submission.spec.retries.from_zero
     if times <= most:
         return None

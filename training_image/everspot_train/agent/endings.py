@@ -1,4 +1,4 @@
-"""How an ownership of a job ended: judged from what was asked, how the process exited and what it last said."""
+"""Judges how an ownership of a job ended: by the demand to stop, the exit of the process, and its last report."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,12 @@ from everspot_train.rundir import Status, TrainingPhase
 
 @dataclass(frozen=True)
 class Ending:
-    """`exit_code`: the program's own. `step`: optimizer steps executed; `durable_step`: those of the newest checkpoint.
-    None where never told. `unstarted`: this machine, or the store, could not start the program or failed it, for which
-    the program may or may not be to blame. `fault`: what of the machine's it was. `hopeless`: no retry can help."""
+    """The end of an ownership.
+
+    `exit_code`: the program's own. `step`: optimizer steps done; `durable_step`: those of the newest checkpoint; None
+    if never reported. `unstarted`: this machine, or the store, could not start the program or failed it; the program
+    may be to blame or not. `fault`: the part of the machine that failed. `hopeless`: no retry can help.
+    """
 
     reason: Reason
     exit_code: int | None
@@ -31,10 +34,10 @@ def ending_of(
 ) -> Ending:
     """The ending of a process that is over.
 
-    The trainer's last phase decides where it is `fenced`, or `finished` with an exit that says so too. Otherwise a
-    program that was told to stop has been stopped, however it ended: it may have been killed at the deadline, or have
-    failed because the store did. If the failure was its own, the next attempt will show it. Where nobody told it to
-    stop, the exit code decides, and what it said whether that was the program's doing.
+    The trainer's last phase decides if it is `fenced`, or `finished` with exit code 0. Otherwise a program that was
+    told to stop counts as stopped, however it ended: it may have been killed at the deadline, or have failed because
+    the store did. If the failure was its own, the next attempt will show it. If nobody told it to stop, the exit code
+    decides, and its output and exception tell whether the failure was the program's own.
     """
     failure = failure or Failure()
     code = failure.exit_code if failure.exit_code is not None else exit_code

@@ -1,7 +1,7 @@
-"""What is known of a program that failed, and whether it was the program's doing.
+"""Collects what is known of a failed program, and decides whether the failure was the program's own.
 
-The first exception comes from the file that torch's elastic agents write; torch is not imported. Where there is none
-the end of what the program printed stands for it.
+The first exception comes from the file that torch's elastic agents write; torch is not imported. If there is no such
+file, the end of the program's output is used.
 """
 
 import json
@@ -40,9 +40,11 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """How a program failed. `exit_code`: the program's own, negative for a signal; None where only the first process
-    knows. `message`: the exception in one line. `tail`: the end of what was printed. `limit_hit`: the memory
-    limit, GiB, that it was ended for."""
+    """How a program failed.
+
+    `exit_code`: the program's own, negative for a signal; None if only the first process knows it. `message`: the
+    exception in one line. `tail`: the end of the output. `limit_hit`: the memory limit in GiB for which it was killed.
+    """
 
     exit_code: int | None = None
     message: str = ""
@@ -52,15 +54,15 @@ class Failure:
     limit_hit: float | None = None
 
     def fault(self) -> FaultKind | None:
-        """What of the machine's failed the program, if anything did."""
+        """The part of the machine that failed, if any did."""
         said = "\n".join((self.message, self.traceback, self.tail))
         if self.disk_full or _DISK.search(said):
             return FaultKind.DISK
         return FaultKind.GPUS if _GPU.search(said) else None
 
     def trouble(self, message: str) -> tuple[Reason, str] | None:
-        """What failed the program that was not its own doing, with one sentence about it; None if it was. `message`:
-        its own last word, where it had one."""
+        """The reason and a sentence, if the failure was not the program's own; else None. `message`: the program's last
+        message, if it had one."""
         fault = self.fault()
         if fault is FaultKind.DISK:
             return Reason.MACHINE, "the machine's disk is full"
@@ -74,7 +76,7 @@ class Failure:
 
 
 def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
-    """What the run directory tells of a failure. A file that is none is taken for silence."""
+    """The failure by the run directory. A file that cannot be read counts as missing."""
     try:
         with (folder / ERROR_FILE).open("rb") as file:
             told = json.loads(file.read(_LONGEST))["message"]

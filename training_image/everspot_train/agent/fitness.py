@@ -18,16 +18,16 @@ from everspot_train.agent.threads import DueTimer
 
 MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
 MIN_FREE_MIB = 512
-"""A machine with less room on its disk takes no job: code, a checkpoint or a log would not fit."""
+"""The least MiB of free disk with which a machine takes a job. With less, code, a checkpoint or a log would not fit."""
 SWEEP_VARIABLE = "EVERSPOT_SWEEP"
-"""Folders, separated by colons, that belong to the agent's user alone: emptied when a job is over. The image's unit
-names them. Unset, nothing outside the state folder is touched: on a laptop /tmp is everybody's."""
+"""Folders, separated by colons, that belong to the agent's user alone and are emptied after each job. The image's unit
+names them. If it is unset, nothing outside the state folder is touched, because on a laptop /tmp is everybody's."""
 FULL_MIB = 16
-"""With less than this a disk counts as full."""
+"""A disk with less than this many MiB free counts as full."""
 LOOK_EVERY = timedelta(seconds=10)
 
 CACHE = "cache"
-"""Below the state folder: datasets and packages that later jobs of the machine may want too."""
+"""The subfolder of the state folder for datasets and packages that later jobs of the machine may need too."""
 _log = logging.getLogger(__name__)
 
 
@@ -35,9 +35,9 @@ class Fitness:
     """Looks after one machine. Used by the agent's main thread only.
 
     Args:
-        gpus: how many the machine should have; None where nobody knows.
+        gpus: the number that the machine should have; None if it is not known.
         hardware: as measured at the start.
-        home: the agent's state folder; what appears in it later than this object is a job's, and removed.
+        home: the agent's state folder. Whatever appears there after this object was made is a job's, and is removed.
         environ: the agent's environment.
     """
 
@@ -56,28 +56,29 @@ class Fitness:
         self._schedule = DueTimer(LOOK_EVERY, clock)
 
     def look(self) -> str | None:
-        """Why no job should be put here; None while there is no reason. Cheap: looks anew only now and then."""
+        """The reason for which this machine should get no job; None without one. Cheap: it checks only when it is
+        due."""
         if self._schedule.due():
             self._look()
         return self._said
 
     def look_again(self) -> str | None:
-        """The same, looking now: after a job."""
+        """The same reason, checked now. To be called after a job."""
         self._look()
         return self._said
 
     def blame(self, fault: FaultKind | None, words: str) -> None:
-        """A job was failed by this machine. A GPU that failed once is not trusted again until the next start."""
+        """Note that this machine failed a job. A GPU that failed once is not trusted again until the agent restarts."""
         if fault is FaultKind.GPUS:
             self._broken = words[:300]
 
     def remeasure(self) -> None:
-        """Count the GPUs anew: after a job that failed on them."""
+        """Count the GPUs anew. To be called after a job that failed on them."""
         if self._gpus:
             self.hardware = measure()
 
     def tidy(self) -> None:
-        """Remove what a job left beside its run directory: in the state folder, and in folders that are ours alone."""
+        """Remove what a job left outside of its run directory, in the state folder and in the agent's own folders."""
         left = [entry for entry in self._home.iterdir() if entry.name not in self._own]
         for folder in self._swept:
             left.extend(_owned(folder))
@@ -110,7 +111,7 @@ class Fitness:
 
 
 def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
-    """How many GPUs an instance of this type has by the catalogue; None for a type that it lacks."""
+    """The number of GPUs of an instance type by the catalogue; None for an unknown type."""
     try:
         return builtin().with_types(manifest.instance_types).get(instance_type).gpus
     except UnknownInstanceType:
@@ -118,13 +119,13 @@ def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
 
 
 def free_mib(folder: Path) -> int:
-    """Room for this user on the disk of `folder`, in MiB."""
+    """The free MiB for this user on the disk of `folder`."""
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize >> 20
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk of `folder` has no room left. Not of one that is no longer there."""
+    """Whether the disk of `folder` is full. False if the folder no longer exists."""
     try:
         return free_mib(folder) < FULL_MIB
     except OSError:  # the program has removed it

@@ -1,9 +1,8 @@
 """Keeps the folder `checkpoints` of a program that does not use the trainer library.
 
-It is published as a checkpoint like any other, under the same fence: what the program writes there is put back before
-it is started again. A file that has not changed since it was kept last is not uploaded again, unless that was long ago
-or by another job: the bucket may have a rule that removes what jobs wrote by its age, and it cannot know that a newer
-checkpoint still names it.
+It is published as a checkpoint like any other, under the same fence, and put back before the program is started again.
+A file that has not changed since it was kept last is not uploaded again, unless that was long ago or by another job:
+the bucket may have a rule that removes old objects of jobs, even if a newer checkpoint still names them.
 """
 
 import logging
@@ -25,16 +24,16 @@ from everspot_train.agent.threads import DueTimer
 
 KIND, FOLDER = "kind", "folder"
 SENT = "sent"
-"""In a checkpoint's `info`: when its parts were uploaded, by the part of their keys that each publication has."""
+"""The field of a checkpoint's `info` with the upload times of its parts, by the prefix of each publication's keys."""
 FRESH = timedelta(days=7)
-"""A part that is older is uploaded again. Far less than the 30 days after which a bucket may remove it at the
-earliest, because a job may also wait."""
+"""The age from which on a part is uploaded again. A bucket may remove objects after 30 days at the earliest; this is
+far less, because a job may also wait."""
 SPACING = timedelta(minutes=1)
-"""At most so often while the program runs, unless the job's checkpoint interval is shorter."""
+"""The least time between two publications while the program runs, unless the job's checkpoint interval is shorter."""
 URGENT_SPACING = timedelta(seconds=5)
-"""While it is being stopped. No object of the store is rewritten more often."""
+"""The same while the program is being stopped. No object of the store is rewritten more often."""
 QUIET_SECONDS = 2.0
-"""A file that was written to more recently may not be whole yet."""
+"""A file that was written more recently than this may not be complete yet."""
 _LOOK_EVERY = timedelta(seconds=1)
 _UNFINISHED = ".tmp"
 
@@ -45,33 +44,33 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class _Kept:
-    """What the newest checkpoint holds of the folder. `sent`: when each publication's parts were uploaded, as far as
-    that is known and they are this job's own."""
+    """The content of the newest checkpoint. `sent`: the upload time of each publication's parts, as far as it is known
+    and they are this job's own."""
 
     stamps: dict[str, Stamp]
     parts: dict[str, Part]
     sent: dict[str, datetime]
 
     def aged(self, now: datetime) -> bool:
-        """Whether a part that is known to be this job's has to be uploaded again."""
+        """Whether a part of this job is so old that it must be uploaded again."""
         return any(now - self.sent[place] >= FRESH for place in map(_place, self.parts.values()) if place in self.sent)
 
     def fresh(self, name: str, now: datetime) -> bool:
-        """Whether the bucket will keep the part for long enough."""
+        """Whether the part is young enough to stay as it is."""
         at = self.sent.get(_place(self.parts[name]))
         return at is not None and now - at < FRESH
 
 
 class FolderKeeper:
-    """One ownership's folder. `restore` and `keep_last` are the main thread's, `keep_if_due` a helper's.
+    """The folder of one ownership. The main thread calls `restore` and `keep_last`, a helper thread `keep_if_due`.
 
     Args:
-        checkpoints: opened under the owner's epoch, guarded by its lease.
-        folder: the program's own, which need not exist.
-        scratch: for copies, so that a file that changes while it is uploaded does no harm.
+        checkpoints: the job's checkpoints, opened under the owner's epoch and guarded by its lease.
+        folder: the program's folder, which need not exist.
+        scratch: the folder for copies, so that a file that changes during the upload does no harm.
         every: the job's checkpoint interval.
-        keep: how many checkpoints stay.
-        say: takes the events.
+        keep: the number of checkpoints that stay.
+        say: writes events.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class FolderKeeper:
         self.durable = False
 
     def restore(self) -> bool:
-        """Put back what was kept last. False: nothing was, or another kind of checkpoint, which is the trainer's.
+        """Put back the folder that was kept last. False: there is none, or the newest checkpoint is the trainer's.
 
         Raises:
             CheckpointCorrupt: if there are checkpoints and none is whole.
@@ -121,7 +120,8 @@ class FolderKeeper:
         return True
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Keep the folder if something in it is new, or kept long ago, and has come to rest. Raises `StoreError`."""
+        """Publish the folder if something in it is new or was kept long ago, and nothing is being written. Raises
+        `StoreError`."""
         if not self._look.due():
             return
         spacing = URGENT_SPACING if urgent else self._spacing
@@ -134,8 +134,11 @@ class FolderKeeper:
                 self._publish(stamps, "interval", copy=True)
 
     def keep_last(self, *, sound: bool) -> None:
-        """Keep what the program left, now that it is over. `sound`: it ended by itself, so that no file is half
-        written; otherwise only a folder that had come to rest is kept. Raises `StoreError`."""
+        """Publish what the program left, after its end. Raises `StoreError`.
+
+        `sound`: it ended by itself, so that no file is half written. Otherwise the folder is published only if nothing
+        was written to it lately.
+        """
         with self._lock:
             stamps = _stamps(self.folder)
             if stamps and stamps != self._kept.stamps and (sound or _at_rest(stamps)):
@@ -197,12 +200,12 @@ class FolderKeeper:
 
 
 def _place(part: Part) -> str:
-    """What the keys of one publication begin with."""
+    """The prefix of the keys of one publication."""
     return "/".join(part.key.split("/")[:5])
 
 
 def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
-    """When the parts under the job's own prefix were uploaded, as far as the checkpoint tells."""
+    """The upload times of the parts under the job's own prefix, as far as the checkpoint has them."""
     told, found = checkpoint.info.get(SENT), {}
     for place, at in told.items() if isinstance(told, dict) else ():
         try:
@@ -215,7 +218,7 @@ def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    """The folder's files, by their path in it. Links are not followed, and what is named as unfinished is left out."""
+    """The stamps of the folder's files by path. Links are not followed, and unfinished files (`.tmp`) are left out."""
     found: dict[str, Stamp] = {}
     for path in sorted(folder.rglob("*")):
         try:

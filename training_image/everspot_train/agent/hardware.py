@@ -1,4 +1,4 @@
-"""Measures this machine's hardware, so that no catalogue has to be right about it."""
+"""Measures this machine's hardware, so that no catalogue is needed for it."""
 
 import os
 import re
@@ -69,9 +69,9 @@ def parse_gpus(text: str) -> list[tuple[str, float]]:
 
 
 def nominal(measured_gib: float) -> float:
-    """The size as it is sold: what was measured, and what kernel or driver keep to themselves.
+    """The size as it is sold: the measured one plus what kernel and driver reserve.
 
-    A job asks for the 16 GiB of a type whose kernel reports 15.4: compared with those, it would fit nowhere.
+    A job asks for the 16 GiB of a type whose kernel reports 15.4. Compared with 15.4 it would fit nowhere.
     """
     for size in SIZES_GIB:
         if size * (1 - RESERVED) <= measured_gib <= size:

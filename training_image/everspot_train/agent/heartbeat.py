@@ -1,4 +1,4 @@
-"""The heartbeat: the instance's record of itself, written to the store at every beat."""
+"""The heartbeat: the record that an instance writes about itself to the store at every beat."""
 
 import logging
 import sys
@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Puts the record when a beat is due, and after a change as soon as the spacing allows.
+    """Writes the record when a beat is due, and after a change as soon as the spacing allows.
 
-    Used by one thread at a time: the beats thread, and the main thread once that has ended.
+    One thread at a time uses it: the `beats` thread and, once that has ended, the main thread.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Heartbeat:
         detail: str = "",
         residents: tuple[Resident, ...] = (),
     ) -> None:
-        """Put the record if it is time. A failing store is noted and tried again at the next beat."""
+        """Write the record if it is due. If the store fails, the next beat tries again."""
         self._detail, self._residents = detail, residents
         said = (state, job, notice, detail, residents)
         now = self._clock.monotonic()
@@ -77,7 +77,7 @@ class Heartbeat:
         self._last_said = said
 
     def last_word(self, notice: Notice | None) -> None:
-        """Say GONE, waiting out the spacing first."""
+        """Report GONE, after waiting for the spacing."""
         if self._last_at is not None:
             self._clock.sleep(self._last_at + MIN_SPACING - self._clock.monotonic())
         self._residents = ()

@@ -1,4 +1,4 @@
-"""What a program leaves behind that is its author's: the folder of its checkpoints, and that of its outputs."""
+"""Keeps what a program leaves for its author: the folder of its checkpoints, and that of its outputs."""
 
 import logging
 import signal
@@ -16,19 +16,19 @@ from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.threads import within
 
 OUTPUT_TIME = timedelta(minutes=30)
-"""How long the outputs of a job that has ended may take to be kept."""
+"""The longest time for uploading the outputs of a job that has ended."""
 CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
-"""Before a deadline: for the ending's events and the release of the lease."""
+"""The time before a deadline that is reserved for the ending's events and the release of the lease."""
 
 _log = logging.getLogger(__name__)
 
 
 class Leavings:
-    """Of one ownership. The desk says which folders there are; `keep_if_due` is a helper thread's, the rest the main
-    thread's. Nothing here is a reason for another ending of the job: what cannot be kept is told in the log.
+    """The two folders of one ownership, which the desk sets. A helper thread calls `keep_if_due`, the main thread the
+    rest. A failure here does not change the job's ending; it is logged.
 
-    `restored`: the folder of checkpoints was put back before the program was started.
+    `restored`: whether the folder of checkpoints was put back before the program was started.
     """
 
     def __init__(self, store: Store, job: JobKey, clock: Clock) -> None:
@@ -47,15 +47,15 @@ class Leavings:
         self.restored = folder.restore()
 
     def launched(self) -> None:
-        """The program runs: there may be something from now on."""
+        """Note that the program runs, so that there may be files from now on."""
         self._launched = True
 
     def upload(self) -> timedelta:
-        """How long the folder of checkpoints took last to be kept."""
+        """How long the last upload of the folder of checkpoints took."""
         return self.folder.took if self.folder is not None else timedelta()
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Keep the folder of checkpoints while the program runs, if it is time. Raises `StoreError`."""
+        """Keep the folder of checkpoints while the program runs, if it is due. Raises `StoreError`."""
         if self.folder is None or not self._launched:
             return
         try:
@@ -64,8 +64,8 @@ class Leavings:
             _log.warning("job %s, epoch %d: %s", *self._job, error)
 
     def keep_last(self, ending: Ending, stop: Stop | None, exit_code: int | None) -> None:
-        """Keep it now that the program is over, for as long as the notice leaves time. `exit_code`: of the first
-        process, which says whether it ended by itself."""
+        """Keep the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of the
+        first process; it shows whether the program ended by itself."""
         folder = self.folder
         if folder is None or not self._launched or ending.reason is Reason.CANCEL:
             return
@@ -75,7 +75,7 @@ class Leavings:
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
 
     def keep_outputs(self, limit: timedelta) -> None:
-        """Keep what is in the folder of outputs, as much of it as the time allows."""
+        """Keep as much of the folder of outputs as the time allows."""
         folder, end = self.outputs, self._clock.monotonic() + limit
         if folder is None or not self._launched or self._outputs_kept or not folder.is_dir():
             return

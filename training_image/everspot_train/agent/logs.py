@@ -14,15 +14,15 @@ from everspot_train.agent.threads import DueTimer
 
 SPACING = timedelta(seconds=60)
 FOLLOWED_SPACING = timedelta(seconds=5)
-"""While somebody reads along."""
+"""The spacing while somebody follows the log."""
 LOOK_FOR_FOLLOWERS = timedelta(seconds=30)
 CHUNK_BYTES = 8 * 1024 * 1024
-"""Of one object. A program that prints faster gets an object as soon as it has filled one."""
+"""The largest piece. A program that prints faster gets a piece as soon as it has filled one."""
 MOST_CHUNKS = 100_000
 KEPT_BYTES = 1024 * 1024
-"""Of what has been shipped, so much stays on the disk: the end of it is told when the program fails."""
+"""Uploaded bytes that stay on the disk, because a failure report quotes the end of the output."""
 MOST_BACKLOG = 1024 * 1024 * 1024
-"""Of what has not been shipped, so much stays on the disk; what is older is left out, and the log says so."""
+"""The most bytes on the disk that are not uploaded yet. Older ones are left out, and the log says so."""
 OUTPUT = "output.log"
 _PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
 
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class LogShipper:
-    """Ships one ownership's output; its keys carry the epoch and are written once. Not thread-safe.
+    """Uploads the output of one ownership. The keys carry the epoch and are written once. Not thread-safe.
 
-    What was not shipped because the store failed is shipped the next time: the file on disk is the buffer. What has
-    been shipped gives its room on the disk back, while the program goes on appending to the same file.
+    The file on disk is the buffer: after a failure of the store the next call uploads the rest. Uploaded bytes free
+    their room on the disk, while the program goes on appending to the same file.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LogShipper:
         self._seq = 0
 
     def ship_if_due(self) -> None:
-        """One piece, if the last one is long enough ago or a whole one waits. Raises `StoreError`."""
+        """Upload a piece, if the last one is long enough ago or a full one waits. Raises `StoreError`."""
         now, backlog = self._clock.monotonic(), self._size() - self._offset
         if backlog > 0 and self._followers.due():
             self._followed = self._store.following.stands(self._job.job_id)
@@ -64,7 +64,7 @@ class LogShipper:
         self._ship_chunk()
 
     def ship_rest(self) -> None:
-        """All that is left. Raises `StoreError`."""
+        """Upload all that is left. Raises `StoreError`."""
         end = self._size()
         self._leave_out(end - self._offset)
         while self._offset < end and self._ship_chunk():
@@ -101,7 +101,7 @@ class LogShipper:
         return True
 
     def _leave_out(self, backlog: int) -> None:
-        """Leave out the oldest of what waits, if it is more than the disk shall hold. Raises `StoreError`."""
+        """Leave out the oldest waiting bytes, if there are more than MOST_BACKLOG. Raises `StoreError`."""
         excess = backlog - self._most_backlog
         if excess <= 0:
             return
@@ -111,7 +111,7 @@ class LogShipper:
         self._give_back(self._offset)
 
     def _give_back(self, end: int) -> None:
-        """Free the file's blocks up to `end`. The program's own descriptor appends, so that nothing of it moves."""
+        """Free the file's blocks up to `end`. The program's own descriptor appends, so no later byte moves."""
         if end - self._punched < KEPT_BYTES:
             return
         try:
@@ -127,7 +127,7 @@ class LogShipper:
             os.close(handle)
 
     def _append(self, data: bytes) -> None:
-        """Write behind what an earlier agent of this ownership wrote."""
+        """Write a piece under the next free number, after those of an earlier agent of this ownership."""
         for _ in range(MOST_CHUNKS):
             self._seq += 1
             try:

@@ -1,4 +1,4 @@
-"""What an agent and its trainer tell each other through the run directory, from the agent's side."""
+"""The agent's side of the run directory, through which agent and trainer exchange messages."""
 
 import logging
 import shutil
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Mailbox:
-    """Of one ownership of a job, which `whose` names in logs. Moments are monotonic."""
+    """The messages of one ownership of a job. `whose`: its name in logs. Moments are monotonic."""
 
     def __init__(self, run_dir: RunDir, whose: str) -> None:
         self._run_dir = run_dir
@@ -41,7 +41,7 @@ class Mailbox:
         self._run_dir.write(LeaseFile(valid_until=valid_until.total_seconds()))
 
     def status(self) -> Status | None:
-        """The trainer's last word; None before its first. A file that is none is taken for silence."""
+        """The trainer's last report; None before the first. A file that cannot be read counts as no new report."""
         try:
             stat = self._run_dir.path_of(Status).stat()
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # the kernel's clock is too coarse to tell two writes
@@ -55,23 +55,26 @@ class Mailbox:
         return self._status
 
     def tell_lease(self, valid_until: timedelta, *, lost: bool) -> None:
-        """Until when the trainer may publish."""
+        """Tell the trainer until when it may publish."""
         self._hand_over(LeaseFile(valid_until=valid_until.total_seconds(), lost=lost))
 
     def ask_to_stop(self, stop: Stop) -> None:
-        """Checkpoint and end."""
+        """Ask the trainer to checkpoint and end."""
         deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
         term_at = stop.term_at.total_seconds() if deadline is not None else None
         self._hand_over(StopRequest(reason=stop.reason, deadline=deadline, term_at=term_at))
 
     def ask_for_checkpoint(self, seq: int) -> None:
-        """Checkpoint and go on."""
+        """Ask the trainer to checkpoint and go on."""
         self._hand_over(CheckpointRequest(seq=seq))
 
     def _hand_over(self, document: RunFile) -> None:
-        """Write a file for the trainer. The program may have filled the disk: that is no reason for the agent to end,
-        which would start the program again and again. A trainer that does not hear of a renewal ends with the lease
-        that it knows of, and one that does not hear of a stop gets its SIGTERM."""
+        """Write a file for the trainer. A failure is only logged.
+
+        The program may have filled the disk. If the agent ended for that, the program would be started again and again.
+        A trainer that does not get a renewal publishes nothing after the lease that it knows of, and one that does not
+        get a stop gets SIGTERM.
+        """
         try:
             self._run_dir.write(document)
         except FileNotFoundError:  # abandoned and cleaned meanwhile

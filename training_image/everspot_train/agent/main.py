@@ -31,7 +31,7 @@ from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
-"""Whose metadata service there is: who boots has no manifest yet that could say it."""
+"""The variable that names the cloud of the metadata service, since there is no manifest yet at boot."""
 HOME_VARIABLE = "EVERSPOT_HOME"
 DEFAULT_HOME = "/var/lib/everspot"
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
@@ -139,7 +139,7 @@ def _agent(
 
 
 def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:
-    """The metadata service may be late at boot, so it is asked for a minute and more."""
+    """Read manifest and identity. The metadata service may be late at boot, so it is asked for about a minute."""
     for left in range(BOOT_ATTEMPTS - 1, -1, -1):
         try:
             return manifest_of(metadata), metadata.identity()
@@ -164,8 +164,8 @@ def _become_scheduler(manifest: Manifest, home: Path, instance_id: str) -> None:
 def _power_off() -> None:
     """Switch the instance off, by the command that the image's unit names.
 
-    Without one the agent just ends: it must never switch off a machine that is not the cloud's, such as a laptop that
-    runs the local cloud. Where the command fails it ends too, and the scheduler sees the instance GONE.
+    Without a command the agent just ends: it must never switch off a machine that is not the cloud's, such as a laptop
+    that runs the local cloud. If the command fails, the agent ends too, and the scheduler sees the instance GONE.
     """
     command = shlex.split(os.environ.get(POWEROFF_VARIABLE) or "")
     if not command:

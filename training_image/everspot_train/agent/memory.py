@@ -1,9 +1,9 @@
-"""How much memory a job uses: what the kernel cannot take back from it. Files that it has read are not counted.
+"""Measures the memory that a job uses and the kernel cannot take back. The cache of files that it read does not count.
 
-Anonymous memory and shared memory, as a control group's `memory.stat` tells them (Linux,
-Documentation/admin-guide/cgroup-v2.rst); `memory.peak` would count the cache of every dataset that was read, too. Where
-no group counts memory, the same of each process (proc_pid_status(5): RssAnon, RssShmem). Workers that were forked then
-count pages twice that they have in common: more is told than is used, never less.
+It is the anonymous and shared memory in a control group's `memory.stat` (Linux,
+Documentation/admin-guide/cgroup-v2.rst); `memory.peak` would also count the cache of every dataset that was read. If no
+group counts memory, the same values of each process are used (proc_pid_status(5): RssAnon, RssShmem). Forked workers
+then count common pages twice, so the result is never too small.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _DIGITS = 3
 
 
 def of_group(group: Path) -> float | None:
-    """GiB that a control group holds; None where it does not count memory."""
+    """GiB that a control group holds; None if it does not count memory."""
     told = _fields(group / "memory.stat")
     if "anon" not in told:
         return None
@@ -28,8 +28,8 @@ def of_group(group: Path) -> float | None:
 
 
 def of_processes(pids: Iterable[int]) -> float | None:
-    """GiB that these processes hold; None if none of them lives. Memory that they share counts once, as the largest
-    share that one of them has of it."""
+    """GiB that these processes hold; None if none of them lives. Shared memory counts once, by the process that has
+    most of it."""
     private, shared, found = 0, 0, False
     for pid in pids:
         told = _fields(PROC / str(pid) / "status")
@@ -41,7 +41,7 @@ def of_processes(pids: Iterable[int]) -> float | None:
 
 
 def most(last: Progress, held: float | None, status: Status | None) -> dict[str, Any]:
-    """What the next progress says of memory: the most that was seen so far, in this attempt or an earlier one."""
+    """The memory fields of the next progress: the most that was seen so far, in this attempt or an earlier one."""
     gpu = status.gpu_memory_gib if status is not None else None
     return {
         "memory_gib": _more(last.memory_gib, held),
@@ -56,7 +56,7 @@ def _more(before: float | None, now: float | None) -> float | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers of a file of lines such as `anon 4096` or `RssAnon:  4 kB`."""
+    """The numbers in a file with lines such as `anon 4096` or `RssAnon:  4 kB`."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError):

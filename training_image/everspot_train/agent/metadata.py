@@ -9,7 +9,7 @@ from everspot_core.records import Notice, NoticeKind
 from pydantic import ValidationError
 
 SOURCE = "imds"
-"""The word that notices and settings have for the metadata service, whichever cloud's it is."""
+"""The name of the metadata service in notices and settings, whichever cloud's it is."""
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ def manifest_of(metadata: Metadata) -> Manifest:
     """The manifest that the infrastructure handed to this instance.
 
     Raises:
-        MetadataError: if there is none; the message says where it was looked for.
+        MetadataError: if there is none; the message says where it was searched.
     """
     text = metadata.manifest()
     try:
@@ -39,7 +39,7 @@ def interruption_of(metadata: Metadata, clock: Clock) -> Notice | None:
 
 
 def rebalance_of(metadata: Metadata, clock: Clock) -> Notice | None:
-    """The recommendation to be ready for it; None while there is none. Raises `MetadataError`."""
+    """The rebalance recommendation; None while there is none. Raises `MetadataError`."""
     at = metadata.rebalance()
     if at is None:
         return None

@@ -1,4 +1,4 @@
-"""A queue of a job's events that wait to be written, so that who reports an event never waits for the store."""
+"""A queue of a job's events, so that code that reports an event never waits for the store."""
 
 import threading
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class _Pending:
 
 
 class Outbox:
-    """Thread-safe, but one thread at a time may `write`."""
+    """The queue. Thread-safe, but only one thread at a time may `write`."""
 
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
@@ -25,20 +25,20 @@ class Outbox:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """The moment that an event which happens now is stamped with."""
+        """The stamp of an event that happens now."""
         return self._writer.now()
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
-        """Put in what happens now."""
+        """Add an event that happens now."""
         self.put(kind, self.now(), data)
 
     def put(self, kind: EventKind, at: datetime, data: dict[str, JsonValue]) -> None:
-        """Put in what happened at a moment."""
+        """Add an event that happened at a moment."""
         with self._lock:
             self._waiting.append(_Pending(kind, at, data))
 
     def write(self) -> None:
-        """Write what waits, in order. Raises `StoreError`; what was not written waits on."""
+        """Write the waiting events in order. Raises `StoreError`; the rest stays in the queue."""
         while True:
             with self._lock:
                 if not self._waiting:

@@ -1,4 +1,4 @@
-"""What is written about the outcome of an ownership: its events, and the lines for people in the job's record."""
+"""Writes the outcome of an ownership: its events, and the lines for people in the job's record."""
 
 import re
 from typing import Protocol
@@ -16,11 +16,11 @@ from everspot_train.rundir import Status
 MESSAGE_CHARACTERS = 1000
 DETAIL_CHARACTERS = 4000
 _TORCHRUN = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?", re.MULTILINE)
-"""What torchrun logs of itself between the lines of the program."""
+"""Matches the lines that torchrun logs between those of the program."""
 
 
 class Say(Protocol):
-    """Takes an event of the job."""
+    """A function that takes an event of the job."""
 
     def __call__(self, kind: EventKind, **data: JsonValue) -> None:
         """Write it, now or soon."""
@@ -40,7 +40,7 @@ def write_outcome(
 ) -> None:
     """Write the events with which an ownership ends. `record` is the job's record before the release.
 
-    A job that was given back unstarted has not been interrupted.
+    A job that was given back without a start gets no event `interrupted`.
     """
     reason = ending.reason
     if reason is Reason.FINISHED:
@@ -81,14 +81,14 @@ def _write_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, t
 
 
 def _failed_as(reason: Reason) -> Reason:
-    """A job that no machine could start ends as an error, whose words say what hindered it."""
+    """The reason with which a job fails that no machine could start: its own, or `error`."""
     return reason if reason.troubled else Reason.ERROR
 
 
 def notice_to_durable(ending: Ending, stop: Stop | None, status: Status | None) -> float | None:
     """Market seconds from the notice until the last executed step was durable; 0 if it was durable already.
 
-    None where it was not, or no notice was given.
+    None if it was not durable, or if there was no notice.
     """
     if stop is None or status is None or status.durable_at is None or ending.durable_step is None:
         return None
@@ -98,13 +98,13 @@ def notice_to_durable(ending: Ending, stop: Stop | None, status: Status | None) 
 
 
 def message_of(ending: Ending, tail: str) -> str:
-    """One short text for the error event: the program's own words, else the end of what it printed."""
+    """A short text for the error event: the program's own message, else the end of its output."""
     return (ending.message or _own(tail) or "the program ended without a word")[-MESSAGE_CHARACTERS:]
 
 
 def detail_of(ending: Ending, tail: str) -> str:
-    """For the job's record: empty unless the program failed, or could not be started. First what ended it, then the
-    traceback of it, or else the end of what was printed."""
+    """The text for the job's record: the message, then the traceback or else the end of the output. Empty unless the
+    program failed or could not be started."""
     if not ending.reason.failure and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]

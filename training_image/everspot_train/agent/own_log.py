@@ -11,14 +11,14 @@ from everspot_train.agent.threads import DueTimer
 
 SPACING = timedelta(seconds=60)
 MOST_BYTES = 256 * 1024
-"""Kept while the store is out of reach; what is older is dropped, and the piece says so."""
+"""The most bytes that are kept while the store is out of reach. Older lines are dropped, and the piece says so."""
 MOST_PIECES = 10_000
 _DROPPED = b"[older lines were dropped]\n"
 
 
 class OwnLog(logging.Handler):
-    """Keeps lines until there is a store, then writes them as `agents/{instance}/{seq:06d}.log` of the data bucket:
-    at most a piece a minute, and the rest at the end. Pieces are written once; a later agent goes on behind them."""
+    """Keeps lines until there is a store, then writes them as `agents/{instance}/{seq:06d}.log` of the data bucket: at
+    most a piece a minute, and the rest at the end. Pieces are written once; a later agent continues their numbers."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -32,7 +32,7 @@ class OwnLog(logging.Handler):
         self._seq = 0
 
     def to(self, store: Store, instance_id: str, clock: Clock) -> None:
-        """From now on there is a store."""
+        """Upload to this store from now on."""
         self._store, self._instance_id = store, instance_id
         self._schedule = DueTimer(SPACING, clock)
 
@@ -45,12 +45,12 @@ class OwnLog(logging.Handler):
                 self._lines[: -MOST_BYTES // 2] = _DROPPED
 
     def ship_if_due(self) -> None:
-        """A piece, if the last one is long enough ago and there is something new."""
+        """Upload a piece, if the last one is long enough ago and there is something new."""
         if self._schedule is not None and self._lines and self._schedule.due():
             self.ship()
 
     def ship(self) -> None:
-        """All that there is, as one piece. A store that fails is tried again with the next one."""
+        """Upload all lines as one piece. If the store fails, they go with the next piece."""
         store = self._store
         if store is None:
             return
@@ -66,8 +66,8 @@ class OwnLog(logging.Handler):
                     self._lines[:0] = piece
 
     def _write(self, store: Store, piece: bytes) -> None:
-        """Written behind what is there. Where an answer was lost the piece may be there twice: that is cheaper than to
-        read it, for which the agent would need a permission."""
+        """Write a piece under the next free number. If an answer was lost, the piece may be there twice. To find that
+        out the agent would need permission to read."""
         for _ in range(MOST_PIECES):
             written = store.data.create(f"agents/{self._instance_id}/{self._seq:06d}.log", piece)
             if written.outcome is WriteOutcome.LOST:

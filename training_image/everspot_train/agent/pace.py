@@ -1,4 +1,4 @@
-"""How long a program's steps take, as its agent sees them, and when one has taken far too long."""
+"""Watches how long a program's steps take, and detects a stall."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -7,17 +7,20 @@ from everspot_train.agent.actions import Stalled
 from everspot_train.rundir import Status, TrainingPhase
 
 FACTOR = 10
-"""A program that makes no step for so many times its usual has stalled."""
+"""A program has stalled if it makes no step for this many times its usual step."""
 LEAST = timedelta(minutes=1)
-"""But not before this: an evaluation between two short steps is none."""
+"""The least length of a stall: an evaluation between two short steps is no stall."""
 _FORGETS = 0.95
-"""What is left of the longest step, as the usual one, with each step that is shorter."""
+"""The factor by which each shorter step lowers the usual step, which is the longest one seen."""
 
 
 @dataclass(frozen=True)
 class StepPace:
-    """`step`: the last one seen, at `step_at`. `usual`: real time of a step, None before two were seen. `stalled`: what
-    was told of the present silence. Moments are of CLOCK_MONOTONIC."""
+    """The pace of a program's steps. Moments are of CLOCK_MONOTONIC.
+
+    `step`: the last one seen, at `step_at`. `usual`: real time of a usual step; None before two were seen. `stalled`:
+    the present stall, if it was reported.
+    """
 
     step: int | None = None
     step_at: timedelta = timedelta()
@@ -25,7 +28,7 @@ class StepPace:
     stalled: Stalled | None = None
 
     def seen(self, status: Status | None, now: timedelta, *, restart: bool) -> tuple["StepPace", Stalled | None]:
-        """What to remember after a look, and the stall if it is one that has not been told."""
+        """The pace after one more look, and the stall if there is one that was not reported yet."""
         if status is None or status.phase is not TrainingPhase.TRAINING:
             return replace(self, step_at=now), None
         if status.step != self.step:

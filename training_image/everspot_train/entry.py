@@ -1,4 +1,4 @@
-"""The way into `everspot-agent`: packages that are missing are named in a sentence, before anything needs them."""
+"""The entry point of `everspot-agent`: it names missing packages in one sentence before anything needs them."""
 
 from everspot_core.extras import check
 

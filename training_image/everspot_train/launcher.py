@@ -1,9 +1,9 @@
-"""torchrun, and a word about which of its processes failed first and how: `python -m everspot_train.launcher` takes
+"""Runs torchrun and reports which of its processes failed first, and how: `python -m everspot_train.launcher` takes
 torchrun's arguments.
 
-torchrun passes an exception of a process on to its own TORCHELASTIC_ERROR_FILE, and ends with 1 and a page of text of
-its own. It does not pass on how a process ended that wrote no exception, such as one that was killed. Here the file is
-always written, with the process's exit code (negative: the signal), and the page is left out.
+torchrun copies an exception of a process to its own TORCHELASTIC_ERROR_FILE, and ends with 1 and a page of text. It
+does not report the end of a process that wrote no exception, such as one that was killed. This launcher always writes
+the file, with the process's exit code (negative for a signal), and leaves the page out.
 """
 
 import json
@@ -24,7 +24,7 @@ _SIGNALLED = 128
 
 
 def main(arguments: list[str]) -> int:
-    """Run torchrun; the exit code of the process that failed first, 128 and the signal where it was killed."""
+    """Run torchrun. Returns the exit code of the process that failed first, or 128 plus the signal that killed it."""
     try:
         run(parse_args(arguments))
     except SignalException as error:

@@ -1,7 +1,7 @@
-"""Takes the values of a job's secrets out of what is told of it: the one place that knows how a value is found.
+"""Removes the values of a job's secrets from texts. This is the only module that knows how a value is recognised.
 
-The process that reads them gives its program their names (EVERSPOT_SECRET_NAMES), so that every process of the job
-masks what it writes by itself: nothing depends on another one that may be killed.
+The process that reads the secrets gives the program their names (EVERSPOT_SECRET_NAMES). So every process of the job
+masks its own output, and does not depend on another one that may be killed.
 """
 
 import functools
@@ -11,22 +11,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 NAMES_VARIABLE = "EVERSPOT_SECRET_NAMES"
-"""The variables that hold secrets, divided by commas."""
+"""The variable with the names of the variables that hold secrets, separated by commas."""
 MASK = "[secret]"
 SHORTEST = 4
-"""Characters. Shorter values are not looked for: they stand in every log by chance."""
+"""The least length of a value that is looked for, in characters. Shorter ones appear in every log by chance."""
 
 
 def wanted(secrets: Iterable[str]) -> list[str]:
-    """What to look for: each value, each of its lines, and both as python's `repr` and JSON write them, because a
-    `KeyError` tells its key so. The longest first: one may hold another."""
+    """The texts to look for, the longest first, since one may contain another: each value, each of its lines, and both
+    as python's `repr` and JSON write them, because a `KeyError` shows its key so."""
     lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
     forms = {form for line in lines for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])}
     return sorted((form for form in forms if len(form) >= SHORTEST), key=lambda form: (-len(form), form))
 
 
 def masked(value: Any, secrets: Sequence[str]) -> Any:
-    """A text without the secrets; of what JSON holds, every text in it, keys too."""
+    """A text without the secrets. In a JSON value all texts are masked, keys too."""
     if isinstance(value, str):
         for form in wanted(secrets):
             value = value.replace(form, MASK)
@@ -40,6 +40,6 @@ def masked(value: Any, secrets: Sequence[str]) -> Any:
 
 @functools.cache
 def own_secrets() -> tuple[str, ...]:
-    """The secrets of this process as they were when this was first asked: a program may clear its environment."""
+    """The secrets in this process's environment at the first call. A program may clear its environment later."""
     names = os.environ.get(NAMES_VARIABLE, "").split(",")
     return tuple(os.environ[name] for name in names if name in os.environ)

@@ -1,7 +1,7 @@
-"""The run directory: what the agent and its training process tell each other, as small JSON files.
+"""The run directory: small JSON files through which the agent and its training process exchange messages.
 
 Each file has one writer and is replaced whole (temporary file and rename), so a reader sees the old document or the
-new one and never half of one. Moments are CLOCK_MONOTONIC seconds of this machine: both sides are on it. torch is not
+new one and never half of one. Moments are CLOCK_MONOTONIC seconds, since both sides are on one machine. torch is not
 imported here, because the agent uses this module too.
 """
 
@@ -28,13 +28,13 @@ class RunDirError(Exception):
 
 
 class RunFile(Document):
-    """A document that lives in one file of the run directory."""
+    """A document in one file of the run directory."""
 
     file_name: ClassVar[str]
 
 
 class RunContext(RunFile):
-    """Agent → trainer, once: which job this is, as whose owner, and where its state is kept."""
+    """Agent → trainer, once: the job, the ownership, and where its state is kept."""
 
     file_name = "run.json"
 
@@ -53,7 +53,7 @@ class RunContext(RunFile):
 
 
 class Ready(RunFile):
-    """Preparing process → agent, once: all that the job asks for is there, and its program is being started."""
+    """Preparing process → agent, once: everything is prepared, and the job's program is being started."""
 
     file_name = "ready.json"
 
@@ -62,8 +62,8 @@ class Ready(RunFile):
 
 
 class LeaseFile(RunFile):
-    """Agent → trainer, rewritten at every renewal. A trainer past `valid_until` publishes and retires nothing, and
-    trains on: the store may be silent. One whose lease is `lost` ends."""
+    """Agent → trainer, rewritten at every renewal. After `valid_until` the trainer publishes and deletes nothing, but
+    trains on, because the store may be silent. If the lease is `lost`, it ends."""
 
     file_name = "lease.json"
 
@@ -90,7 +90,7 @@ class CheckpointRequest(RunFile):
 
 
 class TrainingPhase(StrEnum):
-    """Where the training process is. The last four are final: the process ends right after them."""
+    """The phase of the training process. The last four are final: the process ends right after them."""
 
     STARTING = "starting"
     RESTORING = "restoring"
@@ -103,12 +103,12 @@ class TrainingPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the training process has nothing more to say."""
+        """Whether this is the training process's last report."""
         return self in (TrainingPhase.STOPPED, TrainingPhase.FINISHED, TrainingPhase.FENCED, TrainingPhase.FAILED)
 
 
 class Status(RunFile):
-    """Trainer → agent: how far it is. `step` counts optimizer steps done since the job's very beginning."""
+    """Trainer → agent: its progress. `step` counts optimizer steps since the job's very beginning."""
 
     file_name = "status.json"
 
@@ -140,16 +140,16 @@ class RunDir:
 
     @classmethod
     def from_environment(cls) -> "RunDir | None":
-        """The directory named by EVERSPOT_RUN_DIR; None where no agent started this process."""
+        """The directory named by EVERSPOT_RUN_DIR; None if no agent started this process."""
         value = os.environ.get(RUN_DIR_VARIABLE)
         return cls(Path(value)) if value else None
 
     def path_of(self, kind: type[RunFile]) -> Path:
-        """Where documents of this kind are kept."""
+        """The file for documents of this kind."""
         return self.path / kind.file_name
 
     def read(self, kind: type[FileT]) -> FileT | None:
-        """The document of this kind; None where it has not been written.
+        """The document of this kind; None if it has not been written.
 
         Raises:
             RunDirError: if the file holds something else.
@@ -163,8 +163,8 @@ class RunDir:
             raise RunDirError(f"{path} is not a {kind.__name__}: {error}") from error
 
     def write(self, document: RunFile) -> None:
-        """Put `document` in the place of the one of its kind, at once as a whole. A status tells no secret: its message
-        may be an exception's, and the agent passes it on."""
+        """Replace the document of this kind as a whole. Secrets are removed from the message of a status, which may be
+        an exception's, because the agent passes it on."""
         if isinstance(document, Status) and document.message:
             document = document.model_copy(update={"message": masked(document.message, own_secrets())})
         path = self.path_of(type(document))
@@ -173,5 +173,5 @@ class RunDir:
         temporary.replace(path)
 
     def remove(self, kind: type[RunFile]) -> None:
-        """Take the document of this kind away, if there is one."""
+        """Delete the document of this kind, if there is one."""
         self.path_of(kind).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Runs a program as python would, and writes down the exception that ends it: `python -m everspot_train.worker
+"""Runs a program as python would, and writes the exception that ends it to a file: `python -m everspot_train.worker
 [-m MODULE | SCRIPT] ARGUMENTS…`.
 
 The exception goes to the file that TORCHELASTIC_ERROR_FILE names, in the form that torch's elastic agents read and
 write (torch.distributed.elastic.multiprocessing.errors, ErrorHandler.record_exception); torch itself is not imported.
-What is printed is what python would have printed.
+The output is what python would have printed.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _OWN = (__file__, runpy.__file__, "<frozen runpy>")
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program; ends with 1 where an exception ended it, else as the program does."""
+    """Run the program. It ends with 1 after an exception, else as the program does."""
     own_secrets()  # before the program may take them out of its environment
     try:
         if arguments[0] == "-m":
@@ -54,8 +54,8 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
 
 
 def record(message: str, callstack: str) -> None:
-    """Write an exception where the agent looks for it, without the job's secrets. Nothing happens where no agent
-    started this process."""
+    """Write an exception where the agent looks for it, without the job's secrets. Nothing happens if no agent started
+    this process."""
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         extra = {"py_callstack": callstack, "timestamp": str(int(time.time()))}

@@ -28,7 +28,7 @@ from everspot_train.agent.containment import (
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
 SHARED_NICENESS = 5
-"""Of jobs that share a machine, so that the agent is heard where nothing else limits them."""
+"""The niceness of jobs that share a machine, so that the agent gets processor time even without other limits."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,15 +41,15 @@ class TrainingProcess(Protocol):
         ...
 
     def memory_gib(self) -> float | None:
-        """What all its processes hold now; None if that cannot be had."""
+        """The memory in GiB that all its processes hold now; None if that cannot be measured."""
         ...
 
     def limit_hit(self) -> float | None:
-        """The memory limit, GiB, that it was ended for; None if it was not."""
+        """The memory limit in GiB for which it was killed; None if it was not."""
         ...
 
     def terminate(self) -> None:
-        """SIGTERM: end, by your own ways."""
+        """SIGTERM, so that it ends by its own means."""
         ...
 
     def kill(self) -> None:
@@ -63,19 +63,22 @@ class Launcher(Protocol):
     def launch(
         self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
     ) -> TrainingProcess:
-        """Start `command`; what it prints goes to `output.log` of the run directory. `seat`: what it may use of a
-        machine that it shares."""
+        """Start `command`. Its output goes to `output.log` of the run directory. `seat`: the part of a shared machine
+        that it may use."""
         ...
 
     def clear(self) -> int:
-        """Kill what an earlier agent of this machine left running; how many were found by their environment."""
+        """Kill what an earlier agent of this machine left running. Returns how many were found by their environment."""
         ...
 
 
 class LocalProcess:
-    """A process tree of this machine. torchrun puts its workers into sessions of their own, so a process group does not
-    hold all of it. The control group does, if there is one; the run directory in the environment, and descent from
-    this agent where it adopts orphans, do for what is not in one."""
+    """A process tree of this machine.
+
+    torchrun puts its workers into sessions of their own, so a process group does not have all of the tree. A control
+    group has, if there is one. Processes outside of it are found by the run directory in their environment and, if
+    the agent adopts orphans, by their descent from the agent.
+    """
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", run_dir: Path, group: ControlGroup | None, living: "_Living | None"
@@ -86,29 +89,32 @@ class LocalProcess:
         self._living = living
 
     def exit_code(self) -> int | None:
-        """Of the first process; its children are made an end of once it is over."""
+        """The exit code of the first process. Its children are killed once it is over."""
         return self._process.poll()
 
     def memory_gib(self) -> float | None:
-        """By the control group where that counts memory, else by its processes. Those that left both the group and
-        the run directory behind are not counted."""
+        """By the control group if that counts memory, else by its processes. Processes that left both the group and the
+        run directory do not count."""
         counted = memory.of_group(self._group.path) if self._group is not None else None
         if counted is not None:
             return counted
         return memory.of_processes(processes_of(self._run_dir))
 
     def limit_hit(self) -> float | None:
-        """As its control group tells it."""
+        """By its control group."""
         return self._group.limit_hit() if self._group is not None else None
 
     def terminate(self) -> None:
-        """SIGTERM to the first process, which hands it on."""
+        """SIGTERM to the first process, which passes it on."""
         if self._process.poll() is None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL to all of it. While other jobs share the machine, an orphan that left its run directory behind, and
-        whose first process had ended before, cannot be told from one of theirs: it ends with the last of them."""
+        """SIGKILL to all of it.
+
+        While other jobs share the machine, an orphan may be indistinguishable from theirs: one that left its run
+        directory, and whose first process ended before. It ends with the last of these jobs.
+        """
         family = list(descendants(self._process.pid)) if self._process.poll() is None else []
         if self._process.poll() is None:
             self._process.kill()
@@ -128,7 +134,7 @@ class _Living:
         self.pids: set[int] = set()
 
     def end(self, pid: int, family: list[int]) -> None:
-        """Kill what the job of `pid` has left: its family and, if it is the last, all that descends from the agent."""
+        """Kill what the job of `pid` has left: its family and, if it is the last job, all descendants of the agent."""
         with self.lock:
             self.pids.discard(pid)
             if self.pids:
@@ -142,8 +148,8 @@ class LocalLauncher:
 
     Args:
         runs: the folder of the run directories.
-        adopt: become the parent of what the jobs orphan. All that descends from this process is a job's then.
-        groups: use control groups where the machine gives them.
+        adopt: adopt the orphans of jobs. Then every descendant of this process is a job's.
+        groups: use control groups if the machine gives them.
     """
 
     def __init__(self, runs: Path, *, adopt: bool, groups: bool = True) -> None:
@@ -155,7 +161,7 @@ class LocalLauncher:
     def launch(
         self, command: list[str], run_dir: Path, cwd: Path, env: Mapping[str, str], seat: Seat | None = None
     ) -> TrainingProcess:
-        """Start `command` in a session of its own, in its seat with the limits that this machine can set."""
+        """Start `command` in a session of its own and, with a seat, under the limits that this machine can set."""
         starter = Path(__file__).with_name("parent_death_signal.py")
         group = self._groups.make(run_dir.name)
         if seat is not None:

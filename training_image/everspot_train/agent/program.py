@@ -1,4 +1,4 @@
-"""A job's program as a command line and an environment: as many processes as it asked for GPUs, and room of its own."""
+"""Makes a job's command line and environment: one process per GPU that it asked for, and folders of its own."""
 
 import shlex
 import sys
@@ -13,35 +13,35 @@ from everspot_train.rundir import OUTPUT_DIR_VARIABLE
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
 LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
-"""Replaces torchrun, and python where a job has one process: debugging, tests."""
+"""The variable with a command that replaces torchrun, or python for a job of one process. For debugging and tests."""
 ALONE = {
     "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0",
     "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.1", "MASTER_PORT": "0",
 }  # fmt: skip
-"""What torchrun tells the only process of a job, so that one that opens a process group can. Whoever is alone in it
-listens on the loopback interface, on a port that nobody needs to know: any that is free, which is port 0."""
+"""The variables that torchrun would give the only process of a job, so that it can open a process group. It listens on
+the loopback interface, on any free port (port 0), since no other process needs to know it."""
 CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
 SHUTDOWN_SECONDS = 3600
-"""torchrun kills what does not heed its SIGTERM within 30 s by default. How long a program may take is the agent's to
-say, by the notice; this is beyond what it ever grants."""
+"""torchrun's limit between SIGTERM and SIGKILL. Its default is 30 s; this is longer than the agent ever grants, because
+the agent decides by the notice how long a program may take."""
 CHECKPOINTS, OUTPUTS = "checkpoints", "outputs"
 HOME, TEMPORARY = "home", "tmp"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 def processes_of(spec: JobSpec) -> int:
-    """One process for each GPU that the job asked for, whatever the machine has; one without GPUs."""
+    """The number of processes: one for each GPU that the job asked for, whatever the machine has; one without GPUs."""
     return max(1, spec.resources.gpus)
 
 
 def threads_of(spec: JobSpec, vcpus: int) -> int:
-    """Threads of each process: the job's vCPUs, as far as a machine with `vcpus` has them, shared by its processes."""
+    """The threads of each process: the job's vCPUs, at most the machine's `vcpus`, divided among its processes."""
     return max(1, min(spec.resources.vcpus, vcpus) // processes_of(spec))
 
 
 def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
-    """What the log says of a job that asks for more threads than it has vCPUs; None if it does not."""
+    """The log's warning for a job that asks for more threads than it has vCPUs; None for others."""
     try:
         asked = int(spec.env.get(THREADS_VARIABLE, "0"))
     except ValueError:  # a list, one number for each level of nesting
@@ -57,8 +57,8 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
 
 
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
-    """The command line of a job on one machine. One process needs no torchrun, which would import torch first, for
-    seconds and some hundred MiB, only to have it imported again."""
+    """The command line of a job on one machine. A job of one process gets no torchrun, which would first import torch
+    for itself, and take seconds and some hundred MiB for it."""
     processes = processes_of(spec)
     if launcher:
         head = shlex.split(launcher)
@@ -75,13 +75,13 @@ def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
 
 
 def brings_along(submission: JobSubmission) -> bool:
-    """Whether the job asks for anything that has to be made ready before its program starts."""
+    """Whether the job needs anything that must be prepared before its program starts."""
     spec = submission.spec
     return bool(submission.datasets or submission.after or submission.wheels or spec.setup or spec.secrets)
 
 
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
-    """The command, behind the process that makes ready what the job asks for; itself where the job asks for nothing."""
+    """The command, preceded by the process that prepares what the job needs; unchanged if the job needs nothing."""
     if not brings_along(submission):
         return command
     return [sys.executable, "-m", "everspot_train.prepare", *command]
@@ -90,11 +90,13 @@ def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
 def environment_for(
     spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path, gpus: Sequence[int] | None = None
 ) -> dict[str, str]:
-    """The agent's own environment, then what the job asked for in `resources`, then its `env`, and ours over all of
-    them where the two sides rely on it, or where a cloud's clients look. `folder`: the run directory. `gpus`: its own,
-    where it shares the machine.
+    """The environment of the job's program.
 
-    Threads are the job's share and not the machine's: what it asked for is the same wherever it runs, so that a resume
+    It is the agent's own environment, overridden by the variables that follow from the job's `resources`, then by its
+    `env`, and then by Everspot's and the clouds' variables, which jobs cannot set. `folder`: the run directory. `gpus`:
+    the job's own GPUs on a shared machine.
+
+    The number of threads depends on the job and not on the machine. So it is the same wherever the job runs, a resume
     computes the same numbers, and two jobs that share a machine do not spin against each other.
     """
     asked = {

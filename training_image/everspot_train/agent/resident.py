@@ -1,6 +1,7 @@
-"""One job's place on this machine: it observes the job, lets `decide` decide, and acts.
+"""Runs one job on this machine: observes it, lets `decide` decide, and acts.
 
-Only the thread that steps a resident starts, signals and ends its training process; it must live as long as that one.
+Only the thread that steps a resident starts, signals and ends its training process. It must live as long as the
+process.
 """
 
 import logging
@@ -27,8 +28,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outside:
-    """The orders and notices for a resident at one moment. `assignment` names no job but its own. `others`: whether
-    other jobs share the machine, which the agent does not leave before they have."""
+    """The orders and notices for a resident at one moment.
+
+    `assignment`: names no job but its own. `others`: whether other jobs share the machine; the agent leaves it after
+    they have ended.
+    """
 
     assignment: Assignment | None = None
     interruption: Notice | None = None
@@ -42,8 +46,8 @@ class Resident:
     """Runs the jobs that it is assigned, one at a time.
 
     Args:
-        seat: the part of a shared machine that its job may use; None for all of it.
-        ended: called when a job is over here, with its ending, or None if it was abandoned.
+        seat: the part of a shared machine that its job may use; None for the whole machine.
+        ended: called when a job is over here, with its ending, or with None if it was abandoned.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class Resident:
                 self._contact.failed(error)
 
     def keep_folder(self) -> None:
-        """Store the folder of a program that does not use the trainer library; that may take long."""
+        """Upload the folder of a program that does not use the trainer library, if it is due. This may take long."""
         session = self.session
         if session is not None:
             try:
@@ -105,7 +109,7 @@ class Resident:
                 self._contact.failed(error)
 
     def abandon(self) -> None:
-        """Make sure that nothing of the job runs or is written any more."""
+        """Kill the job, and write nothing more for it."""
         if self.session is not None:
             self.session.abandon()
 

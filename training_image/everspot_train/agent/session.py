@@ -35,21 +35,21 @@ _log = logging.getLogger(__name__)
 
 TAIL_BYTES = 8000
 RENEWED_AFTER = 0.6
-"""Of the lease's length."""
+"""The fraction of the lease's length after which it is renewed."""
 RENEW_AGAIN = timedelta(seconds=5)
-"""After a renewal that failed. No object is rewritten more often."""
+"""The wait after a failed renewal. No object is rewritten more often."""
 
 
 def renewal_of(limits: Limits) -> timedelta:
-    """How often a lease is renewed: each renewal costs a request, and what is left of the lease is for trying again."""
+    """The time between two renewals. Each costs a request, and the rest of the lease is for further tries."""
     return max(limits.beat_every, limits.lease_ttl * RENEWED_AFTER)
 
 
 class JobSession:
-    """Owned by the main thread, which alone starts, stops and ends it. The helper threads only call `renew_if_due`
-    and `ship`, which do nothing once the session is over.
+    """One ownership. Its own thread alone starts, stops and ends it. Helper threads only call `renew_if_due`, `ship`
+    and `keep_folder`, which do nothing once the session is over.
 
-    `unstarted`: how it ended, if the training process could not be started at all.
+    `unstarted`: the ending, if the training process could not be started at all.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class JobSession:
 
     @property
     def lease_until(self) -> timedelta:
-        """When the lease ends unless it is renewed, or ended; monotonic."""
+        """The monotonic moment at which the lease ends without a renewal, or has ended."""
         return self._valid_until
 
     def lease_view(self) -> LeaseView:
-        """Whether this instance may still act as the owner, by its own clock. What was being given back when the time
-        was up is not renewed any more: the scheduler finds it given back, or lets it expire."""
+        """Whether this instance may still act as the owner, by its own clock. A lease that ends while it is being given
+        back counts as lost: the scheduler finds it given back, or lets it expire."""
         if self._lost:
             return LeaseView.LOST
         if self._clock.monotonic() < self._valid_until:
@@ -116,15 +116,15 @@ class JobSession:
         return LeaseView.LOST if self._releasing else LeaseView.SUSPENDED
 
     def status(self) -> Status | None:
-        """The trainer's last word; None before its first."""
+        """The trainer's last report; None before the first."""
         return self._mailbox.status()
 
     def exit_code(self) -> int | None:
-        """Of the training process; None while it runs."""
+        """The exit code of the training process; None while it runs."""
         return self.process.exit_code() if self.process is not None else None
 
     def renew_if_due(self) -> bool:
-        """Renew the lease with the progress made, and tell the trainer until when it holds. Whether it was done.
+        """Renew the lease with the present progress, and tell the trainer until when it holds. Returns whether it did.
 
         Raises:
             StoreError: if the store could not be asked; the lease holds until its end.
@@ -146,13 +146,13 @@ class JobSession:
             return held
 
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
-        """The program has been launched."""
+        """Note that the program was launched."""
         self.process = process
         self.leavings.launched()
         self._beginning.launched(**data)
 
     def failure(self) -> Failure:
-        """What the program, which is over, told of its end. Read once: what is asked later has been cleaned away."""
+        """The failure of a program that is over. It is read once, because the files are cleaned away later."""
         if self._failure is None:
             folder = self.run_dir.path
             told = read_failure(folder, self._tail(), disk_full=is_full(folder))
@@ -160,17 +160,17 @@ class JobSession:
         return self._failure
 
     def stalled(self, step: int, seconds: float, *, restart: bool) -> None:
-        """The program has made no step for `seconds` after `step`."""
+        """Note that the program has made no step for `seconds` after `step`."""
         self._stalled = (step, self._clock.monotonic() - timedelta(seconds=seconds))
         self.say(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
 
     def keep_folder(self) -> None:
-        """Keep the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
+        """Upload the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
         if not (self._over or self._concluding) and self._silent():
             self.leavings.keep_if_due(urgent=self._stopping)
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
-        """Put an event into the outbox; it is written by the next `ship` or at the ending, in order."""
+        """Put an event into the outbox. The next `ship`, or the ending, writes it, in order."""
         self._events.say(kind, **data)
 
     def ship(self) -> None:
@@ -192,11 +192,11 @@ class JobSession:
         self._mailbox.ask_for_checkpoint(seq)
 
     def conclude(self, ending: Ending, stop: Stop | None) -> bool:
-        """Tell the ending and give the lease back. False: it had been lost, and nothing was told.
+        """Write the ending and give the lease back. False: it had been lost, and nothing was written.
 
-        The lease is renewed until its release begins: what is left to write may take longer than the lease holds. The
-        ending is told before the release, so that whoever sees the job's new state finds its whole history; a store
-        that takes no event does not hold up the release.
+        The lease is renewed until its release begins, because the uploads may take longer than it holds. The ending is
+        written before the release, so that a reader of the job's new state finds its whole history. A store that takes
+        no event does not delay the release.
 
         Raises:
             StoreError: if the lease could not be given back; call again while it holds.
@@ -226,7 +226,7 @@ class JobSession:
         return True
 
     def abandon(self) -> None:
-        """Make sure that nothing of it runs or is written any more."""
+        """Kill the job, and write nothing more for it."""
         self._over = True
         self.kill()
 
@@ -240,11 +240,11 @@ class JobSession:
         shutil.rmtree(self.run_dir.path, ignore_errors=True)
 
     def _silent(self) -> bool:
-        """Whether the program has never said where it is, as programs do that use the trainer library."""
+        """Whether the program has never reported, so that it does not use the trainer library."""
         return self.status() is None
 
     def _tell_reclaimed(self) -> None:
-        """The job had been taken for lost while the store was silent, and goes on where it is."""
+        """Write that the job, which was given up while the store was silent, goes on here."""
         status = self.status()
         _log.warning("job %s, epoch %d was given up meanwhile, and is taken back", *self.key)
         self.say(EventKind.TRAINING, from_step=status.step if status else 0, restored=False, by="agent", reclaimed=True)

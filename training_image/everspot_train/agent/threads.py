@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 class Repeating:
     """Calls `action` every `every` in a daemon thread, until `stop`.
 
-    `action` handles the failures it expects. Any other exception ends the thread and is kept in `failure`: the agent
-    then ends too, because half an agent would hold a lease that it does not guard.
+    `action` handles the failures that it expects. Any other exception ends the thread and is kept in `failure`. Then
+    the agent ends too, because otherwise it would hold a lease that it does not guard.
     """
 
     def __init__(self, name: str, every: timedelta, action: Callable[[], None], clock: Clock) -> None:
@@ -51,7 +51,7 @@ class Repeating:
 
 
 class DueTimer:
-    """When something is due again. Not thread-safe: each belongs to one thread."""
+    """Says when something is due again. Not thread-safe: each belongs to one thread."""
 
     def __init__(self, every: timedelta, clock: Clock) -> None:
         self._every = every
@@ -59,12 +59,12 @@ class DueTimer:
         self._next: timedelta | None = None
 
     def again_in(self, wait: timedelta) -> None:
-        """What was due has failed, and is due again after `wait`, if that is sooner."""
+        """Make it due again after `wait`, if that is sooner, because it has failed."""
         soon = self._clock.monotonic() + wait
         self._next = min(self._next, soon) if self._next is not None else soon
 
     def due(self) -> bool:
-        """Whether it is time; if so, the next time is one period from now."""
+        """Whether it is due. If so, it is due again one period from now."""
         now = self._clock.monotonic()
         if self._next is not None and now < self._next:
             return False
@@ -73,8 +73,7 @@ class DueTimer:
 
 
 def within(limit: timedelta | None, action: Callable[[], None]) -> bool:
-    """Carry `action` out in a thread of its own and wait for it, for real time `limit` at most. False: it is still
-    under way."""
+    """Run `action` in a thread of its own and wait for it, for at most `limit` of real time. False: it still runs."""
     thread = threading.Thread(target=action, name="within", daemon=True)
     thread.start()
     thread.join(max(0.0, limit.total_seconds()) if limit is not None else None)

@@ -1,4 +1,4 @@
-"""Polls what the agent has to know: its assignment from the store, notices from the metadata service."""
+"""Polls the instance's assignment from the store, and notices from the metadata service."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ _DEAF = {"order": Order.RUN, "reason": None, "deadline": None}
 
 
 class Contact:
-    """When something outside was last reached. Says so in the log when that changes, and not at every attempt."""
+    """Remembers when an outside service last answered. It logs changes only, and not every attempt."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -32,11 +32,11 @@ class Contact:
 
     @property
     def seen(self) -> timedelta:
-        """The monotonic moment of the last success; that of the start if there was none."""
+        """The monotonic moment of the last success, or of the start."""
         return self._seen
 
     def reached(self) -> None:
-        """It answered."""
+        """Note that it answered."""
         with self._lock:
             self._seen = self._clock.monotonic()
             if self._failing:
@@ -44,7 +44,7 @@ class Contact:
             self._failing = False
 
     def failed(self, error: Exception) -> None:
-        """It did not."""
+        """Note that it did not answer."""
         with self._lock:
             if not self._failing:
                 _log.warning("%s fails: %s", self._name, error)
@@ -53,7 +53,7 @@ class Contact:
 
 @dataclass(frozen=True)
 class Sighting:
-    """All that was received so far."""
+    """The assignment and the notices that were received so far."""
 
     assignment: Assignment | None = None
     interruption: Notice | None = None
@@ -61,7 +61,7 @@ class Sighting:
 
 
 class Watch:
-    """Polls, and keeps the last word of each source through failures. An interruption once announced stays so."""
+    """Polls, and keeps the last answer of each source through failures. An announced interruption stays announced."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Watch:
         self._rebalance: Notice | None = None
 
     def sighting(self) -> Sighting:
-        """What was received so far."""
+        """The assignment and the notices so far."""
         return Sighting(self._assignment, self._interruption, self._rebalance)
 
     @property
     def notice(self) -> Notice | None:
-        """The gravest notice so far, by whichever path, for the instance's record."""
+        """The gravest notice so far, by either path, for the instance's record."""
         return self._interruption or self._queued_notice() or self._rebalance
 
     def poll_assignment(self) -> None:
@@ -135,7 +135,7 @@ class Watch:
 
 
 def sources_from(text: str | None) -> frozenset[str]:
-    """The notice sources named in a comma list; all of them where nothing is said.
+    """The notice sources in a comma-separated list; all of them if it is empty.
 
     Raises:
         ValueError: if one of them does not exist.

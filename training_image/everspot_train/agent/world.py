@@ -1,6 +1,6 @@
-"""What the agent sees at one moment, and what it remembers from one to the next: what `decide` decides from.
+"""The input of `decide`: what the agent sees at one moment, and what it remembers between moments.
 
-All moments called `timedelta` are of CLOCK_MONOTONIC.
+All moments of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,12 +15,12 @@ from everspot_train.agent.pace import StepPace
 from everspot_train.rundir import Status
 
 REMEMBERED = 64
-"""Ownerships that are over."""
+"""The number of past ownerships that are remembered."""
 
 
 class LeaseView(Enum):
-    """How the lease of the current job stands. SUSPENDED: its time is up since the store is silent, so that the job may
-    have been given to somebody else: nothing is written in the owner's name until it is renewed. LOST: it cannot be."""
+    """The state of the present job's lease. SUSPENDED: it has ended because the store is silent, so the job may have
+    another owner by now; nothing is written in the owner's name until it is renewed. LOST: it cannot be renewed."""
 
     NONE = "none"
     VALID = "valid"
@@ -32,10 +32,13 @@ class LeaseView(Enum):
 class World:
     """What the agent sees at one moment.
 
-    `real_per_market`: real seconds that a second of market time takes. `lease_until`: when the lease ends, or has
-    ended. `failure`: what a program that is over told of its end. `unfit`: why this machine should have no job.
-    `upload`: how long the program's folder took last to be kept, which is done once it is over. `restart_stalled`:
-    the job wants it. `others`: jobs share this machine.
+    - `real_per_market`: real seconds in a second of market time.
+    - `lease_until`: when the lease ends, or has ended.
+    - `failure`: the failure of a program that is over.
+    - `unfit`: the reason for which this machine should get no job.
+    - `upload`: how long the last upload of the program's folder took; it is done again after the program's end.
+    - `restart_stalled`: whether the job wants to be restarted after a stall.
+    - `others`: whether other jobs share this machine.
     """
 
     now: timedelta
@@ -58,12 +61,12 @@ class World:
     others: bool = False
 
     def when(self, moment: datetime) -> timedelta:
-        """The monotonic moment at which the market's clock will show `moment`."""
+        """The monotonic moment at which market time will be `moment`."""
         return self.now + (moment - self.market) * self.real_per_market
 
     @property
     def leaves(self) -> Reason | None:
-        """Why the scheduler lets this instance go; None while it does not."""
+        """The reason of the scheduler's order to leave; None without such an order."""
         if self.assignment is None or self.assignment.order is not Order.LEAVE:
             return None
         return self.assignment.reason or Reason.RELEASE
@@ -73,8 +76,8 @@ class World:
 class Memory:
     """What the agent remembers from one decision to the next.
 
-    `cordoned`: the reason for which this instance takes nothing more, as long as it stands. `handled`: ownerships that
-    are over, so that an assignment that still stands there is not taken for a new one.
+    `cordoned`: the reason for which this instance takes no more jobs, as long as it holds. `handled`: past ownerships,
+    so that an assignment that still names one is not taken for a new one.
     """
 
     job: JobKey | None = None
@@ -89,7 +92,7 @@ class Memory:
     idle_since: timedelta = field(default_factory=timedelta)
 
     def without_job(self, now: timedelta) -> "Memory":
-        """The job is over, however it ended."""
+        """The memory after the job is over, however it ended."""
         if self.job is None:
             return self
         handled = (*self.handled, self.job)[-REMEMBERED:]

@@ -1,1 +1,1 @@
-"""What is done on the instance before a job's program starts: its datasets, its packages, its set-up, its secrets."""
+"""Prepares a job on the instance before its program starts: datasets, packages, set-up and secrets."""

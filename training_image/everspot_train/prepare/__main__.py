@@ -1,9 +1,9 @@
-"""Makes everything ready that a job asks for, then becomes its program: `python -m everspot_train.prepare COMMAND…`.
+"""Prepares everything that a job needs, then becomes its program: `python -m everspot_train.prepare COMMAND…`.
 
-It runs as the job's first process, so that a stop, a lost lease or the end of the agent ends a long download like any
-program, and what it says is in the job's log. What fails is written where the agent looks for a program's exception.
+It runs as the job's first process. So a stop, a lost lease or the end of the agent ends a long download like any
+program, and its output is in the job's log. It writes a failure where the agent looks for a program's exception.
 
-Of a job with secrets it stays the first process: it takes them out of the log and of the exception.
+If the job has secrets, it stays the first process and removes them from the log and from the exception.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from everspot_train.worker import ERROR_FILE_VARIABLE, record
 
 
 def main(command: list[str]) -> int:
-    """Prepare, then run the command; returns only where the program's output is scrubbed or preparing failed."""
+    """Prepare, then run the command. Returns only if the program's output is scrubbed or the preparation failed."""
     rundir = RunDir.from_environment()
     context = rundir.read(RunContext) if rundir else None
     if rundir is None or context is None or context.cache_dir is None:
@@ -61,8 +61,8 @@ def main(command: list[str]) -> int:
 
 
 def _mask_error(name: str | None, secrets: list[str]) -> None:
-    """Take the secrets out of the exception, whoever wrote it: torch and the program itself may. Better none at all
-    than one that holds them."""
+    """Remove the secrets from the exception file, which torch or the program itself may have written. If that fails,
+    delete the file."""
     if name is None or not (path := Path(name)).is_file():
         return
     try:

@@ -1,4 +1,4 @@
-"""A job's datasets: one copy on the machine, a folder of links for the job."""
+"""Provides a job's datasets: one copy on the machine, and a folder of links for the job."""
 
 import errno
 import os
@@ -15,14 +15,14 @@ DATA_VARIABLE = "EVERSPOT_DATA"
 
 
 def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: Path) -> dict[str, str]:
-    """Fetch what is not on this machine yet, and make `folder` with a link of each dataset's name; the variable that
-    names it. Nothing for a job without datasets.
+    """Fetch the datasets that are not on this machine yet, and make `folder` with a link for each, by its name.
 
-    The copies are held against removal until the last process that was started from here has ended.
+    Returns the variable that names the folder, or nothing for a job without datasets. The copies are locked against
+    removal until the last process that was started from here has ended.
 
     Raises:
         NotReady: if a dataset does not exist, or this machine has no room for it.
-        StoreError: if the store fails, or what comes is not what was put.
+        StoreError: if the store fails, or a digest does not match.
     """
     if not submission.datasets:
         return {}

@@ -1,4 +1,4 @@
-"""Why a job cannot be made ready."""
+"""The error of a failed preparation."""
 
 
 class NotReady(Exception):

@@ -1,4 +1,4 @@
-"""Which of a job's wheels are for this machine, where its cluster has machines of several architectures."""
+"""Chooses the wheels for this machine, if the cluster has machines of several architectures."""
 
 import platform
 from collections.abc import Sequence
@@ -7,8 +7,10 @@ from everspot_core.job import Wheel
 
 
 def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
-    """One wheel of each package: the one for this machine's architecture, or for any, as the platform says with which
-    a wheel's name ends. Where none fits, or there is no choice, all that there are: pip says what is wrong with them.
+    """One wheel of each package: the one for this machine's architecture, or for any.
+
+    The platform is the end of a wheel's name. If none fits, or if there is no choice, all wheels of the package are
+    returned, and pip reports what is wrong with them.
     """
     packages: dict[str, list[Wheel]] = {}
     for wheel in wheels:
@@ -21,7 +23,7 @@ def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
 
 
 def _rank(wheel: Wheel) -> int | None:
-    """How well a wheel fits, 0 best; None: not at all."""
+    """How well a wheel fits, 0 being best; None: not at all."""
     platforms = wheel.name.removesuffix(".whl").rpartition("-")[2].split(".")
     if any(name.endswith(f"_{platform.machine()}") for name in platforms):
         return 0

@@ -1,4 +1,4 @@
-"""What the jobs before a job have left: their outputs, each in a folder of the job's name."""
+"""Provides the outputs of the jobs that a job comes after, each in a folder with that job's name."""
 
 import errno
 import os
@@ -17,8 +17,10 @@ _SPARE = 1 << 30  # bytes that stay free
 
 
 def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[str, str]:
-    """Fetch the outputs of the jobs that this one comes after into `folder`; the variable that names it. Nothing for a
-    job that comes after none. One that has left nothing has an empty folder.
+    """Fetch the outputs of the jobs that this one comes after into `folder`.
+
+    Returns the variable that names the folder, or nothing for a job that comes after none. A job without outputs has
+    an empty folder.
 
     Raises:
         NotReady: if this machine has no room for them, or a path cannot be written.

@@ -1,4 +1,4 @@
-"""A job's packages: wheels from the data bucket, installed without any index into a layer that jobs share."""
+"""Installs a job's packages: wheels from the data bucket, without any index, in a layer that jobs share."""
 
 import fcntl
 import hashlib
@@ -18,7 +18,7 @@ from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.fitting import fitting
 
 KEPT = 5
-"""Layers that stay on a machine; the longest unused go."""
+"""The most layers that stay on a machine; the longest unused ones are removed."""
 _PIP = ("--no-index", "--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--quiet")
 _TOLD = 2000  # characters of pip's last words
 
@@ -26,12 +26,13 @@ _TOLD = 2000  # characters of pip's last words
 def lay_packages(
     store: Store, submission: JobSubmission, cache: Path, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Install the job's wheels, unless another job of this machine has; the variables that put them before the image's
-    own packages. Nothing for a job without requirements.
+    """Install the job's wheels, unless another job of this machine has.
+
+    Returns the variables that put them before the image's own packages, or nothing for a job without requirements.
 
     Raises:
         NotReady: with pip's words, if they do not fit this machine's interpreter.
-        StoreError: if a wheel cannot be had, or is not what was put.
+        StoreError: if a wheel cannot be fetched, or its digest does not match.
     """
     wheels = submission.wheels
     if not wheels:
@@ -50,7 +51,7 @@ def lay_packages(
 
 
 def _name(wheels: list[Wheel]) -> str:
-    """By content and interpreter: the same packages are the same layer."""
+    """The layer's name, by content and interpreter, so that the same packages are the same layer."""
     text = "\n".join([sys.implementation.cache_tag or "", *sorted(w.sha256 for w in wheels)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -78,8 +79,8 @@ def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
 
 
 def _forget(layers: Path, used: Path) -> None:
-    """Remove the longest unused layers. One that a job of this machine still uses is young: it was touched when that
-    job began, and a machine runs few jobs at a time."""
+    """Remove the longest unused layers. A layer in use is not among them, because it was touched when its job began,
+    and a machine runs few jobs at a time."""
     found = [path for path in layers.iterdir() if path.is_dir() and "." not in path.name and path != used]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Runs a program and takes secrets out of what it prints, before it reaches a file or the store."""
+"""Runs a program and removes secrets from its output before that reaches a file or the store."""
 
 import fcntl
 import os
@@ -18,25 +18,25 @@ _LOOK_SECONDS = 0.2  # between two looks whether a silent program has ended
 
 
 class Scrubber:
-    """Replaces secrets in a stream of bytes, wherever its pieces are cut. What may be the beginning of one is held back
-    until it is known; nothing else is."""
+    """Replaces secrets in a stream of bytes, even if they are cut across pieces. It holds back only bytes that may be
+    the beginning of a secret."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = sorted((form.encode() for form in masking.wanted(secrets)), key=len, reverse=True)
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be told now."""
+        """Add bytes, and return those that can be passed on now."""
         out, self._held = self._scrubbed(self._held + data, last=False)
         return out
 
     def rest(self) -> bytes:
-        """What was held back, at the end of the stream."""
+        """The bytes that were held back, at the end of the stream."""
         out, self._held = self._scrubbed(self._held, last=True)
         return out
 
     def _scrubbed(self, text: bytes, *, last: bool) -> tuple[bytes, bytes]:
-        """`text` without its secrets, leftmost and longest first, and its end that may yet become one."""
+        """`text` without its secrets (leftmost and longest first), and its end that may yet become one."""
         out, at = [], 0
         while True:
             open_at = len(text) if last else len(text) - self._beginning(text[at:])
@@ -59,9 +59,11 @@ class Scrubber:
 
 
 def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> int:
-    """Run a program to its end and pass on what it and its children print until then, without the secrets; its exit
-    code, 128 and the number of the signal that ended it. SIGTERM and SIGINT are handed on, where there are secrets.
-    A child that outlives it is not waited for, since the job is over; that its output ends is said."""
+    """Run a program to its end, and pass on the output of it and its children without the secrets.
+
+    Returns its exit code, or 128 plus the signal that ended it. If there are secrets, SIGTERM and SIGINT are passed on
+    to it. A child that outlives it is not waited for, since the job is over; the output says so.
+    """
     if not masking.wanted(secrets):
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return _as_ours(done.returncode)
@@ -89,7 +91,7 @@ def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets
 
 
 def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    """What the program and its children print until it ends. A child that outlives it may hold the pipe for ever."""
+    """The output of the program and its children until it ends. A child that outlives it could keep the pipe open."""
     assert process.stdout is not None  # noqa: S101  asked for above
     with process.stdout as pipe:
         left: int | None = None  # bytes that may be the program's own, once it is over: no more than the pipe holds
@@ -108,5 +110,5 @@ def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
 
 
 def _as_ours(code: int) -> int:
-    """An exit code as a shell gives it: 128 and the number of the signal."""
+    """An exit code as a shell gives it: 128 plus the number of the signal."""
     return code if code >= 0 else 128 - code

@@ -1,4 +1,4 @@
-"""Reads a job's secrets by name, with the instance's role. They live in this process and its children only."""
+"""Reads a job's secrets by name, with the instance's role. They exist in this process and its children only."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ _LONGEST = 120 * 1024  # bytes: Linux takes 128 KiB for one variable
 
 
 def read_secrets(references: Mapping[str, str], cloud: str, region: str) -> dict[str, str]:
-    """The values by variable, asked of a cloud. Where nothing is wanted, its client is not even loaded.
+    """The values by variable, read from the cloud. Without references the cloud's client is not even loaded.
 
     Raises:
-        NotReady: for the first that cannot be had; its name is told, no value ever is.
+        NotReady: for the first that cannot be read. It has the name, and never a value.
     """
     if not references:
         return {}

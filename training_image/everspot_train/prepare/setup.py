@@ -10,7 +10,7 @@ BASH = ("/bin/bash", "-euo", "pipefail", "-c")
 
 
 def run_setup(commands: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> None:
-    """Run each in the current folder, what it prints going to the job's log, without the secrets.
+    """Run each command in the current folder. Its output goes to the job's log, without the secrets.
 
     Raises:
         NotReady: for the first that fails.

@@ -1,6 +1,6 @@
 """Recipe: a small ResNet on small grey images, by default Fashion-MNIST.
 
-Run by an agent for jobs with `recipe: image_classification`; by hand it takes parameters as `name=value`:
+An agent runs it for jobs with `recipe: image-classification`. By hand it takes parameters as `name=value`:
 
     EVERSPOT_DATA=… python -m everspot_train.recipes.image_classification epochs=1 seed=3
 """
@@ -27,7 +27,7 @@ _TEST_BATCH = 500
 
 
 def train(p: ImageClassification) -> float:
-    """Train by the parameters, under the agent's eyes if there is one; the accuracy on the test images, 0 to 1.
+    """Train with the parameters, under an agent if there is one. Returns the accuracy on the test images, 0 to 1.
 
     Raises:
         BadDataset: if the images cannot be had.
@@ -66,7 +66,7 @@ def train(p: ImageClassification) -> float:
 def schedule(
     model: torch.nn.Module, p: ImageClassification, total: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """Descent with momentum, its rate rising and falling once over all steps."""
+    """SGD with momentum, and a one-cycle schedule of its rate over all steps."""
     optimizer = torch.optim.SGD(
         model.parameters(),
         lr=p.learning_rate,
@@ -80,17 +80,17 @@ def schedule(
 
 
 def layout_for(device: torch.device) -> torch.memory_format:
-    """How images lie in memory. Channels last is what tensor cores want.
+    """The memory layout of images: channels last on GPUs, because tensor cores need it.
 
-    On a processor it saves a few percent, and there oneDNN writes beyond its buffers in the backward pass of a
+    On a processor it would save a few percent. But there oneDNN writes beyond its buffers in the backward pass of a
     convolution of stride 2 with fewer than 8 channels, with AVX2 and one thread (seen with torch 2.15: "double free or
-    corruption"). A few percent are not worth a process that dies of it.
+    corruption"), and the process dies.
     """
     return torch.channels_last if device.type == "cuda" else torch.contiguous_format
 
 
 class Scale:
-    """Bytes as numbers around zero, by mean and deviation of the training images, laid out as the net is."""
+    """Normalises bytes by mean and deviation of the training images, in the net's memory layout."""
 
     def __init__(self, images: Images, layout: torch.memory_format) -> None:
         self._layout = layout
@@ -98,12 +98,12 @@ class Scale:
         self.mean, self.deviation = float(sample.mean()), float(sample.std())
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Images as the net wants them."""
+        """Images as input of the net."""
         return ((x.float() - self.mean) / self.deviation).contiguous(memory_format=self._layout)
 
 
 def evaluate(net: torch.nn.Module, images: Images, scale: Scale, run: Run) -> float:
-    """Share of the test images that the net names rightly."""
+    """The fraction of the test images that the net classifies correctly."""
     net.eval()
     right = 0
     with torch.inference_mode(), run.autocast():
@@ -132,7 +132,7 @@ def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def parameters_of_job() -> dict[str, Any]:
-    """The parameters in the spec of the job that this process was started for; none without an agent."""
+    """The parameters of this process's job; none without an agent."""
     rundir = RunDir.from_environment()
     context = rundir.read(RunContext) if rundir else None
     return dict(context.submission.spec.parameters) if context else {}

@@ -1,4 +1,4 @@
-"""Images with labels in memory: IDX files as MNIST and its relatives come in, and made-up ones for tests."""
+"""Loads images with labels into memory: IDX files as of MNIST and its relatives, and synthetic ones for tests."""
 
 import gzip
 import hashlib
@@ -29,7 +29,7 @@ FASHION_MNIST_SHA256 = {
     "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
-"""SHA-256 of the official files, unpacked: compression differs between those who hand them out."""
+"""SHA-256 of the official files, unpacked, because their compression differs between sources."""
 
 
 class BadDataset(Exception):
@@ -47,7 +47,7 @@ class Images:
 
     @property
     def classes(self) -> int:
-        """How many kinds there are."""
+        """The number of classes."""
         return int(max(self.y.max(), self.test_y.max())) + 1
 
 
@@ -72,8 +72,8 @@ def parse_idx(content: bytes, name: str) -> torch.Tensor:
 
 
 def find_folder(data: str) -> Path:
-    """Where the files are: in the folder named, or the one in EVERSPOT_DATA, or where Debian's package puts them below
-    it.
+    """The folder with the files: the given one, the one in EVERSPOT_DATA, or the subfolder in which Debian's package
+    has them.
 
     Raises:
         BadDataset: listing every place that was searched.
@@ -92,7 +92,7 @@ def load_images(data: str, limit: int | None = None) -> Images:
     """The images that `data` names: `fashion-mnist`, `synthetic`, or a folder of IDX files.
 
     Args:
-        data: which; the digests of `fashion-mnist` are verified.
+        data: the name; the digests of `fashion-mnist` are verified.
         limit: use this many training images only.
 
     Raises:
@@ -130,7 +130,7 @@ def _read(folder: Path, name: str, official: bool) -> torch.Tensor:
 
 
 def _synthetic(count: int) -> Images:
-    """Bright bars at ten heights in noise: learnt within seconds."""
+    """Bright bars at ten heights in noise, which a net learns within seconds."""
     source = np.random.default_rng(0)
 
     def some(number: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Parameters of a recipe, and one readable error for all that are wrong with them. torch is not imported here."""
+"""Reads the parameters of a recipe. One error names all that is wrong. torch is not imported here."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""What a recipe logs while it trains, and the files that it leaves when it is done."""
+"""Writes a recipe's log lines while it trains, and its files when it is done."""
 
 import json
 import logging
@@ -14,13 +14,13 @@ from everspot_train.rundir import OUTPUT_DIR_VARIABLE
 from everspot_train.trainer import Run
 
 EVERY = 10.0
-"""Real seconds between two lines of the log. The loss is read from the device then, and at no other step."""
+"""Real seconds between two lines of the log. The loss is read from the device only then."""
 
 log = logging.getLogger("everspot.recipe")
 
 
 class ProgressLog:
-    """Lines of the log for whoever follows a job: the first step, then one every `EVERY` seconds. The first rank's.
+    """Log lines of the first rank for people who follow a job: the first step, then one every `EVERY` seconds.
 
     Args:
         total: steps of the whole run.
@@ -34,7 +34,7 @@ class ProgressLog:
         self._told_step = 0
 
     def step(self, run: Run) -> None:
-        """A step is done. Cheap: most calls only look at the clock."""
+        """Note that a step is done. Cheap: most calls only look at the clock."""
         if run.rank != 0:
             return
         now = self._clock()
@@ -48,8 +48,8 @@ class ProgressLog:
 
 
 def leave(model: torch.nn.Module, metrics: Mapping[str, Any]) -> Path | None:
-    """Write `metrics.json` and the weights, a state_dict on the processor as `model.pt`, to the folder whose files the
-    agent keeps; that folder, or None without an agent, when nothing is written."""
+    """Write `metrics.json` and the weights (`model.pt`, a state_dict on the processor) to the folder that the agent
+    keeps. Returns that folder; None without an agent, when nothing is written."""
     told = os.environ.get(OUTPUT_DIR_VARIABLE)
     if not told:
         return None

@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Block(nn.Module):
-    """Two 3 x 3 convolutions and a way around them."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -29,10 +29,10 @@ class ResNet(nn.Module):
     Halving in the stem already costs a little accuracy and saves three quarters of the arithmetic.
 
     Args:
-        classes: number of answers.
-        width: channels behind the stem.
-        stages: number of blocks.
-        dropout: share of features left out before the last layer while training.
+        classes: the number of classes.
+        width: the channels after the stem.
+        stages: the number of blocks.
+        dropout: the fraction of features left out before the last layer while training.
     """
 
     def __init__(self, classes: int, width: int, stages: int, dropout: float) -> None:

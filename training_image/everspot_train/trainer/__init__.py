@@ -1,4 +1,4 @@
-"""The trainer: a PyTorch loop that can be taken off one machine and go on, bit for bit, on another.
+"""The trainer: a PyTorch loop that can be interrupted on one machine and goes on, bit for bit, on another.
 
     with Run.open(seed=1) as run:
         model = run.prepare(MyModel())

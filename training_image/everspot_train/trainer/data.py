@@ -1,6 +1,6 @@
-"""Data order: which samples come when, as a pure function of seed and epoch, with the position as state.
+"""The order of samples, as a pure function of seed and epoch, with the position as state.
 
-A loader's read-ahead never counts: the position is what the training loop has been given, not what was prefetched.
+The position counts what the training loop has been given, and not what a loader has prefetched.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from everspot_train.trainer.ranks import rank_from_environment, world_size_from_
 class BatchOrder:
     """A batch sampler for `DataLoader(…, batch_sampler=order)` that can go on in the middle of an epoch.
 
-    The position is counted in samples over all ranks, so that it also means something for another number of ranks.
+    The position counts samples over all ranks, so that it is also valid for another number of ranks.
 
     Args:
         length: number of samples.
@@ -74,7 +74,7 @@ class BatchOrder:
         return iter([indices[s + mine : s + mine + self.batch_size].tolist() for s in starts])
 
     def advance(self) -> None:
-        """One batch of every rank has been handed to the training loop."""
+        """Move the position: the training loop has got one batch on every rank."""
         self.consumed += self._stride
 
     def next_epoch(self) -> None:
@@ -98,7 +98,7 @@ class BatchOrder:
 
 
 class TensorLoader:
-    """Batches out of tensors held in memory: for small data, many times faster than going sample by sample."""
+    """Batches of tensors in memory. For small data it is many times faster than loading sample by sample."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], order: BatchOrder) -> None:
         self.tensors, self.batch_sampler = tuple(tensors), order
@@ -122,7 +122,8 @@ def resumable_loader(
 
 @runtime_checkable
 class Feed(Protocol):
-    """An iterable over the rest of the current epoch with its position as state, as torchdata's StatefulDataLoader."""
+    """An iterable over the rest of the current epoch with its position as state, like torchdata's
+    StatefulDataLoader."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -136,7 +137,7 @@ class Feed(Protocol):
 
 
 class OrderedFeed:
-    """A loader over a `BatchOrder`, with the position moved by what is handed out."""
+    """A loader over a `BatchOrder` that moves the position with each batch that it yields."""
 
     def __init__(self, loader: Iterable[Any], order: BatchOrder) -> None:
         self.loader, self.order = loader, order
@@ -155,7 +156,7 @@ class OrderedFeed:
 
 
 def batch_size_of(loader: Any) -> int | None:
-    """Samples per batch and process, where the loader or its sampler says it; None where neither does."""
+    """Samples per batch and process, if the loader or its sampler has the number; else None."""
     for source in (getattr(loader, "batch_sampler", None), loader):
         size = getattr(source, "batch_size", None)
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:
@@ -164,10 +165,10 @@ def batch_size_of(loader: Any) -> int | None:
 
 
 def as_feed(loader: Any) -> Feed:
-    """What `Run.track(loader=…)` was given, as something with a position.
+    """The loader given to `Run.track`, as a feed with a position.
 
     Raises:
-        TypeError: if it has none.
+        TypeError: if it has no position.
     """
     order = getattr(loader, "batch_sampler", None)
     if isinstance(order, BatchOrder):

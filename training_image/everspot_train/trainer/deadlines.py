@@ -1,14 +1,14 @@
-"""What to do with an upload that is under way when the machine is about to go."""
+"""Decides about an upload that is under way when the machine is about to be taken."""
 
 SAFETY = 1.25
-"""How much longer than measured an upload may take: other instances leave at the same time."""
+"""The factor by which an upload may take longer than measured, because other instances upload at the same time."""
 
 
 def gives_way(left: int | None, fresh: int, rate: float | None, seconds: float) -> bool:
     """Whether an upload under way is cancelled for that of a newer checkpoint.
 
-    Both are made durable where the time suffices, for the older one is safe soon. Else the newer one alone, where
-    that suffices. Else the older one goes on: it is the nearer of the two.
+    If the time is enough for both, both are uploaded. If it is enough for the newer one only, the older one is
+    cancelled. If it is enough for neither, the older one goes on, since it is nearer to its end.
 
     Args:
         left: bytes of the upload under way that have not arrived; None: it has not begun.

@@ -1,9 +1,9 @@
-"""Losses and norms that are still on their way from the device: looked at when they arrive, never waited for.
+"""Checks losses and norms for NaN and infinity when they arrive from the device, without waiting for them.
 
-To read a number of a GPU means to wait until it has done all that was asked of it so far; done in front of every step,
-that keeps the next one from being prepared meanwhile. So the number is copied beside the computation and judged a few
-steps later. What makes that safe: every number is judged before a checkpoint is taken, so that no checkpoint holds
-what a number that is none has done to the weights.
+To read a number from a GPU means to wait until it has finished all its work so far. Done at every step, this would keep
+the next step from being prepared meanwhile. So the number is copied beside the computation and checked a few steps
+later. This is safe because every number is checked before a checkpoint is taken. So no checkpoint holds weights that a
+non-finite number has spoilt.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch
 from everspot_train.trainer.errors import NonFiniteLoss
 
 _MOST = 64
-"""So many steps may be undecided; then the oldest is waited for."""
+"""The most steps whose numbers may be outstanding; then the oldest is waited for."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Doubts:
         self.known_loss = math.nan
 
     def add(self, step: int, name: str, value: torch.Tensor, *, judged: bool = True) -> None:
-        """A number of `step` was computed. One that is not `judged` may be infinite."""
+        """Add a number of `step`. `judged`: whether it must be finite."""
         value = value.detach()
         if value.device.type != "cuda":
             self._waiting.append(_Doubt(step, name, value, None, judged))
@@ -50,10 +50,10 @@ class Doubts:
         self._waiting.append(_Doubt(step, name, host, arrived, judged))
 
     def look(self, *, wait: bool = False) -> None:
-        """Judge what has arrived; everything, if `wait`. On a processor everything has.
+        """Check the numbers that have arrived, or all of them with `wait`. On a processor all have arrived.
 
         Raises:
-            NonFiniteLoss: if a judged number is not finite.
+            NonFiniteLoss: if a number that must be finite is not.
         """
         while self._waiting:
             first = self._waiting[0]

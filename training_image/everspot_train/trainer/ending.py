@@ -1,18 +1,18 @@
-"""How a training loop ended, by the exception that left it."""
+"""Finds out how a training loop ended, from the exception that left it."""
 
 from everspot_train.rundir import TrainingPhase
 from everspot_train.trainer.errors import RunFenced, RunStopped
 
 
 def is_clean(error: BaseException | None) -> bool:
-    """Whether the loop's program ended by itself, be it by sys.exit(0)."""
+    """Whether the program ended by itself, normally or by sys.exit(0)."""
     if isinstance(error, RunStopped | RunFenced):
         return False
     return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def last_word(error: BaseException | None) -> tuple[TrainingPhase, str]:
-    """The phase in which it ended, and why, for the agent."""
+    """The final phase, and the reason, for the agent."""
     if is_clean(error):
         return TrainingPhase.FINISHED, ""
     if isinstance(error, RunStopped):

@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on besides its state, and how long this process has been alive."""
+"""Describes the environment on which a run's numbers depend, and the age of this process."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def cpu_model() -> str:
-    """Make and stepping: two machines that answer the same run the same instructions."""
+    """Make and stepping of the processor. Machines with the same answer execute the same instructions."""
     info = _cpuinfo()
     if "model name" not in info:
         return platform.processor() or platform.machine()
@@ -38,14 +38,14 @@ def cpu_has_bf16() -> bool:
 
 
 def gpu_memory_gib() -> float | None:
-    """The most that torch has reserved on one GPU of this process so far; None where it uses none."""
+    """The most GiB that torch has reserved on one GPU of this process so far; None if it uses none."""
     if not torch.cuda.is_initialized():
         return None
     return max(torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count())) / 2**30
 
 
 def numeric_environment(device: torch.device, precision: str, world_size: int) -> dict[str, JsonValue]:
-    """What must be the same for the next steps to be bit for bit the same."""
+    """The values that must be the same for the next steps to be bit for bit the same."""
     return {
         "torch": str(torch.__version__),
         "cpu": cpu_model(),
@@ -57,7 +57,7 @@ def numeric_environment(device: torch.device, precision: str, world_size: int) -
 
 
 def process_age() -> float:
-    """Real seconds since this process was started, its interpreter's start and imports included."""
+    """Real seconds since the start of this process, before interpreter and imports."""
     try:
         started_ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""What can go wrong or come to an end in a run.
+"""The exceptions of a run.
 
     TrainerError                 the run cannot go on; the agent counts it as the job's own error
     ├── NonFiniteLoss            the loss, or the clipped gradient, is NaN or infinite
@@ -18,11 +18,12 @@ class TrainerError(Exception):
 
 
 class NonFiniteLoss(TrainerError):
-    """The loss or the gradient is not a finite number; the optimizer was not stepped with it."""
+    """The loss or the gradient is not a finite number. No checkpoint holds what came of it: on a processor the
+    optimizer was not stepped with it, on a GPU the run ends before the next checkpoint."""
 
 
 class StateMismatch(TrainerError):
-    """The checkpoint does not fit what the loop tracks: another model, or a piece that was not there before."""
+    """The checkpoint does not fit what the loop tracks: another model, or a new piece of state."""
 
 
 class UnsafeState(TrainerError):

@@ -1,4 +1,4 @@
-"""Keeping a run's state durable: restoring, checkpointing and stopping, agreed between all ranks."""
+"""Keeps a run's state durable: restores, checkpoints and stops, in agreement between all ranks."""
 
 import logging
 import shutil
@@ -24,14 +24,14 @@ _FENCED = -1
 
 
 class Keeper:
-    """One rank's part in it. The first rank has the link to agent and store; the others do as it says.
+    """The keeper of one rank. The first rank has the link to agent and store; the others do as it says.
 
     Args:
         context: the run as the agent describes it.
         link: on the first rank only.
-        state: what is kept.
-        be_sure: raises if the state is not worth keeping; asked before each snapshot.
-        info: what the numbers depend on besides the state; stored with each checkpoint, compared at the resume.
+        state: the state to keep.
+        be_sure: raises if a loss so far was not finite; called before each snapshot.
+        info: the environment on which the numbers depend; stored with each checkpoint, and compared at the resume.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Keeper:
         self._restored: Checkpoint | None = None
 
     def pin(self, accumulation: int, batch_size: int | None) -> None:
-        """What each checkpoint says of the optimizer step, so that later attempts take the same one."""
+        """Store the global batch with each checkpoint, so that later attempts use the same one."""
         whole = batch_size * accumulation * self._ranks.world_size if batch_size else None
         self._info = self._info | {"accumulation": accumulation, "global_batch": whole}
 
     def restore(self) -> int | None:
-        """Put the newest whole checkpoint back into the tracked pieces; its step, or None where there is none."""
+        """Load the newest whole checkpoint into the tracked pieces. Returns its step, or None if there is none."""
         if not self._on_first(self._fetch):
             return None
         step, own = self._state.load(restore_directory(self._context), self._ranks.rank)
@@ -66,18 +66,18 @@ class Keeper:
         return step
 
     def begin(self, step: int, total_steps: int) -> None:
-        """Training begins, or goes on, at `step`."""
+        """Report that training begins, or goes on, at `step`."""
         if self._link:
             lower = mixed(Precision(str(self._info["precision"])))
             self._link.training(step, total_steps, self._restored, process_age(), mixed=lower)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Record metrics of `step`; the first rank's count."""
+        """Record metrics of `step`. Only those of the first rank count."""
         if self._link:
             self._link.reporter.log(step, metrics)
 
     def between_steps(self, step: int, metrics: dict[str, float]) -> None:
-        """Report, and do what agent and policy want now.
+        """Report, and do what the agent or the checkpoint policy asks for now.
 
         Raises:
             RunStopped: after the state was made durable.
@@ -111,15 +111,15 @@ class Keeper:
             self._on_first(lambda link: link.publish_now(step, trigger, began, self._info))
 
     def close(self, phase: TrainingPhase, step: int, message: str, *, cut_off: bool) -> None:
-        """The last word of this process."""
+        """Report the end of this process."""
         if self._link:
             self._link.close(phase, step, message, cut_off=cut_off)
             self._link = None
 
     def _snapshot(self, step: int) -> timedelta | None:
-        """Write the state to disk on all ranks, unless it is durable already; when that began.
+        """Write the state to disk on all ranks, unless it is durable already. Returns when that began, else None.
 
-        A state at step 0 is not worth a checkpoint: whoever starts over gets the same one.
+        Step 0 needs no checkpoint, since a new start gives the same state.
         """
         began = self._clock.monotonic()
         if step == 0 or not self._on_first(lambda link: link.needs_snapshot(step)):
@@ -130,7 +130,7 @@ class Keeper:
         return began
 
     def _on_first(self, action: Callable[[Link], int | None]) -> int:
-        """Let the first rank do something with agent or store, and tell all ranks what came of it."""
+        """Run `action` on the first rank, and share its result with all ranks."""
         told = 0
         if self._link:
             try:

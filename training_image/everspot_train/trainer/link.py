@@ -24,7 +24,7 @@ _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more o
 
 
 class Decision(IntEnum):
-    """What happens between two steps, decided by the first rank and told to the others."""
+    """What happens between two steps. The first rank decides it and tells the others."""
 
     GO_ON = 0
     CHECKPOINT = 1
@@ -33,12 +33,12 @@ class Decision(IntEnum):
 
 
 def snapshot_directory(context: RunContext, step: int) -> Path:
-    """Where all ranks of this machine put the parts of one checkpoint."""
+    """The folder in which all ranks of this machine put the parts of one checkpoint."""
     return Path(context.scratch_dir) / f"snapshot-{step:012d}"
 
 
 def restore_directory(context: RunContext) -> Path:
-    """Where the first rank puts the parts that it fetched."""
+    """The folder in which the first rank puts the parts that it fetched."""
     return Path(context.scratch_dir) / "restored"
 
 
@@ -55,7 +55,7 @@ def read_context(rundir: RunDir) -> RunContext:
 
 
 class Link:
-    """Reads requests, decides between steps, publishes, reports. `trigger`: why `decide` last wanted a checkpoint."""
+    """Reads requests, decides between steps, publishes, reports. `trigger`: the reason of the last checkpoint."""
 
     def __init__(self, rundir: RunDir, context: RunContext) -> None:
         self.context = context
@@ -81,7 +81,7 @@ class Link:
         self._clear_scratch()
 
     def pinned(self) -> dict[str, JsonValue]:
-        """What the newest checkpoint says of the run beside its state; empty where there is none."""
+        """The newest checkpoint's `info`; empty if there is no checkpoint."""
         head = self._checkpoints.head()
         return dict(head.checkpoints[0].info) if head is not None and head.checkpoints else {}
 
@@ -107,8 +107,8 @@ class Link:
     def training(
         self, step: int, total_steps: int, restored: Checkpoint | None, seconds: float, *, mixed: bool
     ) -> None:
-        """Training begins or goes on at `step`; `seconds`: real time since the process was started; `mixed`: whether
-        in mixed precision."""
+        """Report that training begins or goes on at `step`. `seconds`: real time since the start of the process;
+        `mixed`: whether in mixed precision."""
         self.reporter.update(
             phase=TrainingPhase.TRAINING,
             step=step,
@@ -121,18 +121,18 @@ class Link:
         self._note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        """So many steps are done."""
+        """Report that `step` steps are done."""
         if self._warmup.ended():
             first, following = self._warmup.seconds()
             self._note(EventKind.STEPPED, step=step - 1, seconds=first, next_seconds=following)
         self.reporter.progress(step, metrics)
 
     def steps(self) -> None:
-        """The next step begins."""
+        """Note that the next step begins."""
         self._warmup.begins()
 
     def decide(self, step: int) -> Decision:
-        """What happens now, between two steps.
+        """Decide what happens now, between two steps.
 
         Raises:
             Fenced: if a publication found out that the job has another owner.
@@ -168,8 +168,8 @@ class Link:
         self._publisher.publish(self._snapshot(step, began, trigger, info), self._durable_by())
 
     def needs_snapshot(self, step: int) -> bool:
-        """Whether `step` is not durable yet, after waiting for a publication under way; but not for one of an earlier
-        step while a deadline runs.
+        """Whether `step` is not durable yet. It first waits for a publication under way; but if there is a deadline,
+        not for one of an earlier step.
 
         Raises:
             Fenced: if the job has another owner.
@@ -180,7 +180,7 @@ class Link:
         return self._publisher.durable_step != step
 
     def close(self, phase: TrainingPhase, step: int, message: str = "", *, cut_off: bool = False) -> None:
-        """The last word of this process."""
+        """Report the end of this process."""
         self._publisher.close()
         self.reporter.close()
         for note in self._notes:
@@ -188,7 +188,7 @@ class Link:
         self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off)
 
     def _durable_by(self) -> timedelta | None:
-        """The last moment at which a checkpoint is of use, if the agent has named one."""
+        """The last monotonic moment at which a checkpoint is of use, if the agent has given one."""
         stop = self.requests.stop()
         by = (stop.term_at or stop.deadline) if stop is not None and stop.deadline is not None else None
         return timedelta(seconds=by) if by is not None else None
@@ -217,7 +217,7 @@ class Link:
         )
 
     def _note(self, kind: EventKind, **data: JsonValue) -> None:
-        """Write an event without waiting for it. One that the store does not take is logged and left out."""
+        """Write an event without waiting for it. If the store does not take it, that is logged, and it is left out."""
 
         def write() -> None:
             try:

@@ -1,8 +1,8 @@
-"""What the first attempt of a run has fixed for all that follow: number format and global batch.
+"""Pins what the first attempt of a run has fixed for all later ones: number format and global batch.
 
-A run that goes on elsewhere must go on as the same training. The machine may be another one, so `auto` could resolve
-to another format there, and fewer processes would take smaller steps. What can be made the same is made the same, and
-what cannot is refused.
+A run that goes on elsewhere must go on as the same training. On another machine `auto` could resolve to another format,
+and fewer processes would make smaller batches. The pins keep both the same where that is possible, and refuse the run
+where it is not.
 """
 
 import logging
@@ -19,16 +19,17 @@ log = logging.getLogger("everspot.trainer")
 
 
 class Pins:
-    """`info`: what is stored with the newest checkpoint; empty for the first attempt, which is free."""
+    """The pins of one run. `info`: that of the newest checkpoint; empty for the first attempt, which is free to
+    choose."""
 
     def __init__(self, info: Mapping[str, JsonValue]) -> None:
         self._info = info
 
     def precision(self, wanted: Precision, device: torch.device) -> Precision:
-        """The format to use; `auto` is what the first attempt made of it.
+        """The format to use. `auto` means the one that the first attempt chose.
 
         Raises:
-            StateMismatch: if another one is demanded than the run was begun with.
+            StateMismatch: if `wanted` is another format than the run began with.
         """
         pinned = self._info.get("precision")
         if not isinstance(pinned, str) or pinned not in set(Precision):
@@ -40,11 +41,11 @@ class Pins:
         return Precision(pinned)
 
     def accumulation(self, wanted: int, batch_size: int | None, world_size: int) -> int:
-        """Losses per optimizer step for which the global batch is what it was. `batch_size`: samples per batch and
-        process; None where it is not known, and then it is taken to be the same.
+        """The number of losses per optimizer step that keeps the global batch. `batch_size`: samples per batch and
+        process; None if it is not known; it is then assumed to be the same as before.
 
         Raises:
-            StateMismatch: if no whole number does it.
+            StateMismatch: if no whole number keeps it.
         """
         unit = _number(self._info.get("global_batch")) if batch_size else None
         each = (batch_size or 1) if unit is not None else 1

@@ -1,4 +1,4 @@
-"""Mixed precision by torch.amp: which number format, and the gradient scaler that goes with it."""
+"""Mixed precision by torch.amp: the number format, and the gradient scaler that belongs to it."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -25,7 +25,7 @@ def resolve(wanted: Precision, device: torch.device) -> Precision:
 
 
 def mixed(precision: Precision) -> bool:
-    """Whether a resolved format has autocast cast to another one than the model's."""
+    """Whether autocast casts to another format than the model's with this resolved format."""
     return precision in _DTYPE
 
 
@@ -40,7 +40,7 @@ class MixedPrecision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision is Precision.FP16)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Around forward pass and loss."""
+        """The context for forward pass and loss."""
         dtype = _DTYPE.get(self.precision)
         return torch.autocast(self._device_type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
@@ -49,6 +49,6 @@ class MixedPrecision:
         return {"precision": self.precision.value, "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put the scaler back. A state of another format is left alone: this run's scaler starts afresh."""
+        """Load the scaler's state. A state of another format is ignored, and this run's scaler starts afresh."""
         if state["precision"] == self.precision.value:
             self.scaler.load_state_dict(state["scaler"])

@@ -1,4 +1,4 @@
-"""Publishing checkpoints: one at a time, beside the training loop or in front of everything else."""
+"""Publishes checkpoints, one at a time, beside the training loop or before everything else."""
 
 import logging
 import shutil
@@ -24,7 +24,7 @@ _LOOK = timedelta(milliseconds=200)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state on local disk that waits to be published. `began`: monotonic time at which taking it began."""
+    """A state on local disk that is to be published. `began`: the monotonic time at which the snapshot began."""
 
     step: int
     directory: Path
@@ -48,10 +48,10 @@ class Publisher:
 
     Args:
         checkpoints: the job's checkpoints, opened for this owner's epoch and guarded by its lease.
-        keep: how many checkpoints stay.
-        on_published: told, in the publishing thread, what became durable and from which snapshot.
-        suspended: whether nobody knows for now if the job is still this owner's, since the store is silent: a
-            publication then waits for as long as the agent lets the process live.
+        keep: the number of checkpoints that stay.
+        on_published: called in the publishing thread with each durable checkpoint and its snapshot.
+        suspended: whether the lease has ended because the store is silent. Then a publication waits for as long as
+            the agent lets the process live.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Publisher:
         return self._flight is not None and not self._flight.done()
 
     def start(self, snapshot: Snapshot) -> None:
-        """Publish beside the training loop. Only when not `busy`."""
+        """Publish beside the training loop. To be called only when not `busy`."""
         self.settle()
         self._flying, self._transfer = snapshot, Transfer(self._clock)
         self._flight = self._pool.submit(self._publish, snapshot, self._transfer)
@@ -87,11 +87,12 @@ class Publisher:
         return self.busy and self._flying is not None and self._flying.step == step
 
     def settle(self) -> None:
-        """Wait for what is under way. An unreachable store is a warning here: the next checkpoint may do better.
+        """Wait for a publication under way. If the store is out of reach, this only warns, since the next one may
+        succeed.
 
         Raises:
             Fenced: if the job has another owner.
-            StoreError: for anything that will not get better by itself.
+            StoreError: for an error that does not pass by itself.
         """
         flight, self._flight = self._flight, None
         if flight is None:
@@ -106,16 +107,16 @@ class Publisher:
             shutil.rmtree(self._flying.directory, ignore_errors=True)
 
     def collect(self) -> None:
-        """`settle` for what is already over; never waits."""
+        """Like `settle`, but only if the publication has ended; it never waits."""
         if self._flight is not None and self._flight.done():
             self.settle()
 
     def publish(self, snapshot: Snapshot, deadline: timedelta | None) -> None:
-        """Publish, and return when the snapshot is durable. What is under way is waited for, or is cancelled if there
-        is a `deadline` that it would make this one miss: see `gives_way`.
+        """Publish, and return when the snapshot is durable.
 
-        Tries again while the store cannot be reached: until `deadline` (monotonic) if there is one, and a bounded
-        number of times without.
+        It waits for a publication under way, or cancels it if this one would otherwise miss its `deadline` (see
+        `gives_way`). While the store cannot be reached, it tries again until `deadline` (monotonic), or without one a
+        bounded number of times.
 
         Raises:
             Fenced: if the job has another owner.
@@ -144,7 +145,8 @@ class Publisher:
         self._pool.shutdown(wait=True)
 
     def _make_way(self, size: int, deadline: timedelta) -> None:
-        """Wait for what is under way, for as long as the newer snapshot of `size` bytes can afford it."""
+        """Wait for the publication under way for as long as the newer snapshot of `size` bytes can afford it; else
+        cancel it."""
         while self.busy and self._flight is not None and self._transfer is not None:
             transfer = self._transfer
             seconds = (deadline - self._clock.monotonic()).total_seconds()
@@ -154,7 +156,7 @@ class Publisher:
             wait([self._flight], timeout=_LOOK.total_seconds())
 
     def _publish(self, snapshot: Snapshot, transfer: Transfer, *, urgent: bool = False) -> None:
-        """`urgent`: leave the deletion of older parts to whoever publishes next."""
+        """Publish once. `urgent`: leave the deletion of older parts to the next publication."""
         published = self._checkpoints.publish(
             snapshot.step, snapshot.files, snapshot.info, self._keep, transfer=transfer
         )

@@ -29,7 +29,7 @@ class GlobalRandomness:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put every generator back. A CUDA state is left out where there is no CUDA device."""
+        """Restore every generator. A CUDA state is ignored without a CUDA device."""
         version, words, gauss = state["python"]
         random.setstate((version, tuple(words), gauss))
         saved = state["numpy"]
@@ -44,7 +44,7 @@ class GlobalRandomness:
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:
-    """Seed the global generators; ranks get different ones, so that they do not drop out the same units."""
+    """Seed the global generators, differently on each rank, so that dropout differs between ranks."""
     words = np.random.SeedSequence([seed, rank]).generate_state(3)
     random.seed(int(words[0]))
     np.random.seed(int(words[1]))

@@ -1,4 +1,4 @@
-"""The processes of one run: alone, or several under torchrun on one machine."""
+"""The processes of one run: a single one, or several under torchrun on one machine."""
 
 import os
 from typing import Any
@@ -18,7 +18,7 @@ def world_size_from_environment() -> int:
 
 
 class Ranks:
-    """This process among those of its run. With one process every method is free of cost."""
+    """This process among those of its run. With a single process its methods cost nothing."""
 
     def __init__(self) -> None:
         self.rank = rank_from_environment()
@@ -58,7 +58,7 @@ class Ranks:
         return int(told.item())
 
     def share_object(self, value: Any) -> Any:
-        """The same for any small object."""
+        """The first rank's `value`, any small object, on every rank."""
         if self.world_size == 1:
             return value
         told = [value]

@@ -1,4 +1,4 @@
-"""Telling the agent and the store how far the run is: status.json and the job's metrics."""
+"""Reports the run's progress to the agent (status.json) and its metrics to the store."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ class Reporter:
             self._write()
 
     def progress(self, step: int, metrics: dict[str, float]) -> None:
-        """The run has come to `step`. Cheap: most calls write nothing. `metrics` are recorded when one does."""
+        """Report that the run is at `step`. Cheap: most calls write nothing. `metrics` are recorded when one does."""
         now = self._clock.monotonic()
         with self._lock:
             self._status = self._status.model_copy(update={"step": step})
@@ -70,7 +70,7 @@ class Reporter:
                 self._lines.append({"step": step, "at": self._clock.now().isoformat(), "metrics": shown})
 
     def close(self) -> None:
-        """Send the metrics that are left. Failing that is logged: no training is lost over a metric."""
+        """Send the metrics that are left. A failure is only logged, since metrics must not end a run."""
         self._pool.shutdown(wait=True)
         self._send()
 
@@ -89,7 +89,7 @@ class Reporter:
         self._rundir.write(self._status)
 
     def _send(self) -> None:
-        """Send what is there as one chunk. A chunk whose answer was lost is sent again as it was."""
+        """Send the waiting metrics as one chunk. A chunk whose answer was lost is sent again unchanged."""
         with self._lock:
             if self._pending is None and self._lines:
                 self._pending = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self._lines).encode()
@@ -103,7 +103,7 @@ class Reporter:
             log.warning("metrics wait for the store: %s", error)
 
     def _append(self, chunk: bytes) -> None:
-        """Number the chunk behind those of an earlier process of the same ownership."""
+        """Write the chunk under the next free number, after those of an earlier process of the same ownership."""
         for _ in range(_MAX_CHUNKS):
             seq, self._seq = self._seq, self._seq + 1
             try:

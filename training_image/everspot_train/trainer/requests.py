@@ -1,4 +1,4 @@
-"""What the agent requests of this process: read from the run directory, cheaply enough to ask before every step."""
+"""Reads the agent's requests from the run directory, cheaply enough for every step."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ class Requests:
         return self._rundir.read(StopRequest)
 
     def checkpoint(self) -> bool:
-        """Whether a checkpoint was asked for since this last said so."""
+        """Whether the agent has asked for a checkpoint since the last time this returned True."""
         request = self._rundir.read(CheckpointRequest)
         if request is None or request.seq <= self._seq:
             return False
@@ -34,15 +34,15 @@ class Requests:
         return True
 
     def lost(self) -> bool:
-        """Whether the job has, or may soon have, another owner, for good."""
+        """Whether the lease is lost for good, so that the job has, or may soon have, another owner."""
         return not self.lease_valid() and self._lost
 
     def suspended(self) -> bool:
-        """Whether nobody knows for now if the job is still ours: the lease is over, and the store is silent."""
+        """Whether the lease has ended because the store is silent, so that the job may have another owner."""
         return not self.lease_valid() and not self._lost
 
     def may_write(self) -> bool:
-        """The guard of everything that is published or deleted.
+        """Whether the process may publish and delete.
 
         Raises:
             StoreUnavailable: while the lease is suspended.
@@ -52,7 +52,7 @@ class Requests:
         return self.lease_valid()
 
     def lease_valid(self) -> bool:
-        """Whether the job is still ours. The file is read at most once a second; its moment is compared each time."""
+        """Whether the job is still ours. The file is read at most once a second; the clock is compared each time."""
         now = self._clock.monotonic()
         if self._lease_read is None or now - self._lease_read >= _LEASE_AGE or now >= self._valid_until:
             lease = self._rundir.read(LeaseFile)

@@ -1,4 +1,4 @@
-"""The door of the trainer: what a training loop is written against."""
+"""The trainer's public interface for training loops."""
 
 import logging
 import math
@@ -68,11 +68,11 @@ class Run:
         """The run that the environment describes.
 
         Args:
-            accumulation: losses per optimizer step. Where the run goes on with another number of processes it is
-                changed so that the global batch stays the same.
+            accumulation: losses per optimizer step. If the run goes on with another number of processes, it changes so
+                that the global batch stays the same.
             clip_norm: largest norm of the gradient.
-            precision: number format; None takes the job's, and `auto` without a job. `auto` stays what it was at the
-                run's beginning.
+            precision: number format; None takes the job's, and `auto` without a job. `auto` means the format that the
+                first attempt chose.
             seed: for the global random generators; None leaves them alone.
 
         Raises:
@@ -103,17 +103,17 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """Where model and batches belong."""
+        """The device for model and batches."""
         return self._ranks.device
 
     @property
     def rank(self) -> int:
-        """The number of this process; 0 speaks to agent and store."""
+        """The number of this process. Rank 0 communicates with agent and store."""
         return self._ranks.rank
 
     @property
     def world_size(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return self._ranks.world_size
 
     @property
@@ -127,11 +127,11 @@ class Run:
         return dict(self._context.submission.spec.parameters) if self._context else {}
 
     def accumulation_for(self, batch_size: int | None) -> int:
-        """Losses per optimizer step with this many samples per batch and process: what was asked for, or what makes
-        the global batch the same as in the run's beginning.
+        """Losses per optimizer step with this many samples per batch and process: the requested number, or the one that
+        keeps the first attempt's global batch.
 
         Raises:
-            StateMismatch: if nothing does.
+            StateMismatch: if no number keeps it.
         """
         return self._pins.accumulation(self._accumulation, batch_size, self.world_size)
 
@@ -149,7 +149,7 @@ class Run:
     # What the loop does
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model on `device`, and wrapped in DistributedDataParallel where there are several ranks."""
+        """The model on `device`, wrapped in DistributedDataParallel if there are several ranks."""
         model = model.to(self.device)
         return torch.nn.parallel.DistributedDataParallel(model) if self.world_size > 1 else model
 
@@ -162,11 +162,11 @@ class Run:
         scheduler: Any | None = None,
         **others: Stateful,
     ) -> None:
-        """Name what belongs to the state. `others` are any further objects with `state_dict` and `load_state_dict`.
+        """Name the objects that make up the state. `others`: further ones with `state_dict` and `load_state_dict`.
 
         Raises:
             TypeError: if `loader` has no position that could be resumed.
-            StateMismatch: if the global batch cannot be what it was in the run's beginning.
+            StateMismatch: if the global batch cannot be that of the first attempt.
         """
         batch_size = batch_size_of(loader)
         accumulation = self.accumulation_for(batch_size)
@@ -179,7 +179,7 @@ class Run:
         self.state.local = {"position": self._feed, "randomness": GlobalRandomness()}
 
     def restore(self) -> int | None:
-        """Put the newest whole checkpoint back; its step, or None where there is none. `batches` does it if the loop
+        """Load the newest whole checkpoint. Returns its step, or None if there is none. `batches` does it if the loop
         does not.
 
         Raises:
@@ -194,9 +194,9 @@ class Run:
         return step
 
     def batches(self, total_steps: int) -> Iterator[Any]:
-        """Batches until `total_steps` optimizer steps are done, over as many epochs as that takes.
+        """Yield batches until `total_steps` optimizer steps are done, over as many epochs as that takes.
 
-        Between two steps, when the loop's body is over: stops if the agent says so, and checkpoints if it is time.
+        Between two steps, when the loop's body is over, it stops if the agent asks for it, and checkpoints when due.
 
         Raises:
             RunStopped: after the state was made durable. Let it pass.
@@ -223,15 +223,16 @@ class Run:
             self._keeper.checkpoint_beside(self.steps_done, "final")
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Around the forward pass and the loss: mixed precision."""
+        """The mixed-precision context for the forward pass and the loss."""
         return self._amp.autocast()
 
     def step(self, loss: torch.Tensor) -> bool:
-        """Backward pass, and the optimizer step when enough losses are accumulated; whether that was now.
+        """Do the backward pass and, when enough losses are accumulated, the optimizer step. Returns whether it did
+        that.
 
         Raises:
             NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU, which is not waited for, some steps
-                later, and before a checkpoint is taken. With fp16 such a step is left out instead.
+                later, but before a checkpoint is taken. With fp16 such a step is left out instead.
         """
         stepper, _ = self._tracked()
         if not stepper.take(loss, self.steps_done):
@@ -240,7 +241,7 @@ class Run:
         return True
 
     def log(self, **metrics: float) -> None:
-        """Record metrics of the current step. The loss of steps is recorded by itself."""
+        """Record metrics of the current step. The loss is recorded automatically."""
         values = {name: float(value) for name, value in metrics.items()}
         if self._keeper:
             self._keeper.log(self.steps_done, values)
@@ -266,7 +267,7 @@ class Run:
         return {"loss": known} if math.isfinite(known) else {}
 
     def _be_sure(self) -> None:
-        """Wait for the device and judge every loss so far."""
+        """Wait for the device and check every loss so far."""
         if self._stepper:
             self._stepper.doubts.look(wait=True)
 

@@ -1,8 +1,8 @@
-"""The pieces that make the next step the same, written to files and read back.
+"""Writes and reads the pieces of state on which the next step depends.
 
-Every piece has `state_dict` and `load_state_dict`. The model and the optimizer get a file each, the other shared
-pieces one together; what differs between ranks (random generators, data position) goes into one file per rank. Files
-are written by torch.save and read with `weights_only`, so that reading a checkpoint never runs code out of it.
+Every piece has `state_dict` and `load_state_dict`. The model and the optimizer get a file each, and the other shared
+pieces one together. State that differs between ranks (random generators, data position) goes into one file per rank.
+torch.save writes the files, and they are read with `weights_only`, so that reading a checkpoint never executes code.
 """
 
 import io
@@ -21,19 +21,19 @@ FORMAT = 1
 
 
 class Stateful(Protocol):
-    """Anything whose state can be taken and put back."""
+    """An object whose state can be saved and restored."""
 
     def state_dict(self) -> Any:
         """The state as tensors, numbers, text and containers of these."""
         ...
 
     def load_state_dict(self, state: Any) -> Any:
-        """Put a state back."""
+        """Restore a state."""
         ...
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The user's own module inside DDP and torch.compile, so that names do not depend on either."""
+    """The user's module without the wrappers of DDP and torch.compile, so that names do not depend on them."""
     while True:
         wraps = "module" if isinstance(model, torch.nn.parallel.DistributedDataParallel) else "_orig_mod"
         inner = getattr(model, wraps, None)
@@ -71,7 +71,7 @@ class TrainState:
         self._write(directory / _REST, {"format": FORMAT, "step": step}, rest)
 
     def load(self, directory: Path, rank: int) -> tuple[int, bool]:
-        """Put every piece back; the step, and whether this rank found its own file.
+        """Restore every piece. Returns the step, and whether this rank found its own file.
 
         A rank that took no part in the checkpoint takes the first rank's data position and keeps its own random
         numbers.
@@ -98,7 +98,7 @@ class TrainState:
         return int(rest["step"]), own
 
     def _write(self, path: Path, head: dict[str, int] | None, pieces: dict[str, Stateful]) -> None:
-        """One file: the state of the only piece if there is no head, else head and pieces by name."""
+        """Write one file: the state of the only piece if there is no head, else head and pieces by name."""
         states = {name: piece.state_dict() for name, piece in pieces.items()}
         torch.save(head | {"pieces": states} if head is not None else next(iter(states.values())), path)
         if path.name not in self._checked:  # once per file: better now than at the resume
@@ -116,7 +116,7 @@ class TrainState:
 
 
 def _complaint(states: dict[str, Any]) -> str:
-    """Which pieces cannot be read back, and what they hold that stands in the way."""
+    """The pieces that cannot be read back, and the types in them that prevent it."""
     wrong = []
     for name, state in states.items():
         copy = io.BytesIO()

@@ -1,4 +1,4 @@
-"""One optimizer step out of one or more losses: accumulation, scaling, clipping, schedule."""
+"""Makes optimizer steps of one or more losses: accumulation, scaling, clipping, schedule."""
 
 from typing import Any
 
@@ -48,9 +48,9 @@ class Stepper:
         return len(self._losses) + 1 == self._accumulation
 
     def take(self, loss: torch.Tensor, step: int) -> bool:
-        """Backward pass for one loss. When that completes a step, apply it; whether it did.
+        """Do the backward pass for one loss, and the step if that completes one. Returns whether it did.
 
-        Under the scaler an infinite loss is a step that it leaves out, as it does with any gradient that overflows.
+        The scaler leaves out a step with an infinite loss, as it does with any gradient that overflows.
 
         Raises:
             NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU a few steps later, and at the latest
@@ -85,8 +85,8 @@ class Stepper:
             self._scheduler.step()
 
     def _step_optimizer(self) -> bool:
-        """Step it; whether the scaler left the step out, which is known by its lower scale. The scale is read once per
-        step and behind it: the scaler itself has waited for the gradients then."""
+        """Step the optimizer. Returns whether the scaler left the step out, which its lower scale shows. The scale is
+        read after the step, when the scaler has waited for the gradients anyway."""
         scaler = self._amp.scaler
         if not scaler.is_enabled():
             self._optimizer.step()
@@ -98,7 +98,7 @@ class Stepper:
         return self._scale < before
 
     def _skip(self, step: int) -> None:
-        """The scaler found gradients that overflow fp16, left the step out and lowered its scale."""
+        """Count a step that the scaler left out because its gradients overflow fp16."""
         self._skipped += 1
         if self._skipped >= _MAX_SKIPPED:
             raise NonFiniteLoss(f"{self._skipped} steps in a row overflowed fp16, the last at step {step}; use bf16")

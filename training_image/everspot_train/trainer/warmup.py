@@ -1,4 +1,4 @@
-"""How much longer the first step of a process takes than the next one: what a fresh process pays once more."""
+"""Measures by how much the first step of a process is longer than the second: the cost of a fresh process."""
 
 from datetime import timedelta
 
@@ -6,8 +6,8 @@ from everspot_core.clock import Clock
 
 
 class Warmup:
-    """Times the first two steps, as the loop sees them: a GPU is not waited for. What lies between two steps, such as a
-    checkpoint, does not count."""
+    """Times the first two steps, as the loop sees them: a GPU is not waited for. The time between two steps, such as
+    for a checkpoint, does not count."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -15,12 +15,12 @@ class Warmup:
         self._lengths: list[timedelta] = []
 
     def begins(self) -> None:
-        """A step begins."""
+        """Note that a step begins."""
         if not self.known:
             self._begun = self._clock.monotonic()
 
     def ended(self) -> bool:
-        """A step has ended, if one had begun. True: now both are known, which is said once."""
+        """Note that a step has ended, if one had begun. Returns True once, when both times are known."""
         if self._begun is None:
             return False
         self._lengths.append(self._clock.monotonic() - self._begun)
@@ -33,6 +33,6 @@ class Warmup:
         return len(self._lengths) == 2
 
     def seconds(self) -> tuple[float, float]:
-        """What the first step and the one behind it took, once they are known."""
+        """The seconds of the first and of the second step, once both are known."""
         first, following = self._lengths
         return round(first.total_seconds(), 3), round(following.total_seconds(), 3)

@@ -1,29 +1,37 @@
-"""Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program."""
+"""Everspot's components: training fleets on capacity that comes and goes, for any Pulumi program.
 
-from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
-from everspot_core.fleet import WeightBy
+A name is imported when it is first asked for: the SDK of a cloud takes seconds to load, and a program of one cloud does
+not load another's.
+"""
 
-from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
-from everspot.aws.capacity import (
-    AwsCapacityArgs,
-    AwsCapacityRebalanceArgs,
-    AwsElasticArgs,
-    AwsInstanceTypeArgs,
-    AwsStandingArgs,
-)
-from everspot.aws.cluster import AwsTrainingCluster, AwsTrainingClusterArgs
-from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
-from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
-from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
-from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
-from everspot.aws.launch import AwsMachineArgs
-from everspot.aws.monitoring import AwsAlarmsArgs, AwsMonitoring, AwsMonitoringArgs
-from everspot.aws.network import AwsNetwork, AwsNetworkArgs
-from everspot.aws.notifications import AwsNotificationsArgs
-from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
-from everspot.aws.scraping import AwsPrometheusArgs
-from everspot.aws.store import AwsStore, AwsStoreArgs
-from everspot.limits import LimitsArgs
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
+    from everspot_core.fleet import WeightBy
+
+    from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
+    from everspot.aws.capacity import (
+        AwsCapacityArgs,
+        AwsCapacityRebalanceArgs,
+        AwsElasticArgs,
+        AwsInstanceTypeArgs,
+        AwsStandingArgs,
+    )
+    from everspot.aws.cluster import AwsTrainingCluster, AwsTrainingClusterArgs
+    from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
+    from everspot.aws.events import AwsInterruptionEvents, AwsInterruptionEventsArgs
+    from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
+    from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
+    from everspot.aws.launch import AwsMachineArgs
+    from everspot.aws.monitoring import AwsAlarmsArgs, AwsMonitoring, AwsMonitoringArgs
+    from everspot.aws.network import AwsNetwork, AwsNetworkArgs
+    from everspot.aws.notifications import AwsNotificationsArgs
+    from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
+    from everspot.aws.scraping import AwsPrometheusArgs
+    from everspot.aws.store import AwsStore, AwsStoreArgs
+    from everspot.limits import LimitsArgs
 
 __all__ = [
     "AwsAccountSetup",
@@ -60,3 +68,42 @@ __all__ = [
     "LimitsArgs",
     "WeightBy",
 ]
+
+_HOMES = {
+    "everspot.aws.account": ("AwsAccountSetup", "AwsAccountSetupArgs"),
+    "everspot.aws.capacity": (
+        "AwsCapacityArgs",
+        "AwsCapacityRebalanceArgs",
+        "AwsElasticArgs",
+        "AwsInstanceTypeArgs",
+        "AwsStandingArgs",
+    ),
+    "everspot.aws.cluster": ("AwsTrainingCluster", "AwsTrainingClusterArgs"),
+    "everspot.aws.elastic": ("AwsElasticCapacity", "AwsElasticCapacityArgs"),
+    "everspot.aws.events": ("AwsInterruptionEvents", "AwsInterruptionEventsArgs"),
+    "everspot.aws.fleet": ("AwsTrainingFleet", "AwsTrainingFleetArgs"),
+    "everspot.aws.identity": ("AwsIdentity", "AwsIdentityArgs"),
+    "everspot.aws.launch": ("AwsMachineArgs",),
+    "everspot.aws.monitoring": ("AwsAlarmsArgs", "AwsMonitoring", "AwsMonitoringArgs"),
+    "everspot.aws.network": ("AwsNetwork", "AwsNetworkArgs"),
+    "everspot.aws.notifications": ("AwsNotificationsArgs",),
+    "everspot.aws.scheduler": ("AwsSchedulerService", "AwsSchedulerServiceArgs"),
+    "everspot.aws.scraping": ("AwsPrometheusArgs",),
+    "everspot.aws.store": ("AwsStore", "AwsStoreArgs"),
+    "everspot.limits": ("LimitsArgs",),
+    "everspot_clouds.aws.fleet": ("AwsOnDemandAllocation", "AwsSpotAllocation"),
+    "everspot_core.fleet": ("WeightBy",),
+}
+"""The modules that names come from."""
+
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,7 @@
 """What all components share on every cloud: type tokens, checks of names, and the refusal of bad inputs."""
 
 import re
+from collections.abc import Mapping
 
 import pulumi
 from everspot_core.problems import BadInputs, Problems, shown
@@ -14,6 +15,9 @@ CLUSTER_AT_MOST = 32
 
 RANDOM = 8
 """Characters that Pulumi appends to a name: a dash and seven random digits."""
+
+MANDATORY_TAGS = ("Project", "Team", "Environment")
+"""Tags that every resource has to carry, so that every cost has an owner."""
 
 _CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]$")
 
@@ -31,6 +35,12 @@ def check_cluster_name(problems: Problems, cluster: str) -> None:
         f"{shown(cluster)} has to be 3 to {CLUSTER_AT_MOST} lower-case letters, digits and dashes, "
         "beginning with a letter",
     )
+
+
+def check_mandatory_tags(problems: Problems, tags: Mapping[str, str]) -> None:
+    """Add the mandatory tags that are missing or empty."""
+    missing = [name for name in MANDATORY_TAGS if not tags.get(name)]
+    problems.need(not missing, "tags", f"mandatory and missing: {', '.join(missing)}")
 
 
 def check_name(problems: Problems, name: str, suffix: str, most: int, what: str) -> None:

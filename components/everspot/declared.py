@@ -1,12 +1,12 @@
 """Instance types that a spec declares itself, because the catalogue lacks them or lacks facts about them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
 from everspot_core.faults import modelled
-from everspot_core.problems import Problems
+from everspot_core.problems import Problems, near
 
 Entries = Sequence[Mapping[str, Any]]
 """A spec's list of instance types. Each entry has a `type` and possibly facts about it."""
@@ -39,3 +39,13 @@ def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceTy
         if declared is not None:
             found[entry["type"]] = declared
     return found
+
+
+def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:
+    """Add a problem if an instance type is unknown or does not fit the image's architecture. `arches`: the
+    architectures of the fleets' types."""
+    known = catalogue.builtin().types
+    if instance_type not in known:
+        problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")
+    elif len(arches) == 1 and known[instance_type].arch not in arches:
+        problems.add(name, f"{instance_type} is {known[instance_type].arch}, the fleet's image is {', '.join(arches)}")

@@ -31,6 +31,8 @@ WHAT_BECOMES_OF_THEM = (
 """Amazon EC2 User Guide, "How instance termination works": EC2 attempts a clean shutdown of the system, and then pulls
 the plug. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption (docs/agent.md)."""
 
+ENDS_ITS_INSTANCES = "replaced or deleted, it ends its instances"
+
 
 def guard(
     parent: pulumi.Resource, name: str, control_url: pulumi.Input[str], after: Sequence[pulumi.Resource], *, on: bool
@@ -47,31 +49,69 @@ def guard(
 
 
 def fleet_guard(
-    parent: pulumi.Resource, name: str, market: Market, manifest: pulumi.Input[str], *, on: bool
+    parent: pulumi.Resource,
+    name: str,
+    market: Market,
+    manifest: pulumi.Input[str],
+    *,
+    on: bool,
+    then: str = WHAT_BECOMES_OF_THEM,
+    size: str | None = None,
 ) -> pulumi.ResourceOptions:
     """Options of a fleet. With them a preview that replaces or deletes the fleet says what that does to running jobs,
-    and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store.
+    and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store; `then`: what
+    becomes of the jobs; `size`: the fleet's property whose decrease ends instances too, where there is such a one.
 
     The old fleet is deleted before the new one is made, so that a refusal changes nothing and no quota has to hold
     both.
     """
     if not _has_hooks():
         return pulumi.ResourceOptions()
-    stores: list[str] = []  # known by the time that a hook runs, unless the store itself is not there yet
-    pulumi.Output.from_input(manifest).apply(lambda text: stores.append(str(json.loads(text)["control_url"])))
-
-    def before_delete(_: pulumi.ResourceHookArgs) -> None:
-        url = stores[-1] if stores else ""
-        if pulumi.runtime.is_dry_run():
-            pulumi.log.warn(f"{name}: {told(url, market, refused=on)}", parent)
-        elif on:
-            _refuse(url, market)
-
-    hook = pulumi.ResourceHook(f"{name}-no-job-runs", before_delete, pulumi.ResourceHookOptions(on_dry_run=True))
+    hooks = _FleetHooks(parent, name, market, manifest, on=on, then=then, size=size)
+    options = pulumi.ResourceHookOptions(on_dry_run=True)
+    gone = pulumi.ResourceHook(f"{name}-no-job-runs", hooks.before_delete, options)
+    smaller = None if size is None else pulumi.ResourceHook(f"{name}-not-smaller", hooks.before_update, options)
     if not on:
         return pulumi.ResourceOptions()
-    binding = pulumi.ResourceHookBinding(before_delete=[hook])
+    binding = pulumi.ResourceHookBinding(before_delete=[gone], before_update=[smaller] if smaller else None)
     return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
+
+
+class _FleetHooks:
+    """The hooks of one fleet: they say, or refuse, what ends instances with jobs."""
+
+    def __init__(
+        self,
+        parent: pulumi.Resource,
+        name: str,
+        market: Market,
+        manifest: pulumi.Input[str],
+        *,
+        on: bool,
+        then: str,
+        size: str | None,
+    ) -> None:
+        self._parent, self._name, self._market = parent, name, market
+        self._on, self._then, self._size = on, then, size
+        # Known by the time that a hook runs, unless the store itself is not there yet.
+        self._stores: list[str] = []
+        pulumi.Output.from_input(manifest).apply(lambda text: self._stores.append(str(json.loads(text)["control_url"])))
+
+    def before_delete(self, _: pulumi.ResourceHookArgs) -> None:
+        self._look(ENDS_ITS_INSTANCES)
+
+    def before_update(self, args: pulumi.ResourceHookArgs) -> None:
+        old, new = ((inputs or {}).get(self._size or "") for inputs in (args.old_inputs, args.new_inputs))
+        if isinstance(old, int | float) and isinstance(new, int | float) and new < old:
+            self._look(f"made smaller, from {old:g} to {new:g}, it ends instances of the cloud's choice")
+
+    def _look(self, what: str) -> None:
+        url = self._stores[-1] if self._stores else ""
+        if pulumi.runtime.is_dry_run():
+            said = told(url, self._market, refused=self._on, what=what, then=self._then)
+            pulumi.log.warn(f"{self._name}: {said}", self._parent)
+        elif self._on:
+            _refuse(url, self._market)
 
 
 def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
@@ -83,19 +123,26 @@ def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
     _refuse(str((args.old_inputs or {}).get("input", "")))
 
 
-def told(url: str, market: Market, *, refused: bool) -> str:
-    """A sentence on what the end of a market's fleet does to jobs now. `refused`: whether `pulumi up` refuses it while
-    they run."""
+def told(
+    url: str,
+    market: Market,
+    *,
+    refused: bool,
+    what: str = ENDS_ITS_INSTANCES,
+    then: str = WHAT_BECOMES_OF_THEM,
+) -> str:
+    """A sentence on what a change of a market's fleet does to jobs now. `refused`: whether `pulumi up` refuses it while
+    they run; `what`: the change, and `then` what becomes of the jobs."""
     try:
         busy = busy_jobs(url, market)
     except StoreError as error:
         found = f"whether jobs run on its instances could not be read from the store ({cut(str(error), 200)})"
     else:
         if not busy:
-            return "replaced or deleted, it ends its instances; no job runs on them now"
+            return f"{what}; no job runs on them now"
         found = f"{_count(busy)} on its instances now: {_names(busy)}"
     unless = f". Not done while they run: `everspot drain --wait` first, or {FORCE}=1" if refused else ""
-    return f"replaced or deleted, it ends its instances; {found}. {WHAT_BECOMES_OF_THEM}{unless}"
+    return f"{what}; {found}. {then}{unless}"
 
 
 def busy_jobs(url: str, market: Market | None = None) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from everspot_core.problems import Problems, camel, shown
 
-TYPE_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*(\.[a-z0-9][a-z0-9-]*)?$")
-"""Name of an instance type: g5.xlarge, u-6tb1.metal, n1-standard-4."""
+TYPE_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*([.+][a-z0-9][a-z0-9-]*)?$")
+"""Name of an instance type: g5.xlarge, u-6tb1.metal, n1-standard-4, n1-standard-8+t4 (with GPUs that are attached)."""
 
 LARGEST_FLEET = 10_000
 """Largest target of a fleet, in units. No cloud allows a larger fleet; some allow less."""

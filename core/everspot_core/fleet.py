@@ -88,6 +88,41 @@ def derived_weights(capacity: CapacitySpec, known: Mapping[str, InstanceType]) -
     return weights
 
 
+EQUALLY_GOOD = 1.25
+"""By `Prefer.BALANCE`, types share a rank whose work costs at most this many times that of the cheapest among them."""
+
+
+def ranks(capacity: CapacitySpec, usd_per_hour: Mapping[str, float]) -> dict[str, int]:
+    """The rank of each type, from 0, for a cloud that knows neither weights nor prices: lower ones are tried first, and
+    among equal ones the cloud takes what it has most of.
+
+    By price and balance, what counts is the price of a unit of throughput; without throughputs, that of an instance.
+    `usd_per_hour`: of an instance, by type; types without a price come last.
+    """
+    names = [choice.name for choice in capacity.types]
+    if capacity.prefer is Prefer.DEPTH:
+        return dict.fromkeys(names, 0)
+    if capacity.prefer is Prefer.ORDER:
+        by_priority = sorted(
+            capacity.types, key=lambda choice: math.inf if choice.priority is None else choice.priority
+        )
+        return {choice.name: rank for rank, choice in enumerate(by_priority)}
+    factor = EQUALLY_GOOD if capacity.prefer is Prefer.BALANCE else 1.0
+    costs = {choice.name: _usd_per_work(choice, usd_per_hour) for choice in capacity.types}
+    found: dict[str, int] = {}
+    rank, cheapest = -1, -math.inf
+    for name in sorted(names, key=lambda name: costs[name]):
+        if costs[name] > cheapest * factor or rank < 0:
+            rank, cheapest = rank + 1, costs[name]
+        found[name] = rank
+    return found
+
+
+def _usd_per_work(choice: TypeChoice, usd_per_hour: Mapping[str, float]) -> float:
+    # Nine digits: the same ratio is not twice the same float.
+    return round(usd_per_hour.get(choice.name, math.inf) / (choice.throughput or 1.0), 9)
+
+
 def _measure(choice: TypeChoice, facts: InstanceType | None, by: WeightBy) -> float:
     if by is WeightBy.INSTANCE:
         return 1.0

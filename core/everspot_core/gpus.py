@@ -52,7 +52,7 @@ T4 and A10, whose chips they use."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Families:
     """What a cloud's families of types have, for types declared in place that do not say it. A family is what stands
-    before the first point of a type's name.
+    before the first separator of a type's name.
 
     - `models`: GPU model.
     - `without_cuda`: accelerators that are no NVIDIA GPUs.
@@ -60,6 +60,7 @@ class Families:
 
     models: Mapping[str, str]
     without_cuda: Mapping[str, str]
+    separator: str = "."
 
 
 def runs_on(capability: str, arches: Sequence[str]) -> bool:
@@ -77,7 +78,7 @@ def is_arch(word: str) -> bool:
 
 def unfit(kind: InstanceType, arches: Sequence[str], families: Families) -> str | None:
     """Why a build with these architectures does not run on a type's GPUs; None if it does, or if that is unknown."""
-    family = kind.name.partition(".")[0]
+    family = kind.name.partition(families.separator)[0]
     if family in families.without_cuda:
         return f"{kind.name} has {families.without_cuda[family]}, and no GPU that CUDA runs on"
     model = kind.gpu or families.models.get(family)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from everspot_clouds.aws.fleet import Ec2Capacity
-from everspot_clouds.aws.hourly import Always, Cap, hourly_cost, no_room, rates_of
+from everspot_clouds.aws.hourly import Always, hourly_cost
 from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
 from everspot_core.fleet import TypeChoice, WeightBy
+from everspot_core.hourly import Cap, no_room, rates_of
 from everspot_core.market import Market
 
 KNOWN = catalogue.builtin()

@@ -28,6 +28,8 @@ ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsStandingArgs", "LimitsArgs", "WeightBy",
 }  # fmt: skip
 
+SDKS = {"AwsTrainingCluster": "pulumi_aws"}
+
 
 def provider() -> ComponentProvider:
     return ComponentProvider([getattr(everspot, name) for name in sorted(COMPONENTS)], "everspot")
@@ -36,6 +38,18 @@ def provider() -> ComponentProvider:
 def test_the_surface_is_frozen() -> None:
     assert set(everspot.__all__) == COMPONENTS | ARGS
     assert everspot.__all__ == sorted(everspot.__all__)
+
+
+def test_every_name_is_imported_from_its_home_when_it_is_asked_for() -> None:
+    assert {name: getattr(everspot, name).__name__ for name in everspot.__all__} == {n: n for n in everspot.__all__}
+    with pytest.raises(AttributeError, match="AzureTrainingCluster"):
+        everspot.AzureTrainingCluster  # noqa: B018
+    # The SDK of a cloud takes seconds to load: neither the package nor one cloud's components load another's.
+    loaded = "import sys, everspot; assert not {m for m in sys.modules if m.startswith('pulumi')}; everspot.%s; print("
+    loaded += "*sorted({m.partition('.')[0] for m in sys.modules} & {'pulumi_aws', 'pulumi_gcp'}))"
+    for name, sdk in SDKS.items():
+        done = subprocess.run([sys.executable, "-c", loaded % name], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [sdk]
 
 
 def test_the_committed_schema_is_what_the_code_says() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 
+from everspot_core.blocks import parse_block
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems, near, shown
 
@@ -13,15 +14,6 @@ ZONES_AT_MOST = 8
 
 _BLOCK_BITS = 3  # 2 ** 3 blocks
 _SMALLEST_VPC, _LARGEST_VPC = 24, 16  # an interface endpoint, and up to a few hundred instances, in every block
-
-
-def parse_block(text: str, name: str, problems: Problems) -> IPv4Network | None:
-    """An IPv4 block such as `10.0.0.0/16`, or None and a problem."""
-    try:
-        return IPv4Network(text)
-    except ValueError as error:
-        problems.add(name, f"{text!r} is not an IPv4 block: {error}")
-        return None
 
 
 def split(vpc: IPv4Network, zones: int) -> list[IPv4Network]:

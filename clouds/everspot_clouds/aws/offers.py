@@ -1,27 +1,12 @@
-"""Checks of a fleet's instance types: known prices, offered zones, and GPUs that the image's torch runs on."""
+"""Checks that a fleet's zones offer its instance types."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.fleet import TypeChoice
-from everspot_core.gpus import unfit
 from everspot_core.problems import Problems
-
-from everspot_clouds.aws.gpus import FAMILIES
 
 Offered = Collection[tuple[str, str]]
 """Pairs of instance type and zone that EC2 offers."""
-
-
-def price_problems(problems: Problems, types: Sequence[TypeChoice], region: str, catalogue: Catalogue) -> None:
-    """Add every type whose on-demand price in the region is unknown: budgets and the bill would count it as $0."""
-    for index, choice in enumerate(types):
-        if choice.name in catalogue.types and catalogue.on_demand(choice.name, region) is None:
-            problems.add(
-                f"instanceTypes[{index}].onDemandUsdPerHour",
-                f"no price of {choice.name} in {region} is known; give its on-demand price in USD per hour, or its "
-                "budgets, deadlines and bill would reckon with $0",
-            )
 
 
 def zone_problems(
@@ -45,19 +30,6 @@ def zone_problems(
             )
         elif lacking:
             here.add("type", f"EC2 offers {choice.name} in none of the zones {_list(lacking)}")
-
-
-def gpu_problems(
-    problems: Problems, types: Sequence[TypeChoice], known: Mapping[str, InstanceType], arches: Sequence[str]
-) -> None:
-    """Add every type with GPUs on which a build of torch for these architectures does not run."""
-    for index, choice in enumerate(types):
-        reason = unfit(known[choice.name], arches, FAMILIES) if choice.name in known else None
-        if reason is not None:
-            problems.add(
-                f"instanceTypes[{index}].type",
-                f"{reason}. For an image with another build, gpuArches says what it has code for",
-            )
 
 
 def _list(words: Sequence[str]) -> str:

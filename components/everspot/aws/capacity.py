@@ -10,13 +10,15 @@ from everspot_clouds.aws.fleet import (
     Ec2Capacity,
     capacity_problems,
 )
-from everspot_clouds.aws.hourly import Cap, no_room, rates_of
-from everspot_clouds.aws.offers import Offered, gpu_problems, price_problems, zone_problems
+from everspot_clouds.aws.gpus import FAMILIES
+from everspot_clouds.aws.offers import Offered, zone_problems
 from everspot_core import catalogue
 from everspot_core.bounds import sound_numbers
 from everspot_core.fleet import TypeChoice, WeightBy, derived_weights
 from everspot_core.gpus import IMAGE_BUILD, is_arch
+from everspot_core.hourly import Cap, no_room, rates_of
 from everspot_core.manifest import FleetOffer, Standing
+from everspot_core.offers import gpu_problems, price_problems
 from everspot_core.problems import Problems, near
 from everspot_core.records import Market
 
@@ -172,6 +174,7 @@ def check_gpus(problems: Problems, args: AwsCapacityArgs, arches: Sequence[str] 
         types,
         known_types(args["instance_types"]),
         IMAGE_BUILD.arches if arches is None else arches,
+        FAMILIES,
     )
     for arch in arches or ():
         problems.need(is_arch(arch), "gpuArches", f"{arch!r} is not an architecture, such as sm_80")

@@ -16,10 +16,10 @@ from everspot.aws.monitoring import check_monitoring
 from everspot.aws.network import check_network
 from everspot.aws.notifications import check_notifications
 from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
-from everspot.aws.scheduler import DEFAULT_TYPE, check_type
+from everspot.aws.scheduler import DEFAULT_TYPE
 from everspot.aws.scraping import check_prometheus
 from everspot.aws.store import check_store
-from everspot.declared import declared_types, known_types
+from everspot.declared import check_type, declared_types, known_types
 from everspot.limits import build_manifest, check_limits, check_shares
 
 if TYPE_CHECKING:

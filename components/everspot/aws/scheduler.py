@@ -1,17 +1,16 @@
 """The scheduler's machine: one small on-demand instance that is replaced when it fails."""
 
-from collections.abc import Collection
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core import catalogue
-from everspot_core.problems import Problems, near
+from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_aws import autoscaling
 
 from everspot import common
 from everspot.aws import tagging
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
+from everspot.declared import check_type
 from everspot.parts import after, outputs
 
 DEFAULT_TYPE = "t3.small"
@@ -98,13 +97,3 @@ class AwsSchedulerService(pulumi.ComponentResource):
         )
         self.group_name, self.launch_template_id = group.name, template.id
         self.register_outputs(outputs(self))
-
-
-def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:
-    """Add a problem if an instance type is unknown or does not fit the image's architecture. `arches`: the
-    architectures of the fleets' types."""
-    known = catalogue.builtin().types
-    if instance_type not in known:
-        problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")
-    elif len(arches) == 1 and known[instance_type].arch not in arches:
-        problems.add(name, f"{instance_type} is {known[instance_type].arch}, the fleet's image is {', '.join(arches)}")

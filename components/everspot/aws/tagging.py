@@ -6,10 +6,7 @@ from everspot_clouds.aws.rules import CLUSTER_TAG, ROLE_TAG
 from everspot_clouds.aws.tags import tag_problems
 from everspot_core.problems import Problems
 
-from everspot.common import PACKAGE, check_cluster_name
-
-MANDATORY_TAGS = ("Project", "Team", "Environment")
-"""Tags that every resource has to carry, so that every cost has an owner."""
+from everspot.common import PACKAGE, check_cluster_name, check_mandatory_tags
 
 OWN_TAGS = 3
 """Number of tags that Everspot itself sets on instances: cluster, role and Name. It leaves 47 to the user."""
@@ -24,8 +21,7 @@ def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> N
 def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
     """Add what is wrong with tags: mandatory tags that are missing or empty, keys that Everspot sets itself, and
     anything that one of the services would refuse."""
-    missing = [name for name in MANDATORY_TAGS if not tags.get(name)]
-    problems.need(not missing, "tags", f"mandatory and missing: {', '.join(missing)}")
+    check_mandatory_tags(problems, tags)
     tag_problems(problems.at("tags"), tags, own=OWN_TAGS, reserved=("aws:", f"{PACKAGE}:"))
 
 

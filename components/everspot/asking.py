@@ -1,0 +1,61 @@
+"""Questions to a cloud at preview. Each gives the answer, or one sentence: what failed, and what to do about it.
+
+The output forms of the SDKs' functions (`get_vpc_output` and the like) are not used, because their failures always end
+the program with a traceback and cannot be caught.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from everspot_core.problems import cut
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AskedProvider:
+    """Whom to ask. `package`: the provider's; `credentials`: the sentence for somebody who is not signed in, and
+    `signed_out` how the provider says that."""
+
+    package: str
+    credentials: str
+    signed_out: tuple[str, ...]
+
+    def is_signed_out(self, error: Exception) -> bool:
+        """Whether an error says that nobody is signed in."""
+        return any(word in str(error) for word in self.signed_out)
+
+    def ask(
+        self,
+        options: pulumi.InvokeOptions,
+        token: str,
+        inputs: Mapping[str, Any],
+        *,
+        failed: str | Callable[[Exception], Any],
+    ) -> pulumi.Output[Any]:
+        """Call a function of the provider by its token, such as `ec2/getVpc:getVpc`. Inputs and answer are in
+        camelCase.
+
+        `failed`: the sentence with which the program ends on an error, or a function that gives a substitute answer.
+        """
+
+        async def call(known: Answer) -> Any:
+            try:
+                return await pulumi.runtime.invoke_async(f"{self.package}:{token}", known, options)
+            except Exception as error:
+                if callable(failed) and not self.is_signed_out(error):
+                    return failed(error)
+                told = self.credentials if self.is_signed_out(error) else failed
+                raise pulumi.RunError(f"{told}\n  ({reason(error)})") from None
+
+        return pulumi.Output.all(**inputs).apply(call)
+
+
+def reason(error: Exception) -> str:
+    """What the cloud or the provider said, without what the engine and the SDK wrap around it."""
+    text = " ".join(str(error).split())
+    for before in ("returned an error: ", "failed: "):
+        text = text.rpartition(before)[2] or text
+    return cut(text, 400)

@@ -1,0 +1,114 @@
+"""What an hour of a cluster costs at list prices: for what stands, and at the cap of what comes and goes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everspot_core.catalogue import Catalogue, Price
+from everspot_core.counting import counted
+from everspot_core.fleet import CapacitySpec, derived_weights
+from everspot_core.market import Market
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cap:
+    """The limits of elastic capacity: a number of instances, and what they may cost together in USD per hour."""
+
+    instances: int
+    usd_per_hour: float | None
+    markets: tuple[Market, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Prices of a type in USD per hour. `spot`: the catalogue's lowest; `limit`: the highest that is paid on Spot, at
+    most the on-demand price. `units`: of the standing fleets' target."""
+
+    name: str
+    on_demand: float
+    spot: float
+    limit: float
+    units: float
+
+
+def told_hour(region: str, known: Catalogue, capacity: CapacitySpec, lines: Sequence[str]) -> str:
+    """The lines of an hour's cost with their heading, which names region and date of the prices."""
+    prices = [known.on_demand(choice.name, region) for choice in capacity.types]
+    dates = sorted({price.as_of.isoformat() for price in prices if price is not None and price.as_of})
+    dated = f" of {', '.join(dates)}" if dates else ""
+    return (
+        f"An hour of the cluster, at list prices of {region}{dated}:\n"
+        + "".join(f"  {line}\n" for line in lines)
+        + "  Volumes, buckets, requests, data transfer and taxes are not counted."
+    )
+
+
+def rates_of(region: str, known: Catalogue, capacity: CapacitySpec) -> list[Rate]:
+    """The prices of the types that have one in the region, in the order of the list."""
+    weights, found = derived_weights(capacity, known.types), []
+    for choice in capacity.types:
+        price, spot = known.on_demand(choice.name, region), known.spot_range(choice.name, region)
+        if price is None:
+            continue
+        limit = choice.max_price if choice.max_price is not None else capacity.max_price
+        most = price.usd_per_hour if limit is None else min(limit, price.usd_per_hour)
+        found.append(
+            Rate(
+                name=choice.name,
+                on_demand=price.usd_per_hour,
+                spot=min(most, spot[0].usd_per_hour if spot else most),
+                limit=most,
+                units=weights.get(choice.name, 1),
+            )
+        )
+    return found
+
+
+def no_room(rates: Sequence[Rate], cap: Cap) -> str | None:
+    """Why the cap lets nothing be launched at all, or None. On Spot, a price below it is always possible."""
+    cheapest = _beyond(rates, cap)
+    if cheapest is None or Market.SPOT in cap.markets or cap.instances == 0:
+        return None
+    return f"{cap.usd_per_hour:g} is less than an hour of any type costs on-demand; the cheapest is {cheapest}"
+
+
+def price_told(price: Price | None) -> str:
+    """A price in dollars, or that it is not known."""
+    return "at a price that is not known here" if price is None else f"${price.usd_per_hour:.3f}"
+
+
+def standing_told(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, chooser: str) -> str:
+    """What stands, from the cheapest types, on Spot at the catalogue's prices, to the dearest ones at the highest that
+    is paid. `unit`: of the target; `chooser`: who chooses types."""
+    on_demand, spot = capacity.on_demand_target, capacity.spot_target
+    if capacity.target == 0 or not rates:
+        return "standing: nothing"
+    low = on_demand * min(r.on_demand / r.units for r in rates) + spot * min(r.spot / r.units for r in rates)
+    high = on_demand * max(r.on_demand / r.units for r in rates) + spot * max(r.limit / r.units for r in rates)
+    span = f"${low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"${low:.2f} to ${high:.2f}"
+    parts = [f"{counted(count, unit)} {how}" for count, how in ((on_demand, "on-demand"), (spot, "on Spot")) if count]
+    return f"standing: {span} more ({' and '.join(parts)}, depending on the types that {chooser})"
+
+
+def cap_told(rates: Sequence[Rate], cap: Cap | None) -> str:
+    """What elastic capacity costs at its cap."""
+    if cap is None or cap.instances == 0 or not rates:
+        return "elastic: nothing"
+    dearest, each = max(
+        ((rate.name, rate.on_demand if Market.ON_DEMAND in cap.markets else rate.limit) for rate in rates),
+        key=lambda pair: pair[1],
+    )
+    total = cap.instances * each
+    parts = f"{counted(cap.instances, 'instance')} of {dearest} at ${each:.3f}"
+    if cap.usd_per_hour is None or total <= cap.usd_per_hour:
+        return f"elastic: up to ${total:.2f} more ({parts})"
+    told = f"elastic: up to ${cap.usd_per_hour:.2f} more (maxUsdPerHour; {parts} would be ${total:.2f})"
+    cheapest = _beyond(rates, cap)
+    return f"{told}. On-demand does not fit under it: the cheapest type is {cheapest}" if cheapest else told
+
+
+def _beyond(rates: Sequence[Rate], cap: Cap) -> str | None:
+    """The cheapest type on-demand, if even that costs more than the cap."""
+    if cap.usd_per_hour is None or not rates:
+        return None
+    cheapest = min(rates, key=lambda rate: rate.on_demand)
+    return f"{cheapest.name} at ${cheapest.on_demand:.3f}" if cheapest.on_demand > cap.usd_per_hour else None

@@ -43,9 +43,10 @@ class GcpSide:
     def application(self) -> Callable[..., Any]:
         """Return all of the project's services as one WSGI application."""
         compute = Compute(self.project)
-        products = Products(self.project, compute.resources.get)
-        compute.operations.listeners.append(products.heard)
-        return Router(self.project, services(compute, products), products.otherwise)
+        self.products = Products(self.project, compute.resources.get)
+        compute.operations.listeners.append(self.products.heard)
+        self.services = services(compute, self.products)
+        return Router(self.project, self.services, self.products.otherwise)
 
     def answer_at(self, endpoint: str) -> None:
         """Take the URL of all services."""

@@ -105,7 +105,7 @@ class Project:
             }
         )
         if lacking:
-            raise forbidden(lacking[0])
+            raise forbidden(lacking[0], caller, service)
 
     def reset(self) -> None:
         """Forget all that was made. The market is others' business."""
@@ -122,6 +122,19 @@ class Project:
         self.calls.close()
 
 
-def forbidden(need: Need) -> ApiError:
-    """Google's word for a permission that is lacking."""
-    return ApiError(403, "forbidden", f"Required '{need.permission}' permission for '{need.resource}'")
+def forbidden(need: Need, caller: ApiCaller, product: str) -> ApiError:
+    """Google's words for a permission that is lacking: Compute's, Storage's, and those of the younger APIs."""
+    if product == "compute":
+        return ApiError(403, "forbidden", f"Required '{need.permission}' permission for '{need.resource}'")
+    denied = f"Permission '{need.permission}' denied on resource"
+    if product == "storage":
+        kind = "object" if "/objects/" in need.resource else "bucket" if "/buckets/" in need.resource else "project"
+        who = f"{caller.email} does not have {need.permission} access to the Google Cloud Storage {kind}."
+        return ApiError(403, "forbidden", f"{who} {denied} (or it may not exist).")
+    detail = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "IAM_PERMISSION_DENIED",
+        "domain": "iam.googleapis.com",
+        "metadata": {"permission": need.permission, "resource": need.resource},
+    }
+    return ApiError(403, "forbidden", f"{denied} '{need.resource}' (or it may not exist).", details=[detail])

@@ -195,7 +195,7 @@ def _merged(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         condition = {k: v for k, v in (binding.get("condition") or {}).items() if v}
         key = (str(binding.get("role", "")), str(sorted(condition.items())))
         there = kept.setdefault(key, {"role": key[0], "members": []})
-        there["members"] += [m for m in binding.get("members") or [] if m not in there["members"]]
+        there["members"] = list(dict.fromkeys([*there["members"], *(binding.get("members") or [])]))
         if condition:
             there["condition"] = condition
     return [binding for binding in kept.values() if binding["members"]]

@@ -17,7 +17,7 @@ LENGTH = 20_000
 SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
 _TOKEN = re.compile(
     r"\s*(?:--[^\n]*\n?|(?P<text>\"(?:[^\"\\]|\\.)*\")|(?P<sign>!=|>=|<=|=~|!~|[=:<>()\-])"
-    r"|(?P<word>[A-Za-z0-9_@/%.*+](?:[A-Za-z0-9_@/%.*+\-]|\.\"(?:[^\"\\]|\\.)*\")*))"
+    r"|(?P<word>[A-Za-z0-9_@/%.*+](?:\.\"(?:[^\"\\]|\\.)*\"|[A-Za-z0-9_@/%.*+\-])*))"
 )
 
 

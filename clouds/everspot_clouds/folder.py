@@ -3,7 +3,7 @@ them."""
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from everspot_core.clock import Clock
 from everspot_core.job_rules import CloudRules
 from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Manifest
+from everspot_core.market import Market
 from everspot_core.notify import Notifications
 from everspot_core.price_table import PriceTable
 from everspot_core.records import InstanceRecord, InstanceState
@@ -120,6 +121,10 @@ class FolderMetadata:
         """Never."""
         return None
 
+    def end(self) -> bool:
+        """Nothing to ask: whoever started the agent switches the machine off."""
+        return False
+
 
 class FolderProvider:
     """See `everspot_clouds.base.Provider`."""
@@ -161,6 +166,12 @@ class FolderProvider:
     def by_hand(self) -> bool:
         """See `Provider`."""
         return True
+
+    def stop_within(self, market: Market) -> timedelta:
+        """See `Provider`: what the usual cloud leaves."""
+        from everspot_clouds.aws.rules import STOP
+
+        return STOP
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         """See `Provider`: there are none beside the checks of the store."""

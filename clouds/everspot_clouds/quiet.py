@@ -11,7 +11,7 @@ from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
 from everspot_core.notify import Notifications
 
-from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
+from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 
 
 class QuietCloud:
@@ -19,6 +19,10 @@ class QuietCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`: there are none."""
+        return []
+
+    def ends(self) -> list[CloudEnd]:
+        """See `Cloud`: the descriptions tell all."""
         return []
 
     def messages(self) -> list[Message]:

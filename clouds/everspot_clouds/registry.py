@@ -20,6 +20,7 @@ class CloudEntry:
 
 CLOUDS = {
     "aws": CloudEntry("everspot_clouds.aws.provider", ("s3",)),
+    "gcp": CloudEntry("everspot_clouds.gcp.provider", ("gs",)),
     "folder": CloudEntry("everspot_clouds.folder", ("file", "memory")),
 }
 """The clouds by their names in the manifest."""

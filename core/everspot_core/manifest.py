@@ -190,6 +190,21 @@ class Manifest(Document):
     )
     role: Role = Role.AGENT
     region: str = ""
+    account: str = Field(
+        default="",
+        description="Whose the instances are, as the cloud names it: a project's id. Empty: that of the credentials.",
+    )
+    notice: Duration | None = Field(
+        default=None,
+        description="How long before a spot instance is taken the cloud was asked to say so, where that can be asked. "
+        "None: the cloud's notices have their own time in them.",
+    )
+    health_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Where agents answer the cloud's health checks, at /healthz. None: nowhere.",
+    )
     control_url: str = Field(
         description="s3://bucket?region=…, gs://bucket or file:///folder of records, leases and events. Where a "
         "region may be given and is not, the bucket lies in the manifest's."

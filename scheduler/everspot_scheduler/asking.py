@@ -35,7 +35,7 @@ class Asking:
 
         def call() -> None:
             now = self._clock.monotonic()
-            facts.describe(self._cloud.instances(), now)
+            facts.describe(self._cloud.instances(), now, self._cloud.ends())
 
         self._ask(self._instances, call, "describing instances", urgent=urgent)
 

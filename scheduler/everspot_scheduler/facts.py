@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase
+from everspot_clouds.base import CloudEnd, CloudInstance, Message, MessageKind, Phase
 
 _REMEMBERED = 10_000  # messages; the rest comes again
 _Key = tuple[MessageKind, str, datetime | None, str]
@@ -21,6 +21,7 @@ class Facts:
 
     described: dict[str, CloudInstance] = field(default_factory=dict)
     described_at: timedelta | None = None
+    ends: dict[str, CloudEnd] = field(default_factory=dict)
     warned: dict[str, datetime | None] = field(default_factory=dict)
     warned_at: dict[str, datetime] = field(default_factory=dict)
     rebalance: set[str] = field(default_factory=set)
@@ -28,9 +29,11 @@ class Facts:
     ended_at: dict[str, datetime] = field(default_factory=dict)
     waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
 
-    def describe(self, instances: Iterable[CloudInstance], now: timedelta) -> None:
-        """Take in a description of the whole cluster. `now`: monotonic time of the request."""
+    def describe(self, instances: Iterable[CloudInstance], now: timedelta, ends: Iterable[CloudEnd] = ()) -> None:
+        """Take in a description of the whole cluster, and the ends that the cloud tells of beside it. `now`: monotonic
+        time of the request."""
         self.described = {i.instance_id: i for i in instances}
+        self.ends = {end.instance_id: end for end in ends}
         self.described_at = now
 
     def receive(self, messages: Iterable[Message], now: timedelta) -> None:
@@ -104,7 +107,9 @@ class Facts:
     def gone(self, instance_id: str) -> bool:
         """Whether the instance has ended, by the cloud."""
         described = self.described.get(instance_id)
-        return instance_id in self.over or (described is not None and described.phase is Phase.ENDED)
+        # What is still described although its end is told is on its way: its cloud takes a while to be done with it.
+        ended = described.phase is Phase.ENDED if described is not None else instance_id in self.ends
+        return instance_id in self.over or ended
 
     def ending(self, instance_id: str) -> bool:
         """Whether the cloud is about to take the instance, or is ending it."""

@@ -121,7 +121,11 @@ class Ledger:
 
     def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
         """Write the end once it is known when and by whom, or when the grace for that has passed."""
-        name = instance.instance_id
+        name, told = instance.instance_id, facts.ends.get(instance.instance_id)
+        if told is not None and instance.phase is Phase.ENDED:
+            moment = instance.ended_at or told.ended_at
+            self._write_end(name, moment, interrupted=told.interrupted, source="describe")
+            return
         ended_at, source = instance.ended_at, "describe"
         if ended_at is None and name in facts.ended_at:
             ended_at, source = facts.ended_at[name], "event"
@@ -133,10 +137,15 @@ class Ledger:
         self._write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
 
     def _note_vanished(self, name: str, facts: Facts) -> None:
-        """Write the end of an instance that the cloud no longer describes, by its last heartbeat.
+        """Write the end of an instance that the cloud no longer describes: as the cloud tells it, else by the last
+        heartbeat.
 
-        Not before a grace, since a description may lag behind a launch that another scheduler noted. Not while it
-        beats either: an instance that lost its tag, or was left out of an answer, lives and costs money."""
+        Without the cloud's word not before a grace, since a description may lag behind a launch that another scheduler
+        noted. Not while it beats either: an instance that lost its tag, or was left out of an answer, lives and costs
+        money."""
+        if (told := facts.ends.get(name)) is not None:
+            self._write_end(name, told.ended_at, interrupted=told.interrupted, source="describe")
+            return
         found = self._store.instances.get(name)
         if not self._is_forgotten(name, found.etag if found is not None else "", facts):
             return
@@ -289,7 +298,7 @@ def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
     """
     ledger, facts = Ledger(store, manifest), Facts()
     ledger.load()
-    facts.describe(cloud.instances(), store.clock.monotonic())
+    facts.describe(cloud.instances(), store.clock.monotonic(), cloud.ends())
     ledger.note_instances(facts)
     ledger.note_prices(cloud)
     return ledger

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_core": ("core", {"pydantic", "numpy"}),
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
-    "everspot_clouds": ("clouds", {"everspot_core", "everspot_store", "boto3", "botocore"}),
+    "everspot_clouds": ("clouds", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests"}),
     # The store: what guards a destroy asks it whether jobs run.
     "everspot": (
         "components",

@@ -21,11 +21,11 @@ GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "door", "errors", "jobs", "metadata", "price_table",
-        "reading", "scheduling", "secrets", "site",
+        "reading", "scheduling", "secrets", "site", "stop_within",
     },
-    "Metadata": {"identity", "interruption", "manifest", "rebalance", "where"},
+    "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {
-        "acknowledge", "close", "instances", "keep_gauges", "launch", "messages", "notify", "placement_scores",
+        "acknowledge", "close", "ends", "instances", "keep_gauges", "launch", "messages", "notify", "placement_scores",
         "quota_of", "spot_prices", "terminate", "trouble",
     },
     "Door": {"enter", "forward"},
@@ -55,9 +55,11 @@ def test_each_cloud_brings_all_of_it(cloud: str) -> None:
 
 
 def test_a_cloud_that_nobody_has_taught_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder"):
+    with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder, gcp"):
         provider("mars")
-    assert [cloud_of(url) for url in ("s3://b?region=x", "file:///x", "mars://b")] == ["aws", "folder", None]
+    assert [cloud_of(url) for url in ("s3://b?region=x", "gs://b", "file:///x", "mars://b")] == [
+        "aws", "gcp", "folder", None,
+    ]  # fmt: skip
 
 
 def test_an_agent_boots_on_a_second_cloud(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +84,9 @@ def test_a_job_reads_its_secrets_of_a_second_cloud() -> None:
 
 @pytest.mark.usefixtures("pretend")
 def test_a_job_file_obeys_every_known_cloud_so_that_it_may_move() -> None:
-    assert job_rules().reserved == ("EVERSPOT_", "AWS_", "PRETEND_")
+    assert job_rules().reserved == (
+        "EVERSPOT_", "AWS_", "GOOGLE_", "CLOUDSDK_", "GCE_METADATA_", "GCLOUD_", "PRETEND_",
+    )  # fmt: skip
     assert job_rules().accepts("vault:petals") and job_rules().accepts("ssm:/petals")
     assert not job_rules().accepts("safe:petals")
 

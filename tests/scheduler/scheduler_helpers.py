@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
+from everspot_clouds.base import CloudEnd, CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
 from everspot_clouds.quiet import QuietCloud
 from everspot_core.gauges import Gauge
 from everspot_core.job import JobSpec, JobSubmission
@@ -34,6 +34,7 @@ class FakeCloud(QuietCloud):
         self.kind = Trouble.TRANSIENT
         self.notified: list[tuple[str, dict[str, object]]] = []
         self.ended: list[str] = []
+        self.gone: list[CloudEnd] = []  # ends that are told beside the description
         self.deaf = 0  # notifications that fail before one is sent
 
     def instances(self) -> list[CloudInstance]:
@@ -41,6 +42,9 @@ class FakeCloud(QuietCloud):
         if self.error is not None:
             raise self.error
         return list(self.described.values())
+
+    def ends(self) -> list[CloudEnd]:
+        return list(self.gone)
 
     def messages(self) -> list[Message]:
         received, self.inbox = self.inbox, []

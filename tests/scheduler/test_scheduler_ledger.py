@@ -1,8 +1,9 @@
 """The ledger: every launch, end and price exactly once, whoever writes and however often it starts."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from everspot_clouds.base import CloudInstance, MessageKind, Phase
+from everspot_clouds.base import CloudEnd, CloudInstance, MessageKind, Phase
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Role
 from everspot_scheduler.ledger import GRACE, settle_ledger
@@ -102,6 +103,33 @@ def test_an_instance_that_the_cloud_has_forgotten_ended_with_its_last_heartbeat(
     cluster.run(110)
     end = cluster.store.ends.get("i-1").value
     assert (end.ended_at, end.source, end.interrupted) == (beat, "observed", False)
+
+
+def test_an_end_that_is_told_beside_the_description_is_written_at_once_with_its_author(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.agent("i-2")
+    cluster.run(10)
+    ended = cluster.clock.now() - seconds(3)
+    cluster.agents["i-1"].alive = False
+    del cluster.cloud.described["i-1"]
+    cluster.cloud.gone.append(CloudEnd(instance_id="i-1", ended_at=ended, interrupted=True))
+    cluster.run(15)
+    end = cluster.store.ends.get("i-1").value
+    assert (end.ended_at, end.interrupted, end.source) == (ended, True, "describe")
+
+
+def test_who_ended_an_instance_is_told_beside_the_description_and_when_by_the_description(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    cluster.run(10)
+    cluster.end("i-1", interrupted=False)
+    stated = cluster.clock.now()
+    described = cluster.cloud.described["i-1"]
+    cluster.cloud.described["i-1"] = replace(described, interrupted=None, ended_at=stated)
+    later = stated + seconds(30)
+    cluster.cloud.gone.append(CloudEnd(instance_id="i-1", ended_at=later, interrupted=True))
+    cluster.run(15)
+    end = cluster.store.ends.get("i-1").value
+    assert (end.ended_at, end.interrupted) == (stated, True)
 
 
 def test_an_instance_that_ended_before_any_scheduler_saw_it_described_is_on_the_bill(cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ from everspot_clouds.aws.messages import LONG_POLL, Listener
 from everspot_clouds.aws.notify import Sender
 from everspot_clouds.aws.placement import Placement
 from everspot_clouds.aws.volumes import VolumeTags
-from everspot_clouds.base import CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
+from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 
 _TRIES = 3
 _CONNECT = timedelta(seconds=5)
@@ -66,6 +66,10 @@ class AwsCloud:
         if self._volumes is not None:
             self._volumes.look(found)
         return [instances.parse(raw) for raw in found]
+
+    def ends(self) -> list[CloudEnd]:
+        """See `Cloud`: EC2 describes what has ended for about an hour, with its end."""
+        return []
 
     def messages(self) -> list[Message]:
         """See `Cloud`."""

@@ -129,6 +129,10 @@ class ImdsMetadata:
         """`events/recommendations/rebalance`: the moment of the recommendation itself."""
         return self._moment("events/recommendations/rebalance", "noticeTime")
 
+    def end(self) -> bool:
+        """Nothing to ask: the launch templates say that an instance which is switched off is terminated."""
+        return False
+
     def _required(self, path: str) -> str:
         value = self._client.get(f"{PREFIX}/{path}")
         if not value:

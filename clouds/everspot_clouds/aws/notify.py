@@ -1,15 +1,10 @@
 """Sends a notification by SNS, and to a webhook whose address is a secret."""
 
-import json
-import urllib.error
-import urllib.request
-from datetime import timedelta
 from typing import Any
 
 from everspot_core.notify import Notifications
 
-WITHIN = timedelta(seconds=10)
-_LONGEST_URL = 2048
+from everspot_clouds.webhook import post
 
 
 class Sender:
@@ -34,20 +29,4 @@ class Sender:
         if settings.webhook_secret_arn is not None:
             client = self._session.client("secretsmanager", config=self._config)
             url = str(client.get_secret_value(SecretId=settings.webhook_secret_arn)["SecretString"]).strip()
-            _post(url, {"text": text, **data})
-
-
-def _post(url: str, body: dict[str, Any]) -> None:
-    if not url.startswith("https://") or len(url) > _LONGEST_URL or any(char.isspace() for char in url):
-        raise ValueError("the webhook's secret is no https address")
-    request = urllib.request.Request(  # noqa: S310  https only, see above
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=WITHIN.total_seconds()):  # noqa: S310
-            pass
-    except urllib.error.HTTPError as error:
-        raise OSError(f"the webhook answered {error.code}") from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise OSError(f"the webhook does not answer: {type(reason).__name__}") from None
+            post(url, {"text": text, **data})

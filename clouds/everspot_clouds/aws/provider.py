@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from everspot_core.clock import Clock
     from everspot_core.job_rules import CloudRules
     from everspot_core.manifest import Manifest
+    from everspot_core.market import Market
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
@@ -64,6 +65,12 @@ class AwsProvider:
     def by_hand(self) -> bool:
         """See `Provider`."""
         return False
+
+    def stop_within(self, market: Market) -> timedelta:
+        """See `Provider`."""
+        from everspot_clouds.aws.rules import STOP
+
+        return STOP
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         """See `Provider`."""

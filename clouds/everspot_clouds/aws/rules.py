@@ -40,6 +40,10 @@ NOTICE = timedelta(seconds=120)
 """Time between EC2's warning and the interruption, market time (EC2 User Guide, "Spot Instance interruption
 notices")."""
 
+STOP = timedelta(seconds=80)
+"""Real time that an agent takes at most to stop its job once its machine is being switched off. EC2 waits for minutes;
+it is ten seconds less than TimeoutStopSec of the image's unit."""
+
 BILLING = BillingRules(
     # EC2 User Guide, "EC2 On-Demand Instance pricing": by the second, with a minimum of 60 seconds.
     minimum=timedelta(seconds=60),

@@ -6,6 +6,7 @@ and whether it is about to be interrupted, before it loads anything heavier.
 
 from everspot_clouds.base.cloud import (
     Cloud,
+    CloudEnd,
     CloudInstance,
     LaunchAnswer,
     Launched,
@@ -22,6 +23,7 @@ from everspot_clouds.base.provider import Provider
 __all__ = [
     "Check",
     "Cloud",
+    "CloudEnd",
     "CloudError",
     "CloudInstance",
     "Door",

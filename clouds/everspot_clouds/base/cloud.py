@@ -49,6 +49,16 @@ class CloudInstance:
     launch: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudEnd:
+    """The end of an instance that its cloud may describe no more. `ended_at` (market time): when it stopped costing
+    money; `interrupted`: whether the cloud took it."""
+
+    instance_id: str
+    ended_at: datetime
+    interrupted: bool
+
+
 class MessageKind(StrEnum):
     """Kinds of messages from the cloud to a scheduler."""
 
@@ -109,6 +119,11 @@ class Cloud(Protocol):
 
     def instances(self) -> list[CloudInstance]:
         """Every instance of the cluster that the cloud still describes, the scheduler's own included."""
+        ...
+
+    def ends(self) -> list[CloudEnd]:
+        """Ends of instances as far as the cloud tells of them beside its description, asked after `instances`. Empty
+        where it describes what has ended, with its end, for long enough."""
         ...
 
     def messages(self) -> list[Message]:

@@ -53,3 +53,8 @@ class Metadata(Protocol):
     def rebalance(self) -> datetime | None:
         """When the cloud recommended a rebalance, market time; None while it has not."""
         ...
+
+    def end(self) -> bool:
+        """Have the cloud end this instance for good, with its own credentials. False where the cloud does so by itself
+        once the machine is switched off, and nothing was asked for."""
+        ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from everspot_core.clock import Clock
     from everspot_core.job_rules import CloudRules
     from everspot_core.manifest import Manifest
+    from everspot_core.market import Market
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
@@ -55,6 +56,10 @@ class Provider(Protocol):
     @property
     def by_hand(self) -> bool:
         """Whether people start the instances by hand. The running ones are then all the capacity that there is."""
+        ...
+
+    def stop_within(self, market: Market) -> timedelta:
+        """How long an agent may take to stop its job once its machine is being switched off, real time."""
         ...
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:

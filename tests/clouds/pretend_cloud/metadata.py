@@ -28,3 +28,6 @@ class PretendMetadata:
 
     def rebalance(self) -> datetime | None:
         return None
+
+    def end(self) -> bool:
+        return False

@@ -1,7 +1,7 @@
 """All that there is of the pretend cloud."""
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_clouds.base import Check, Door, Handover, Left, Provider, Site, Verdict
@@ -10,12 +10,13 @@ from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
 from everspot_core.job_rules import CloudRules
 from everspot_core.manifest import Manifest
+from everspot_core.market import Market
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_store import Store
 
 from pretend_cloud.cloud import PretendCloud
 from pretend_cloud.metadata import PretendMetadata
-from pretend_cloud.rules import BILLING, JOBS
+from pretend_cloud.rules import BILLING, JOBS, NOTICE
 
 
 class PretendDoor:
@@ -50,6 +51,9 @@ class PretendProvider:
 
     def errors(self) -> tuple[type[Exception], ...]:
         return ()
+
+    def stop_within(self, market: Market) -> timedelta:
+        return NOTICE
 
     def checks(self, region: str | None, manifest: Manifest | None, catalogue: Catalogue, clock: Clock) -> list[Check]:
         return [Check("credentials", "credentials", Verdict.OK, f"anybody in {region}")]

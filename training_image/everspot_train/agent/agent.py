@@ -66,6 +66,7 @@ class Agent:
         self._unfit = fitness.look()
         self._clock = clock
         self._shutdown_by: timedelta | None = None
+        self.looked_at = clock.monotonic()
         self._fresh_until = clock.monotonic() + FRESH
         self._poll_fresh = DueTimer(min(POLL_FRESH, manifest.limits.poll_every), clock)
         self._poll = DueTimer(manifest.limits.poll_every, clock)
@@ -114,6 +115,7 @@ class Agent:
 
     def step(self) -> act.Leave | None:
         """Look once, decide, and act. Returns the reason to end, if there is one."""
+        self.looked_at = self._clock.monotonic()
         outside, alone = self._outside(), self._alone
         self._settle_endings()
         if self._shutdown_by is None and alone.memory.job is None:

@@ -23,6 +23,7 @@ from everspot_train.agent.agent import Agent, HelperDied
 from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
+from everspot_train.agent.health import health_at
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.metadata import manifest_of
 from everspot_train.agent.own_log import OwnLog
@@ -39,8 +40,7 @@ RUNTIME_VARIABLE = "EVERSPOT_RUNTIME"
 """A folder in which the image's boot deadline looks for the file `reported`, and for `boot-deadline` (seconds)."""
 POWEROFF_TIMEOUT = timedelta(seconds=30)
 STOP_VARIABLE = "EVERSPOT_STOP_SECONDS"
-DEFAULT_STOP = 80
-"""Ten seconds less than TimeoutStopSec of the unit file."""
+"""How long a SIGTERM may take, in place of what the cloud's rules say."""
 BOOT_ATTEMPTS = 12
 BOOT_WAIT = timedelta(seconds=5)
 
@@ -85,18 +85,28 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
             reported.touch()
         _become_scheduler(manifest, home, identity.instance_id)
     agent = _agent(metadata, manifest, identity, home, clock, reported, own_log)
-    within = timedelta(seconds=float(os.environ.get(STOP_VARIABLE) or DEFAULT_STOP))
+    within = _stop_within(manifest, identity)
 
     def shut_down(_number: int, _frame: FrameType | None) -> None:
         agent.shut_down(within)
 
     signal.signal(signal.SIGTERM, shut_down)
     signal.signal(signal.SIGINT, shut_down)
+    limit = manifest.limits.orphan_limit
+    health = health_at(manifest.health_port, lambda: agent.looked_at, limit, clock)
     leave = agent.run()
+    if health is not None:
+        health.close()
     _log.info("leaving: %s", leave.why)
     if leave.poweroff:
-        _power_off()
+        _leave_machine(metadata)
     return 0
+
+
+def _stop_within(manifest: Manifest, identity: Identity) -> timedelta:
+    """How long the job may take to stop once this machine is being switched off, real time."""
+    stated = os.environ.get(STOP_VARIABLE)
+    return timedelta(seconds=float(stated)) if stated else provider(manifest.cloud).stop_within(identity.market)
 
 
 def _agent(
@@ -159,6 +169,17 @@ def _become_scheduler(manifest: Manifest, home: Path, instance_id: str) -> None:
     path.write_bytes(manifest.to_json())
     command = [sys.executable, "-m", "everspot_scheduler.main", "--manifest", str(path), "--instance", instance_id]
     os.execv(sys.executable, command)  # noqa: S606  our own program
+
+
+def _leave_machine(metadata: Metadata) -> None:
+    """End this instance, so that it costs nothing any more: by the cloud, or where it needs no more, by switching the
+    machine off. What the cloud does not end is switched off as well: that much at least is saved."""
+    try:
+        if metadata.end():
+            return
+    except MetadataError as error:
+        _log.error("the cloud could not be asked to end this instance: %s", error)
+    _power_off()
 
 
 def _power_off() -> None:

@@ -1,0 +1,298 @@
+"""Launching and deleting elastic instances: regionInstances.bulkInsert, and instances.delete.
+
+One attempt, one answer: the operation is done when the instances are there, or when there is no capacity for them.
+Sources: Compute API, BulkInsertInstanceResource (count, minCount, perInstanceProperties, sourceInstanceTemplate merged
+with instanceProperties by JSON Merge Patch, instanceFlexibilityPolicy, locationPolicy) and Operation (operationGroupId,
+requestId as clientOperationId); slurm-gcp's resume.py, which asks for instances by the same method, and names both the
+zones that are allowed and those that are not.
+
+The request depends on the intent alone, so that it stays the same. Its id and the names of its instances come from the
+intent's token: a request that is repeated is answered by the operation of the first one, and if Google has forgotten
+that one, the names are taken.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from everspot_core.catalogue import region_of
+from everspot_core.clock import Clock
+from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.market import Market
+from everspot_core.records import Role
+
+from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase, Trouble
+from everspot_clouds.gcp import errors, instances
+from everspot_clouds.gcp.errors import ApiError, Said, StillUnderWay
+from everspot_clouds.gcp.fleet import NO_FLEXIBILITY, SELECTIONS_AT_MOST, GcpShape, selections
+from everspot_clouds.gcp.instances import Whereabouts
+from everspot_clouds.gcp.machines import description, machine_of
+from everspot_clouds.gcp.quotas import metrics_of
+from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
+
+WAIT = timedelta(seconds=20)
+"""Real time that an operation is waited for at once. One that takes longer is asked for again by the scheduler, by the
+same intent, and its other work goes on in between."""
+LOOK_EVERY = timedelta(seconds=1)
+SHORT = "RESOURCE_POOL_EXHAUSTED"
+"""What is taken to be the matter where an operation brought fewer instances and gives no reason."""
+AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
+"""Passing failures of a whole request. After one it is not known whether the request was carried out."""
+_log = logging.getLogger(__name__)
+
+
+class BulkLaunches:
+    """Launches and ends instances of one cluster. `notice`: what is asked for on Spot, as the manifest says."""
+
+    def __init__(self, api: Api, cluster: str, clock: Clock, notice: timedelta | None) -> None:
+        self._api, self._cluster, self._clock, self._notice = api, cluster, clock, notice
+        self._operations: dict[str, str] = {}
+        self._zones: dict[str, list[str]] = {}
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """See `Cloud.launch`.
+
+        Raises:
+            StillUnderWay: if the operation takes longer than may be waited for it.
+            The errors of `Api`, if the request may have been carried out.
+        """
+        region = region_of(intent.pools[0].zone)
+        try:
+            operation = self._asked(intent, region)
+        except ApiError as error:
+            kind = errors.trouble(error)
+            if kind in AGAIN:
+                raise
+            if error.taken and (brought := instances.of_launch(self._api, intent.token)):
+                return LaunchAnswer(instances=tuple(map(_brought, _alive(brought))))
+            return LaunchAnswer(errors=(_refused(error, kind, intent),))
+        done = self._done(operation, region)
+        self._operations.pop(intent.token, None)
+        return self._read(done, intent)
+
+    def terminate(self, wanted: Iterable[str], places: Mapping[str, Whereabouts]) -> None:
+        """See `Cloud.terminate`. `places`: of all instances that are described; others are over."""
+        failed: list[Exception] = []
+        for name in dict.fromkeys(wanted):
+            place = places.get(name)
+            if place is None:
+                _log.info("%s is not described any more: there is nothing to end", name)
+                continue
+            try:
+                delete(self._api, place)
+            except ApiError as error:
+                if errors.trouble(error) in AGAIN:
+                    raise
+                _log.error("%s (%s) cannot be ended: %s", name, place.name, error)
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _asked(self, intent: LaunchIntent, region: str) -> dict[str, Any]:
+        """The operation of an intent: made now, or by an earlier attempt."""
+        path, own = f"projects/{_project(intent, self._api)}/regions/{region}", request_id(intent.token)
+        if (known := self._operations.get(intent.token)) is not None:
+            return self._api.get("compute", f"{path}/operations/{known}")
+        body = request(self._cluster, intent, self._zones_of(region), self._notice)
+        operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=own)
+        self._operations[intent.token] = str(operation["name"])
+        return operation
+
+    def _done(self, operation: dict[str, Any], region: str) -> dict[str, Any]:
+        """The operation when it is done; asked for once a second."""
+        end, path = self._clock.monotonic() + WAIT, f"projects/{self._api.project}/regions/{region}/operations"
+        while operation.get("status") != "DONE":
+            if self._clock.monotonic() >= end:
+                words = (
+                    f"the launch is still under way after {WAIT.total_seconds():.0f} s (operation {operation['name']})"
+                )
+                raise StillUnderWay(words)
+            self._clock.sleep(LOOK_EVERY)
+            operation = self._api.get("compute", f"{path}/{operation['name']}")
+        return operation
+
+    def _read(self, done: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
+        brought = _alive(instances.of_launch(self._api, intent.token))
+        told = (done.get("error") or {}).get("errors") or []
+        if len(brought) >= intent.count:
+            return LaunchAnswer(instances=tuple(map(_brought, brought)))
+        own = [raw for op in self._inserts(done) for raw in _with_zone(op)]
+        said = errors.said_by([*told, *own]) or [Said(SHORT, "the operation does not say why fewer came")]
+        found = dict.fromkeys(error for one in said for error in _errors(one, intent))
+        return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(found))
+
+    def _inserts(self, done: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The operations of single instances of a bulk operation that failed: they say why."""
+        group = done.get("operationGroupId")
+        if not group:
+            return []
+        asked = f'(operationType="insert") AND (insertTime>="{done.get("startTime") or done.get("insertTime")}")'
+        pages = self._api.pages(
+            "compute", f"projects/{self._api.project}/aggregated/operations", filter=asked, returnPartialSuccess="true"
+        )
+        return [
+            op
+            for page in pages
+            for scope in (page.get("items") or {}).values()
+            for op in scope.get("operations") or ()
+            if op.get("operationGroupId") == group and op.get("error")
+        ]
+
+    def _zones_of(self, region: str) -> list[str]:
+        """The region's zones, asked for once."""
+        if region not in self._zones:
+            found = self._api.get("compute", f"projects/{self._api.project}/regions/{region}")
+            self._zones[region] = sorted(map(instances.last, found.get("zones") or ()))
+        return self._zones[region]
+
+
+def delete(api: Api, place: Whereabouts) -> None:
+    """Delete an instance. One that is gone is no failure. Raises the errors of `Api`."""
+    try:
+        api.call("DELETE", "compute", f"projects/{api.project}/zones/{place.zone}/instances/{place.name}")
+    except ApiError as error:
+        if not error.gone:
+            raise
+        _log.info("%s is gone already", place.name)
+
+
+def request_id(token: str) -> str:
+    """The id of a token's request: a UUID, as the API asks for (`requestId`)."""
+    return str(uuid.UUID(hex=token, version=4))
+
+
+def request(cluster: str, intent: LaunchIntent, zones: Sequence[str], notice: timedelta | None) -> dict[str, Any]:
+    """The body of bulkInsert. `zones`: all of the region; those of no pool are denied."""
+    chosen = block(intent)
+    types = list(dict.fromkeys(pool.instance_type for pool in chosen))
+    allowed = {pool.zone for pool in chosen}
+    properties: dict[str, Any] = {"labels": _labels(cluster, intent), "scheduling": _scheduling(intent.market, notice)}
+    body: dict[str, Any] = {
+        "count": str(intent.count),
+        "minCount": str(intent.count if intent.whole else 1),
+        "sourceInstanceTemplate": intent.template,
+        "perInstanceProperties": {instance_name(cluster, intent.token, n): {} for n in range(intent.count)},
+        "instanceProperties": properties,
+        "locationPolicy": {
+            "locations": {
+                f"zones/{zone}": {"preference": "ALLOW" if zone in allowed else "DENY"}
+                for zone in sorted({*zones, *allowed})
+            },
+            "targetShape": (GcpShape.ANY_SINGLE_ZONE if intent.whole else GcpShape.ANY).value,
+        },
+    }
+    if len(types) > 1:
+        body["instanceFlexibilityPolicy"] = {
+            "instanceSelections": selections({name: rank for rank, name in enumerate(types, start=1)})
+        }
+        return body
+    machine = machine_of(types[0])
+    properties["machineType"], properties["description"] = machine.machine, description(types[0])
+    if machine.attached:
+        properties["guestAccelerators"] = [{"acceleratorType": machine.accelerator, "acceleratorCount": machine.count}]
+    return body
+
+
+def block(intent: LaunchIntent) -> list[LaunchPool]:
+    """The pools that one request can ask for: every type in every zone, the best pool among them.
+
+    The API takes types and zones, and not pairs of them. Of all blocks of types and zones whose pairs are all in the
+    intent, and that hold its best pool, it is the largest, and of equal ones that of the better pools. A type that no
+    flexibility policy takes, and the nodes of a gang, which have to be alike, are asked for alone.
+    """
+    best, zones = intent.pools[0], dict[str, set[str]]()
+    for pool in intent.pools:
+        zones.setdefault(pool.instance_type, set()).add(pool.zone)
+    if intent.whole or _alone(best.instance_type):
+        return [pool for pool in intent.pools if pool.instance_type == best.instance_type]
+    others = [name for name in zones if not _alone(name) and best.zone in zones[name]]
+    shapes = [zones[best.instance_type] & zones[name] for name in others]
+    found: list[tuple[int, set[str], list[str]]] = []
+    for shape in shapes:
+        types = [name for name in others if zones[name] >= shape][:SELECTIONS_AT_MOST]
+        found.append((len(shape) * len(types), shape, types))
+    _, shape, types = max(found, key=lambda one: one[0])
+    return [pool for pool in intent.pools if pool.instance_type in types and pool.zone in shape]
+
+
+def _alone(instance_type: str) -> bool:
+    machine = machine_of(instance_type)
+    return machine.attached or machine.machine.startswith(NO_FLEXIBILITY)
+
+
+def _labels(cluster: str, intent: LaunchIntent) -> dict[str, str]:
+    return {**intent.tags, CLUSTER_LABEL: cluster, ROLE_LABEL: Role.AGENT.value, LAUNCH_LABEL: intent.token}
+
+
+def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
+    """How the instances are paid: the template says nothing of it. All three words of Spot are needed together."""
+    if market is not Market.SPOT:
+        return {"provisioningModel": "STANDARD"}
+    found: dict[str, Any] = {
+        "provisioningModel": "SPOT",
+        "preemptible": True,
+        "automaticRestart": False,
+        "onHostMaintenance": "TERMINATE",
+        "instanceTerminationAction": "DELETE",
+    }
+    if notice:
+        found["preemptionNoticeDuration"] = {"seconds": str(int(notice.total_seconds()))}
+    return found
+
+
+def _project(intent: LaunchIntent, api: Api) -> str:
+    """The project in the template's name, where it says one."""
+    parts = intent.template.split("/")
+    return parts[parts.index("projects") + 1] if "projects" in parts[:-1] else api.project
+
+
+def _alive(found: Iterable[CloudInstance]) -> list[CloudInstance]:
+    return [one for one in found if one.phase is Phase.ALIVE]
+
+
+def _brought(found: CloudInstance) -> Launched:
+    return Launched(instance_id=found.instance_id, instance_type=found.instance_type, zone=found.zone)
+
+
+def _with_zone(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The errors of an instance's operation, each with the operation's zone in its details."""
+    zone = {"errorInfo": {"metadatas": {"zone": instances.last(str(operation.get("zone") or ""))}}}
+    told = (operation.get("error") or {}).get("errors") or []
+    return [{**raw, "errorDetails": [zone, *(raw.get("errorDetails") or ())]} for raw in told]
+
+
+def _errors(said: Said, intent: LaunchIntent) -> list[LaunchError]:
+    """An error in the words of an intent: about the type and the zone that it names, or whose quota is full, else about
+    all that were asked for; and not about pools that were not."""
+    chosen = block(intent)
+    types = list(dict.fromkeys(p.instance_type for p in chosen))
+    zones = list(dict.fromkeys(p.zone for p in chosen))
+    named = [name for name in types if machine_of(name).machine == said.machine]
+    if not named and said.metric:
+        named = [name for name in types if said.metric in metrics_of(name, intent.market)]
+    where = [said.zone] if said.zone in zones else zones
+    # Empty stands for all of the intent's: said only where all of them were asked for.
+    every_zone = len(where) == len({p.zone for p in intent.pools})
+    every_type = not named and len(types) == len({p.instance_type for p in intent.pools})
+    return [
+        LaunchError(
+            instance_type=name,
+            zone=zone,
+            market=intent.market,
+            kind=errors.launch_trouble(said.code),
+            code=f"{said.code} ({said.metric})" if said.metric else said.code,
+            message=said.message,
+        )
+        for name in (("",) if every_type else named or types)
+        for zone in (("",) if every_zone else where)
+    ]
+
+
+def _refused(error: ApiError, kind: Trouble, intent: LaunchIntent) -> LaunchError:
+    """A refusal of the whole request, which is about every pool."""
+    metric = errors.said_by([{"code": error.code, "message": error.refusal.message}])[0].metric
+    code = f"{error.code} ({metric})" if metric else error.code
+    return LaunchError(market=intent.market, kind=LaunchTrouble(kind.value), code=code, message=error.refusal.message)

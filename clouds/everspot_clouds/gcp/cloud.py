@@ -1,0 +1,143 @@
+"""Google Cloud as a cluster's scheduler sees it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.clock import Clock
+from everspot_core.gauges import Gauge
+from everspot_core.launching import LaunchIntent
+from everspot_core.ledger import PricePoint
+from everspot_core.manifest import Manifest
+from everspot_core.market import Market
+from everspot_core.notify import Notifications
+
+from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, Phase, PlacementScore, Trouble
+from everspot_clouds.gcp import errors, instances, quotas
+from everspot_clouds.gcp.capacity import BulkLaunches
+from everspot_clouds.gcp.gauges import MonitoringFigures
+from everspot_clouds.gcp.instances import Whereabouts
+from everspot_clouds.gcp.leftovers import Leftovers
+from everspot_clouds.gcp.messages import Subscriber
+from everspot_clouds.gcp.notify import GcpSender
+from everspot_clouds.gcp.placement import Obtainability
+from everspot_clouds.gcp.prices import SpotPrices
+from everspot_clouds.gcp.rest import Api
+
+LOOK_BACK = timedelta(hours=24)
+"""Market time for which ends are looked for among the operations when nobody has looked yet."""
+OVERLAP = timedelta(minutes=15)
+"""Market time by which each reading of the operations begins before the last one: some are long in ending."""
+AGAIN = timedelta(minutes=1)
+"""Real time after which operations are read again although nothing has vanished."""
+
+
+class GcpCloud:
+    """The `Cloud` of a cluster on Google Cloud. Credentials, project and endpoints come from the environment, the
+    project from the manifest if it names one."""
+
+    def __init__(
+        self, api: Api, manifest: Manifest, clock: Clock, listener: Subscriber | None, *, reads: bool = False
+    ) -> None:
+        self._api, self._cluster, self._clock, self._listener = api, manifest.cluster, clock, listener
+        self._capacity = BulkLaunches(api, manifest.cluster, clock, manifest.notice)
+        self._prices, self._placement = SpotPrices(api, clock), Obtainability(api, manifest.region, clock)
+        self._gauges, self._sender = MonitoringFigures(api, manifest.cluster, manifest.region), GcpSender(api)
+        self._leftovers = None if reads else Leftovers(api)
+        self._described: dict[str, dict[str, Any]] | None = None
+        self._ends: dict[str, CloudEnd] = {}
+        self._missing: set[str] = set()
+        self._looked: timedelta | None = None
+        self._since = clock.now() - LOOK_BACK
+
+    @classmethod
+    def open(cls, manifest: Manifest, clock: Clock, *, reads: bool = False) -> "GcpCloud":
+        """Listen to the manifest's subscription if it names one. `reads`: for a reader of the ledger, which changes
+        nothing. Raises google-auth's errors, and `CloudError` if no project is known."""
+        api = Api(clock, manifest.account)
+        listener = None
+        if manifest.queue_url:
+            listener = Subscriber(api, manifest.queue_url, manifest.notice or timedelta(0), clock).start()
+        return cls(api, manifest, clock, listener, reads=reads)
+
+    def instances(self) -> list[CloudInstance]:
+        """See `Cloud`."""
+        found = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
+        if self._leftovers is not None:
+            self._leftovers.look(found.values())
+        parsed = [instances.parse(raw) for raw in found.values()]
+        before = self._described or {}
+        self._missing |= before.keys() - found.keys()
+        self._missing |= {one.instance_id for one in parsed if one.phase is Phase.ENDED}
+        self._missing -= self._ends.keys()
+        self._described = found
+        return parsed
+
+    def ends(self) -> list[CloudEnd]:
+        """See `Cloud`: the operations tell them. They are read when something has vanished, and now and then."""
+        now = self._clock.monotonic()
+        if self._missing or self._looked is None or now - self._looked >= AGAIN:
+            alive, moment = (self._described or {}).keys() - self._missing, self._clock.now()
+            found = instances.ended(self._api, self._since)
+            self._ends |= {end.instance_id: end for end in found if end.instance_id not in alive}
+            self._ends = {name: end for name, end in self._ends.items() if end.ended_at > moment - LOOK_BACK}
+            self._missing -= self._ends.keys()
+            self._looked, self._since = now, moment - OVERLAP
+        return list(self._ends.values())
+
+    def messages(self) -> list[Message]:
+        """See `Cloud`."""
+        return self._listener.drain() if self._listener else []
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """See `Cloud`."""
+        if self._listener:
+            self._listener.delete(messages)
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """See `Cloud`."""
+        return self._prices.spot_prices(pools, since)
+
+    def placement_scores(
+        self, types: Collection[str], count: int, regions: Collection[str] = ()
+    ) -> list[PlacementScore]:
+        """See `Cloud`."""
+        return self._placement.scores(types, count, regions)
+
+    def launch(self, intent: LaunchIntent) -> LaunchAnswer:
+        """See `Cloud`."""
+        return self._capacity.launch(intent)
+
+    def terminate(self, instances: Iterable[str]) -> None:
+        """See `Cloud`."""
+        names = list(instances)
+        self._capacity.terminate(names, self._places(names))
+
+    def _places(self, wanted: Iterable[str]) -> dict[str, Whereabouts]:
+        """Where instances are, by the last description; asked for anew if that lacks one."""
+        known = self._described or {}
+        if any(name not in known for name in wanted):
+            known = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
+        return instances.places(known.values())
+
+    def quota_of(self, instance_type: str, market: Market) -> str:
+        """See `Cloud`."""
+        return quotas.quota_of(instance_type, market)
+
+    def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """See `Cloud`."""
+        self._gauges.put(namespace, gauges, at)
+
+    def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
+        """See `Cloud`."""
+        self._sender.send(settings, subject, text, data)
+
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Cloud`."""
+        return errors.trouble(error)
+
+    def close(self) -> None:
+        """See `Cloud`."""
+        if self._listener:
+            self._listener.close()
+        self._api.close()

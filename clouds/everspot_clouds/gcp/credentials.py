@@ -1,0 +1,53 @@
+"""Credentials of a person's tools for Cloud Storage: an access token of the environment, else those of google-auth."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everspot_clouds.base import CloudError, Trouble
+
+_SOON = timedelta(minutes=5)
+"""When a token without an end is asked for again."""
+PROFILE_VARIABLE = "CLOUDSDK_ACTIVE_CONFIG_NAME"
+"""The variable of gcloud that names a configuration: its account and its project."""
+
+
+def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
+    """A provider of tokens for `Store.open`. None if the store finds them by itself: on an instance, and where
+    GOOGLE_BASE_URL names another Cloud Storage.
+
+    A profile is a configuration of gcloud (`gcloud config configurations list`). It says whose project is asked;
+    Application Default Credentials are one file for all configurations.
+
+    Raises:
+        CloudError: if there are none.
+    """
+    if not url.startswith("gs://"):
+        return None
+    if profile is not None:
+        os.environ[PROFILE_VARIABLE] = profile
+    elif os.environ.get("GCE_METADATA_HOST") or os.environ.get("GOOGLE_BASE_URL"):
+        return None
+    from google.auth.exceptions import GoogleAuthError
+    from google.auth.transport.requests import Request
+
+    from everspot_clouds.gcp.rest import WAYS, credentials
+
+    try:
+        found, _ = credentials()
+        if not found.valid and not found.token:
+            found.refresh(Request())  # what has expired is found now, not in the middle of a table
+    except (GoogleAuthError, OSError) as error:
+        words = f"the Google Cloud credentials for {url} cannot be had: {error}"
+        raise CloudError(words, Trouble.CREDENTIALS, WAYS) from None
+
+    def token() -> dict[str, Any]:
+        if not found.valid and getattr(found, "refresh_token", None) is None and found.expiry is None and found.token:
+            return {"token": found.token, "expires_at": datetime.now(UTC) + _SOON}
+        if not found.valid:
+            found.refresh(Request())
+        ends = found.expiry.replace(tzinfo=UTC) if found.expiry is not None else datetime.now(UTC) + _SOON
+        return {"token": found.token, "expires_at": ends}
+
+    return token

@@ -1,0 +1,283 @@
+"""Google's error codes, sorted by what can be done about them. Codes are compared here and nowhere else.
+
+One failure has several words: the reason of a refused request (`quotaExceeded`), the code of a failed operation
+(`QUOTA_EXCEEDED`), the status of the newer APIs (`RESOURCE_EXHAUSTED`), and the reason of an ErrorInfo
+(`RATE_LIMIT_EXCEEDED`). They are compared without their spelling.
+
+Sources: Compute Engine documentation, "Troubleshoot VM creation" and "Troubleshoot resource availability errors";
+Google APIs' `google.rpc.Code`; Cloud Storage documentation, "HTTP status and error codes"; the provisioner of SkyPilot
+(sky/provision/gcp) and slurm-gcp's resume.py, which name what they have met.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+from everspot_core.launching import LaunchTrouble
+from google.auth.exceptions import GoogleAuthError, TransportError
+
+from everspot_clouds.base import CloudError, Trouble
+
+THROTTLING = frozenset(
+    {
+        "rateLimitExceeded",
+        "userRateLimitExceeded",
+        "RATE_LIMIT_EXCEEDED",
+        "RESOURCE_OPERATION_RATE_EXCEEDED",
+        "tooManyRequests",
+        "conflictingOperationsInProgress",
+    }
+)
+CAPACITY = frozenset(
+    {
+        "ZONE_RESOURCE_POOL_EXHAUSTED",
+        "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+        "REGION_RESOURCE_POOL_EXHAUSTED",
+        "RESOURCE_POOL_EXHAUSTED",
+        "RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+        "GPU_STOCKOUT",
+        "STOCKOUT",
+        "insufficientCapacity",
+        "VM_MIN_COUNT_NOT_REACHED",  # of a whole request; other errors beside it say why
+        "UNSUPPORTED_OPERATION",  # a VM that was preempted while it was created (SkyPilot)
+        "PREEMPTED",
+        "IP_SPACE_EXHAUSTED",
+        "IP_SPACE_EXHAUSTED_WITH_DETAILS",
+    }
+)
+QUOTA = frozenset(
+    {
+        "QUOTA_EXCEEDED",
+        "quotaExceeded",
+        "QUOTA_LIMIT_EXCEEDED",
+        "CPUS_ALL_REGIONS_EXCEEDED",
+        "GPUS_ALL_REGIONS_EXCEEDED",
+        "limitExceeded",
+        "RESOURCE_EXHAUSTED",
+    }
+)
+CREDENTIALS = frozenset(
+    {
+        "PERMISSIONS_ERROR",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "forbidden",
+        "required",  # "Required 'compute.instances.delete' permission …" has it as its reason
+        "insufficientPermissions",
+        "IAM_PERMISSION_DENIED",
+        "authError",
+        "accessNotConfigured",
+        "SERVICE_DISABLED",
+        "BILLING_DISABLED",
+        "billingNotEnabled",
+        "BILLING_NOT_ACTIVE",
+        "ACCESS_TOKEN_EXPIRED",
+        "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+        "CREDENTIALS_MISSING",
+        "CONSUMER_INVALID",
+        "CONSUMER_SUSPENDED",
+        "accountDisabled",
+        "invalid_grant",
+        "ORG_RESTRICTION_VIOLATION",
+    }
+)
+REQUEST = frozenset(
+    {
+        "CONDITION_NOT_MET",  # an organization's policy: "Constraint constraints/compute.… violated"
+        "conditionNotMet",
+        "POLICY_VIOLATION",
+        "FAILED_PRECONDITION",
+        "INVALID_FIELD_VALUE",
+        "INVALID_USAGE",
+        "INVALID_ARGUMENT",
+        "RESOURCE_NOT_FOUND",
+        "NOT_FOUND",
+        "RESOURCE_ALREADY_EXISTS",
+        "alreadyExists",
+        "duplicate",
+        "UNSUPPORTED_MACHINE_TYPE",
+        "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+    }
+)
+TRANSIENT = frozenset(
+    {
+        "INTERNAL_ERROR",
+        "INTERNAL",
+        "backendError",
+        "internalError",
+        "SERVICE_UNAVAILABLE",
+        "UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+        "ABORTED",
+        "RESOURCE_NOT_READY",
+    }
+)
+SUMMARY = frozenset({"VM_MIN_COUNT_NOT_REACHED", "MULTIPLE_ERRORS"})
+"""Codes of a whole request that say nothing about why."""
+TAKEN = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS", "duplicate"})
+
+FIX = {
+    Trouble.THROTTLED: "Google Cloud is asked too often: try again in a minute",
+    Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
+    Trouble.QUOTA: "ask for more: https://console.cloud.google.com/iam-admin/quotas",
+    Trouble.CREDENTIALS: "log in again (gcloud auth application-default login), or have the missing permission granted",
+    Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
+    Trouble.TRANSIENT: "try again in a minute",
+}
+"""What a person can do about each kind of failure."""
+
+_QUOTA_METRIC = re.compile(r"Quota '([A-Z0-9_]+)' exceeded", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One error of an operation. `metric`: the quota that is exceeded; `zone` and `machine`: what is out of stock."""
+
+    code: str
+    message: str = ""
+    metric: str = ""
+    zone: str = ""
+    machine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRefusal:
+    """What an answer says about the request that was refused."""
+
+    status: int
+    codes: tuple[str, ...] = ()
+    message: str = ""
+    details: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+
+class ApiError(Exception):
+    """A request that was refused."""
+
+    def __init__(self, refusal: ApiRefusal) -> None:
+        self.refusal = refusal
+        super().__init__(f"{self.code or refusal.status}: {refusal.message}")
+
+    @property
+    def code(self) -> str:
+        """The most telling of its codes; empty if there is none."""
+        return next((c for c in self.refusal.codes if trouble_of(c) is not None), next(iter(self.refusal.codes), ""))
+
+    @property
+    def gone(self) -> bool:
+        """Whether what was asked for is not there."""
+        return self.refusal.status == 404
+
+    @property
+    def taken(self) -> bool:
+        """Whether what was to be made is there already."""
+        return self.refusal.status == 409 and any(_plain(c) in _TAKEN for c in self.refusal.codes)
+
+
+class StillUnderWay(Exception):
+    """An operation that is not done within the time that may be waited for it."""
+
+
+def refused(status: int, body: Any) -> ApiError:
+    """The error of an answer, which may be none of an API's."""
+    told = body.get("error") if isinstance(body, Mapping) else None
+    if isinstance(told, str):  # of the token service: {"error": "invalid_grant", "error_description": …}
+        return ApiError(ApiRefusal(status, (told,), str(body.get("error_description") or "")))
+    if not isinstance(told, Mapping):
+        return ApiError(ApiRefusal(status, (), f"answered {status}"))
+    details = tuple(d for d in told.get("details") or () if isinstance(d, Mapping))
+    reasons = [str(e["reason"]) for e in told.get("errors") or () if isinstance(e, Mapping) and e.get("reason")]
+    infos = [str(d["reason"]) for d in details if d.get("reason")]
+    codes = dict.fromkeys([*infos, *reasons, *([str(told["status"])] if told.get("status") else [])])
+    return ApiError(ApiRefusal(status, tuple(codes), str(told.get("message") or f"answered {status}"), details))
+
+
+def said_by(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
+    """The errors of an operation (`error.errors`) or of an instance that a group could not make
+    (`lastAttempt.errors.errors`). What only sums others up is left out where there are others."""
+    found = [_said(raw) for raw in errors]
+    telling = [one for one in found if _plain(one.code) not in _SUMMARIES]
+    return telling or found
+
+
+def _said(raw: Mapping[str, Any]) -> Said:
+    code, message = str(raw.get("code") or ""), str(raw.get("message") or "")
+    details = [d for d in raw.get("errorDetails") or () if isinstance(d, Mapping)]
+    quotas = [d["quotaInfo"] for d in details if isinstance(d.get("quotaInfo"), Mapping)]
+    infos = [d["errorInfo"].get("metadatas") or {} for d in details if isinstance(d.get("errorInfo"), Mapping)]
+    known = {key: value for info in infos for key, value in info.items()}
+    by_words = _QUOTA_METRIC.search(message)
+    metric = next((str(q.get("metricName") or "") for q in quotas), "") or (by_words.group(1) if by_words else "")
+    return Said(
+        code, message, metric.rsplit("/", 1)[-1].upper(), str(known.get("zone") or ""), str(known.get("vmType") or "")
+    )
+
+
+def trouble_of(code: str) -> Trouble | None:
+    """The kind of failure of an error code, in any of its spellings; None if no table has it."""
+    return _BY_CODE.get(_plain(code))
+
+
+def trouble(error: Exception) -> Trouble:
+    """The kind of failure of an error. A code that no table has is judged by the HTTP status."""
+    if isinstance(error, StillUnderWay):
+        return Trouble.TRANSIENT
+    if isinstance(error, ApiError):
+        return _trouble_of(error.refusal)
+    if isinstance(error, CloudError):
+        return error.trouble
+    if isinstance(error, TransportError):
+        return Trouble.TRANSIENT
+    if isinstance(error, GoogleAuthError):
+        return Trouble.CREDENTIALS
+    return Trouble.TRANSIENT if isinstance(error, requests.RequestException | OSError) else Trouble.REQUEST
+
+
+def _trouble_of(refusal: ApiRefusal) -> Trouble:
+    if refusal.status == 429:  # whatever the quota is called: it is one of requests
+        return Trouble.THROTTLED
+    for code in refusal.codes:
+        known = trouble_of(code)
+        if known is not None:
+            return known
+    if refusal.status in (401, 403):
+        return Trouble.CREDENTIALS
+    return Trouble.REQUEST if 400 <= refusal.status < 500 else Trouble.TRANSIENT
+
+
+def launch_trouble(code: str) -> LaunchTrouble:
+    """What can be done about the error of an operation. What no table has may pass, but for `INVALID…`, `UNSUPPORTED…`
+    and what is missing."""
+    known = trouble_of(code)
+    if known is not None:
+        return LaunchTrouble(known.value)
+    wrong = _plain(code).startswith(("invalid", "unsupported", "missing")) or _plain(code).endswith("notfound")
+    return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
+
+
+def told(error: Exception) -> CloudError:
+    """The error for people, with what they can do about it."""
+    kind = trouble(error)
+    if isinstance(error, ApiError):
+        return CloudError(f"Google Cloud refused: {error}", kind, FIX[kind])
+    return CloudError(str(error) or type(error).__name__, kind, FIX[kind])
+
+
+def _plain(code: str) -> str:
+    return code.lower().replace("-", "").replace("_", "")
+
+
+_BY_CODE = {
+    _plain(code): kind
+    for codes, kind in (
+        (THROTTLING, Trouble.THROTTLED),
+        (CAPACITY, Trouble.CAPACITY),
+        (QUOTA, Trouble.QUOTA),
+        (CREDENTIALS, Trouble.CREDENTIALS),
+        (REQUEST, Trouble.REQUEST),
+        (TRANSIENT, Trouble.TRANSIENT),
+    )
+    for code in codes
+}
+_SUMMARIES, _TAKEN = (frozenset(_plain(code) for code in codes) for codes in (SUMMARY, TAKEN))

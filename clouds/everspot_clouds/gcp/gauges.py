@@ -1,0 +1,52 @@
+"""Figures of a cluster as custom metrics of Cloud Monitoring.
+
+Sources: Cloud Monitoring API, timeSeries.create (one point for each series in a request, at most 200 series); "Create
+custom metrics", for the monitored resource generic_node.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from everspot_core.gauges import Gauge
+
+from everspot_clouds.gcp.rest import Api
+
+CLUSTER = "cluster"
+"""The one label of every metric."""
+
+
+def metric_type(namespace: str, gauge: Gauge) -> str:
+    """Cloud Monitoring's name of a figure, such as custom.googleapis.com/everspot/usd_per_hour."""
+    return f"custom.googleapis.com/{namespace.strip('/').lower()}/{gauge.value.replace('-', '_')}"
+
+
+class MonitoringFigures:
+    """Writes the figures of one cluster."""
+
+    def __init__(self, api: Api, cluster: str, region: str) -> None:
+        self._api, self._cluster, self._region = api, cluster, region
+
+    def put(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
+        """Write all of them in one request. Raises the errors of `Api`."""
+        body = request(self._api.project, self._cluster, self._region, namespace, gauges, at)
+        self._api.post("monitoring", f"projects/{self._api.project}/timeSeries", body)
+
+
+def request(
+    project: str, cluster: str, region: str, namespace: str, gauges: Mapping[Gauge, float], at: datetime
+) -> dict[str, Any]:
+    """The body of timeSeries.create."""
+    node = {"project_id": project, "location": region or "global", "namespace": namespace, "node_id": cluster}
+    return {
+        "timeSeries": [
+            {
+                "metric": {"type": metric_type(namespace, gauge), "labels": {CLUSTER: cluster}},
+                "resource": {"type": "generic_node", "labels": node},
+                "metricKind": "GAUGE",
+                "valueType": "DOUBLE",
+                "points": [{"interval": {"endTime": at.astimezone(UTC).isoformat()}, "value": {"doubleValue": value}}],
+            }
+            for gauge, value in gauges.items()
+        ]
+    }

@@ -1,0 +1,58 @@
+"""A cluster's managed instance groups. Groups bear no labels, but the templates that they launch from do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_clouds.gcp.instances import last
+from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.rules import CLUSTER_LABEL
+
+
+def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
+    """The regional groups whose template has the cluster's label, in the form of the API. Raises the errors of
+    `Api`."""
+    path = f"projects/{api.project}/regions/{region}"
+    mine = {
+        template["name"]
+        for page in api.pages("compute", f"{path}/instanceTemplates")
+        for template in page.get("items") or ()
+        if ((template.get("properties") or {}).get("labels") or {}).get(CLUSTER_LABEL) == cluster
+    }
+    return [
+        group
+        for page in api.pages("compute", f"{path}/instanceGroupManagers")
+        for group in page.get("items") or ()
+        if mine & set(_templates(group))
+    ]
+
+
+def _templates(group: Mapping[str, Any]) -> Iterator[str]:
+    yield last(str(group.get("instanceTemplate") or ""))
+    for version in group.get("versions") or ():
+        yield last(str(version.get("instanceTemplate") or ""))
+
+
+def running(api: Api, region: str, group: str) -> int:
+    """How many instances of a group run. Raises the errors of `Api`."""
+    return sum(one.get("instanceStatus") == "RUNNING" for one in _managed(api, region, group))
+
+
+def failures(api: Api, region: str, group: str) -> list[dict[str, Any]]:
+    """Why a group lacks instances: the errors of the last attempts of its instances, each in the form of an operation's
+    errors. Raises the errors of `Api`."""
+    return [
+        error
+        for one in _managed(api, region, group)
+        for error in (((one.get("lastAttempt") or {}).get("errors") or {}).get("errors") or ())
+    ]
+
+
+def _managed(api: Api, region: str, group: str) -> Iterator[dict[str, Any]]:
+    path = f"projects/{api.project}/regions/{region}/instanceGroupManagers/{group}/listManagedInstances"
+    token = ""
+    while True:
+        answer = api.call("POST", "compute", path, query={"pageToken": token} if token else {})
+        yield from answer.get("managedInstances") or ()
+        token = answer.get("nextPageToken") or ""
+        if not token:
+            return

@@ -1,0 +1,132 @@
+"""The cluster's instances as Compute Engine describes them, and their ends as its operations tell them.
+
+A deleted instance is described no more, and no description says who ended one. Zone operations say both: a preemption
+is the operation `compute.instances.preempted` of the user `system`, and every operation has the numeric id of the
+instance (`targetId`: "a specific incarnation of the target resource"). Names and URLs are used again after a repair, so
+that only the id is a key.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from everspot_core.market import Market
+from everspot_core.records import Role
+
+from everspot_clouds.base import CloudEnd, CloudInstance, Phase
+from everspot_clouds.gcp.machines import type_name
+from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.rules import CLUSTER_LABEL, ENDS, IMAGE_LABEL, LAUNCH_LABEL, PREEMPTED, ROLE_LABEL
+
+_PHASES = {
+    "PROVISIONING": Phase.ALIVE,
+    "STAGING": Phase.ALIVE,
+    "PENDING": Phase.ALIVE,
+    "RUNNING": Phase.ALIVE,
+    "REPAIRING": Phase.ALIVE,
+    "STOPPING": Phase.ENDING,
+    "PENDING_STOP": Phase.ENDING,
+    "SUSPENDING": Phase.ENDING,
+    "DEPROVISIONING": Phase.ENDING,
+    "STOPPED": Phase.ENDED,
+    "SUSPENDED": Phase.ENDED,
+    "TERMINATED": Phase.ENDED,
+}
+"""Compute API, Instance.status. What is stopped costs its disks, and no machine."""
+
+
+class Whereabouts(NamedTuple):
+    """Where an instance is, for calls about it."""
+
+    zone: str
+    name: str
+
+
+def described(api: Api, label: str, value: str) -> list[dict[str, Any]]:
+    """Every instance of the project with a label, in the form of the API. Raises the errors of `Api`."""
+    path = f"projects/{api.project}/aggregated/instances"
+    pages = api.pages("compute", path, filter=f"labels.{label}={value}", returnPartialSuccess="false")
+    return [
+        raw for page in pages for scope in (page.get("items") or {}).values() for raw in scope.get("instances") or ()
+    ]
+
+
+def of_cluster(api: Api, cluster: str) -> list[dict[str, Any]]:
+    """Every instance with the cluster's label. Ended ones are included while they have not been deleted."""
+    return described(api, CLUSTER_LABEL, cluster)
+
+
+def of_launch(api: Api, token: str) -> list[CloudInstance]:
+    """Every instance that the launch of this token has brought, as far as it is described."""
+    return [parse(raw) for raw in described(api, LAUNCH_LABEL, token)]
+
+
+def parse(raw: Mapping[str, Any]) -> CloudInstance:
+    """One instance of the API."""
+    labels = raw.get("labels") or {}
+    scheduling = raw.get("scheduling") or {}
+    phase = _PHASES.get(str(raw.get("status")), Phase.ALIVE)
+    spot = scheduling.get("provisioningModel") == "SPOT" or bool(scheduling.get("preemptible"))
+    ended = raw.get("lastStopTimestamp") if phase is Phase.ENDED else None
+    return CloudInstance(
+        instance_id=str(raw["id"]),
+        instance_type=_type(raw),
+        zone=last(raw["zone"]),
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        role=Role.SCHEDULER if labels.get(ROLE_LABEL) == Role.SCHEDULER.value else Role.AGENT,
+        launched_at=moment(raw["creationTimestamp"]),
+        image=labels.get(IMAGE_LABEL, ""),
+        phase=phase,
+        ended_at=moment(ended) if ended else None,
+        launch=labels.get(LAUNCH_LABEL, ""),
+    )
+
+
+def places(found: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
+    """Zone and name of each instance, by its id."""
+    return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in found}
+
+
+def _type(raw: Mapping[str, Any]) -> str:
+    attached: Mapping[str, Any] = next(iter(raw.get("guestAccelerators") or ()), {})
+    kind, count = str(attached.get("acceleratorType") or ""), int(attached.get("acceleratorCount") or 0)
+    return type_name(last(raw["machineType"]), last(kind), count)
+
+
+def ended(api: Api, since: datetime) -> list[CloudEnd]:
+    """The ends of the project's instances by the operations since a moment, each once: the first operation that ended
+    it says when, and any preemption says who. Raises the errors of `Api`."""
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
+    for op in _operations(api, since):
+        by_id.setdefault(str(op["targetId"]), []).append(op)
+    return [_end(name, ops) for name, ops in sorted(by_id.items())]
+
+
+def _operations(api: Api, since: datetime) -> Iterator[Mapping[str, Any]]:
+    """Operations that end instances. Types are compared with `=` and in parentheses: the filter's `:` does not match
+    parts of such fields."""
+    types = " OR ".join(f'(operationType="{kind}")' for kind in ENDS)
+    asked = f'(insertTime>="{since.astimezone(UTC).isoformat()}") AND ({types})'
+    path = f"projects/{api.project}/aggregated/operations"
+    for page in api.pages("compute", path, filter=asked, returnPartialSuccess="true"):
+        for scope in (page.get("items") or {}).values():
+            for op in scope.get("operations") or ():
+                over = op.get("status") == "DONE" and not op.get("error")
+                if over and op.get("operationType") in ENDS and "/instances/" in str(op.get("targetLink")):
+                    yield op
+
+
+def _end(name: str, operations: list[Mapping[str, Any]]) -> CloudEnd:
+    times = [moment(op.get("endTime") or op.get("insertTime")) for op in operations]
+    taken = any(op.get("operationType") == PREEMPTED for op in operations)
+    return CloudEnd(instance_id=name, ended_at=min(times), interrupted=taken)
+
+
+def last(link: str) -> str:
+    """The name at the end of a link."""
+    return link.rsplit("/", 1)[-1]
+
+
+def moment(text: Any) -> datetime:
+    """A moment of the API, such as 2026-01-31T04:00:00.123-08:00. Raises ValueError."""
+    return datetime.fromisoformat(str(text)).astimezone(UTC)

@@ -1,0 +1,50 @@
+"""Deletes launched instances that have only been switched off.
+
+Compute Engine has no shutdown that terminates: an instance that powers itself off, because its agent did not report or
+could not ask for its deletion, is kept with its disks, and they are billed. Groups replace such an instance; nobody
+replaces or deletes one that a scheduler launched, but the scheduler itself.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from everspot_clouds.gcp.capacity import delete
+from everspot_clouds.gcp.errors import ApiError
+from everspot_clouds.gcp.instances import Whereabouts, last
+from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.rules import LAUNCH_LABEL
+
+_OFF = ("TERMINATED", "STOPPED")
+log = logging.getLogger(__name__)
+
+
+class Leftovers:
+    """Asks once for the deletion of each instance; what was refused is asked for again at the next look."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._asked: set[str] = set()
+        self._refused: str | None = None
+
+    def look(self, instances: Iterable[Mapping[str, Any]]) -> None:
+        """Delete what is switched off among these instances, given in the form of the API. A refusal is logged, and
+        stops nothing."""
+        found = {
+            str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"]))
+            for raw in instances
+            if raw.get("status") in _OFF and LAUNCH_LABEL in (raw.get("labels") or {})
+        }
+        self._asked &= found.keys()
+        for name, place in found.items():
+            if name in self._asked:
+                continue
+            try:
+                delete(self._api, place)
+            except ApiError as error:
+                if str(error) != self._refused:  # once, and not at every look
+                    log.warning("%s is switched off and cannot be deleted: %s", place.name, error)
+                self._refused = str(error)
+                continue
+            log.info("%s was switched off and is deleted", place.name)
+            self._asked.add(name)

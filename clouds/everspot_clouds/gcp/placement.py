@@ -1,0 +1,121 @@
+"""Obtainability, Compute Engine's rating of the chance of Spot capacity: advice.capacity.
+
+Sources: Compute API, CapacityAdviceRequest and CapacityAdviceResponse; "View Spot VM availability": a number from 0 to
+1, high from 0.7, low up to 0.3. A rating of a region says nothing of its zones, so each zone is asked about alone. It
+describes the moment, so it is kept for a short time only. No limit of requests is documented.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.clock import Clock
+from everspot_core.placement import asked_count
+
+from everspot_clouds.base import PlacementScore, Trouble
+from everspot_clouds.gcp.errors import ApiError, trouble
+from everspot_clouds.gcp.fleet import GcpShape
+from everspot_clouds.gcp.instances import last
+from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.rest import Api
+
+KEPT = timedelta(minutes=10)
+"""Market time for which an answer is used again."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked about. `zone` empty: the whole region."""
+
+    types: tuple[str, ...]
+    count: int
+    region: str
+    zone: str
+
+
+class Obtainability:
+    """Ratings for one project, with a short memory. `region`: the cluster's own."""
+
+    def __init__(self, api: Api, region: str, clock: Clock) -> None:
+        self._api, self._region, self._clock = api, region, clock
+        self._answers: dict[_Question, tuple[datetime, float | None]] = {}
+        self._zones: list[str] | None = None
+
+    def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
+        """The score of each zone of the cluster's region for `count` Spot instances of any of these types, all there;
+        with `regions`, of each region. What the API refuses to rate is left out. Raises the errors of `Api`."""
+        if not types:
+            return []
+        names, many, now = tuple(sorted(set(types))), asked_count(count), self._clock.now()
+        wanted = [(region, "") for region in sorted(set(regions))] or [(self._region, z) for z in self._own_zones()]
+        found = []
+        for region, zone in wanted:
+            question = _Question(names, many, region, zone)
+            rated = self._answer(question, now)
+            if rated is not None:
+                score = PlacementScore(
+                    types=names, region=region, zone=zone, count=many, score=score_of(rated), at=self._at(question)
+                )
+                found.append(score)
+        return found
+
+    def _at(self, question: _Question) -> datetime:
+        return self._answers[question][0]
+
+    def _answer(self, question: _Question, now: datetime) -> float | None:
+        known = self._answers.get(question)
+        if known is not None and now - known[0] < KEPT:
+            return known[1]
+        path = f"projects/{self._api.project}/regions/{question.region}/advice/capacity"
+        try:
+            answer = self._api.call(
+                "POST", "compute", path, body=request(question.types, question.count, question.zone)
+            )
+            rated = obtainability(answer)
+        except ApiError as error:
+            if trouble(error) is not Trouble.REQUEST:
+                raise
+            rated = None  # a type that cannot be rated: asked again later, as if it had been
+        self._answers[question] = now, rated
+        return rated
+
+    def _own_zones(self) -> list[str]:
+        if self._zones is None:
+            region = self._api.get("compute", f"projects/{self._api.project}/regions/{self._region}")
+            self._zones = sorted(map(last, region.get("zones") or ()))
+        return self._zones
+
+
+def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:
+    """The body of advice.capacity: types that may stand in for each other, all in one zone if it is named."""
+    machines = [machine_of(name) for name in types]
+    plain = [machine.machine for machine in machines if not machine.attached]
+    chosen: dict[str, dict[str, Any]] = {"built-in": {"machineTypes": plain}} if plain else {}
+    for machine in machines:
+        if machine.attached:
+            gpus = [{"acceleratorType": machine.accelerator, "acceleratorCount": machine.count}]
+            key = f"{machine.machine}-{machine.accelerator}-{machine.count}"
+            chosen[key] = {"machineTypes": [machine.machine], "guestAccelerators": gpus}
+    distribution: dict[str, Any] = {"targetShape": GcpShape.ANY.value}
+    if zone:
+        distribution = {"targetShape": GcpShape.ANY_SINGLE_ZONE.value, "zones": [{"zone": f"zones/{zone}"}]}
+    return {
+        "size": count,
+        "distributionPolicy": distribution,
+        "instanceFlexibilityPolicy": {"instanceSelections": chosen},
+        "instanceProperties": {"scheduling": {"provisioningModel": "SPOT"}},
+    }
+
+
+def obtainability(answer: dict[str, Any]) -> float | None:
+    """The rating of an answer's first recommendation; None if it has none. Zero is not written in JSON."""
+    first = next(iter(answer.get("recommendations") or ()), None)
+    if not first or "scores" not in first:
+        return None
+    return float(first["scores"].get("obtainability") or 0.0)
+
+
+def score_of(rated: float) -> int:
+    """A rating from 0 to 1 on the scale of placement scores, 1 to 10."""
+    return min(10, max(1, round(rated * 10)))

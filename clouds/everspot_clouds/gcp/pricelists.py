@@ -1,0 +1,61 @@
+"""Reads a region's Spot prices from Compute Engine, for the dated table that replaces the catalogue's.
+
+On-demand prices stay the catalogue's: the Cloud Billing Catalog API has no prices of machine types, only of vCPUs,
+memory and GPUs, each of which it names in prose ("G2 Instance Core running in Netherlands"). A price pieced together
+from such names would be a guess.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from everspot_core.clock import Clock
+from everspot_core.price_table import PriceTable, TypePrice
+
+from everspot_clouds.base import NotOffered, Trouble
+from everspot_clouds.gcp.machines import machine_of
+
+ON_DEMAND_SOURCE = "the catalogue: Google has no price list by machine type"
+
+
+def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], clock: Clock) -> PriceTable:
+    """What Spot VMs of `types` cost in `region` now, in all of its zones. Types that Google tells no price of are left
+    out.
+
+    Raises:
+        CloudError: if the prices cannot be read; `NotOffered` if there are none.
+    """
+    import requests
+    from google.auth.exceptions import GoogleAuthError
+
+    from everspot_clouds.gcp import prices
+    from everspot_clouds.gcp.errors import ApiError, told, trouble
+    from everspot_clouds.gcp.instances import last
+    from everspot_clouds.gcp.rest import open_api
+
+    api = open_api(clock)
+    try:
+        stated = api.get("compute", f"projects/{api.project}/regions/{region}").get("zones") or ()
+        zones, found = sorted(map(last, stated)), list[TypePrice]()
+        for name in sorted(set(types)):
+            machine = machine_of(name)
+            if machine.attached:
+                continue
+            try:
+                steps = prices.in_force(prices.read(prices.ask(api, machine.machine, region)), as_of)
+            except ApiError as error:
+                if trouble(error) is not Trouble.REQUEST:
+                    raise
+                steps = ()
+            page()
+            if steps:
+                found.append(TypePrice(instance_type=name, spot_usd_per_hour=dict.fromkeys(zones, steps[0][1])))
+    except (ApiError, requests.RequestException, GoogleAuthError) as error:
+        raise told(error) from None
+    finally:
+        api.close()
+    if not found:
+        raise NotOffered(f"Google tells no Spot prices of these types in {region}; the catalogue's stand")
+    return PriceTable(
+        cloud="gcp", region=region, as_of=as_of, on_demand_source=ON_DEMAND_SOURCE, spot_source=prices.SOURCE,
+        prices=found,
+    )  # fmt: skip

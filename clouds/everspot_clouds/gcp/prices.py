@@ -1,0 +1,108 @@
+"""Spot prices from Compute Engine: advice.capacityHistory. They hold for a region and change once a day at most.
+
+Sources: Compute API, CapacityHistoryRequest and CapacityHistoryResponse; "View Spot VM preemption rates and prices":
+prices of a year, by region, in US dollars, for whole VMs; none for N1 types with attached GPUs and for custom types.
+Of those, and of types that the API refuses, the catalogue's price is told, with its date and its source.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from everspot_core.catalogue import builtin, region_of
+from everspot_core.clock import Clock
+from everspot_core.ledger import PricePoint
+from everspot_core.market import Market
+
+from everspot_clouds.base import Trouble
+from everspot_clouds.gcp.errors import ApiError, trouble
+from everspot_clouds.gcp.instances import moment
+from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.rest import Api
+
+SOURCE = "compute:advice.capacityHistory"
+KEPT = timedelta(hours=1)
+"""Market time for which an answer is used again: prices change at midnight, Pacific time."""
+_log = logging.getLogger(__name__)
+
+Steps = tuple[tuple[datetime, float, str], ...]
+"""From when on an hour cost how many dollars, and by which source; oldest first."""
+
+
+class SpotPrices:
+    """Spot prices of one project, with a short memory."""
+
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api, self._clock = api, clock
+        self._answers: dict[tuple[str, str], tuple[datetime, Steps]] = {}
+
+    def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
+        """See `Cloud.spot_prices`. Raises the errors of `Api`."""
+        zones: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for instance_type, zone in pools:
+            zones[instance_type, region_of(zone)].add(zone)
+        points = [
+            PricePoint(instance_type=name, zone=zone, market=Market.SPOT, at=at, usd_per_hour=usd, source=source)
+            for (name, region), there in sorted(zones.items())
+            for at, usd, source in in_force(self._steps(name, region), since)
+            for zone in sorted(there)
+        ]
+        return sorted(points, key=lambda p: (p.at, p.instance_type, p.zone))
+
+    def _steps(self, name: str, region: str) -> Steps:
+        now, known = self._clock.now(), self._answers.get((name, region))
+        if known is not None and now - known[0] < KEPT:
+            return known[1]
+        found = self._asked(name, region) or listed(name, region)
+        self._answers[name, region] = now, found
+        return found
+
+    def _asked(self, name: str, region: str) -> Steps:
+        machine = machine_of(name)
+        if machine.attached:
+            return ()
+        try:
+            return read(ask(self._api, machine.machine, region))
+        except ApiError as error:
+            if trouble(error) is not Trouble.REQUEST:
+                raise
+            _log.info("no prices of %s in %s (%s): the catalogue's are taken", name, region, error)
+            return ()
+
+
+def ask(api: Api, machine: str, region: str) -> dict[str, Any]:
+    """The answer about one machine type. Raises the errors of `Api`."""
+    body = {
+        "types": ["PRICE"],
+        "instanceProperties": {"machineType": machine, "scheduling": {"provisioningModel": "SPOT"}},
+    }
+    return api.call("POST", "compute", f"projects/{api.project}/regions/{region}/advice/capacityHistory", body=body)
+
+
+def read(answer: Mapping[str, Any]) -> Steps:
+    """The prices of an answer, oldest first. Those in another currency, or of nothing, are left out."""
+    found = []
+    for record in answer.get("priceHistory") or ():
+        price, start = record.get("listPrice") or {}, (record.get("interval") or {}).get("startTime")
+        usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
+        if start and usd > 0 and price.get("currencyCode", "USD") == "USD":
+            found.append((moment(start), round(usd, 9), SOURCE))
+    return tuple(sorted(found))
+
+
+def listed(name: str, region: str) -> Steps:
+    """The catalogue's price of a type, from its date on; none if the catalogue has none."""
+    known = builtin().spot_range(name, region)
+    if known is None or known[1].as_of is None:
+        return ()
+    dearest = known[1]  # one price for all zones; where they differ the bill must not be too low
+    return ((datetime.combine(known[1].as_of, time(), UTC), dearest.usd_per_hour, dearest.source),)
+
+
+def in_force(steps: Steps, since: datetime) -> Steps:
+    """The price in force at a moment and every change after it. Where the first price is younger, it is told alone."""
+    before = [step for step in steps if step[0] <= since]
+    after = [step for step in steps if step[0] > since]
+    return (*before[-1:], *after)

@@ -1,0 +1,95 @@
+"""A project's quotas of Compute Engine: which of them an instance counts towards, and whether they suffice.
+
+Metrics: Compute API, Quota.metric, which a region states with their limit and usage. Spot has quotas of its own,
+`PREEMPTIBLE_…`: "Spot VMs", "Quota": once one is granted in a region, Spot can use it only; without it Spot uses the
+standard one. A new project has almost no quota for GPUs, and GPUS_ALL_REGIONS limits all regions together.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.market import Market
+
+from everspot_clouds.gcp.machines import machine_of
+
+CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?metric={metric}"
+"""Where a person asks for more of a quota."""
+ALL_REGIONS = "GPUS_ALL_REGIONS"
+"""The project's quota of GPUs in all regions together."""
+_PREEMPTIBLE = "PREEMPTIBLE_"
+_BUILT_IN = {
+    "g2-": "NVIDIA_L4_GPUS",
+    "a2-highgpu-": "NVIDIA_A100_GPUS",
+    "a2-megagpu-": "NVIDIA_A100_GPUS",
+    "a2-ultragpu-": "NVIDIA_A100_80GB_GPUS",
+    "a3-highgpu-": "NVIDIA_H100_GPUS",
+    "a3-edgegpu-": "NVIDIA_H100_GPUS",
+}
+"""Metrics of the GPUs that machine types have built in (Compute Engine documentation, "GPU quota")."""
+_CPU_FAMILIES = ("n2", "n2d", "c2", "c2d", "c3", "m1", "m2", "m3", "t2d", "t2a", "a2")
+"""Families whose vCPUs have a quota of their own; those of the others count towards CPUS."""
+
+
+@dataclass(frozen=True)
+class QuotaReach:
+    """How far a quota goes for a number of instances. `limit`: its value, None if the region does not state it;
+    `least`: what they take with the type that takes the fewest."""
+
+    metric: str
+    types: tuple[str, ...]
+    limit: float | None
+    least: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether it suffices; one that is not stated is taken to be enough."""
+        return self.limit is None or self.limit >= self.least
+
+
+def metrics_of(instance_type: str, market: Market) -> tuple[str, ...]:
+    """The metrics that an instance counts towards, the one that is scarcest first; on Spot the Spot quota, then the
+    standard one."""
+    try:
+        machine = machine_of(instance_type)
+    except ValueError:
+        return ()
+    gpu = next((metric for family, metric in _BUILT_IN.items() if machine.machine.startswith(family)), "")
+    if machine.attached:
+        gpu = f"{machine.accelerator.replace('nvidia-tesla-', 'NVIDIA_').upper()}_GPUS"
+    family = machine.machine.partition("-")[0]
+    cpus = f"{family.upper()}_CPUS" if family in _CPU_FAMILIES else "CPUS"
+    own = gpu or cpus
+    spot = f"{_PREEMPTIBLE}{gpu}" if gpu else f"{_PREEMPTIBLE}CPUS"
+    return (spot, own) if market is Market.SPOT else (own,)
+
+
+def quota_of(instance_type: str, market: Market) -> str:
+    """The quota that an instance counts towards first; its family for a type that no metric names."""
+    found = metrics_of(instance_type, market)
+    return found[0] if found else instance_type.partition("-")[0]
+
+
+def reaches(
+    count: int, types: Sequence[str], known: Mapping[str, InstanceType], market: Market, limits: Mapping[str, float]
+) -> list[QuotaReach]:
+    """How far each quota goes that `count` instances of any of these types may count towards. `limits`: by metric."""
+    groups: dict[str, list[str]] = {}
+    for name in types:
+        if name not in known:
+            continue
+        metrics = metrics_of(name, market)
+        # Without a Spot quota of its own in the region, Spot eats the standard one.
+        stated = next((metric for metric in metrics if limits.get(metric)), metrics[0] if metrics else "")
+        if stated:
+            groups.setdefault(stated, []).append(name)
+    return [
+        QuotaReach(metric, tuple(names), limits.get(metric), min(count * _units(known[name]) for name in names))
+        for metric, names in groups.items()
+    ]
+
+
+def _units(kind: InstanceType) -> float:
+    """What an instance takes of its quota: its GPUs, or its vCPUs where it has none."""
+    return float(kind.gpus or math.ceil(kind.vcpus))

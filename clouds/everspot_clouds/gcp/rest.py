@@ -1,0 +1,172 @@
+"""Requests to Google's APIs: JSON with a token, a time limit for each, and a bounded number of attempts.
+
+The token is that of the environment: GOOGLE_OAUTH_ACCESS_TOKEN or CLOUDSDK_AUTH_ACCESS_TOKEN where one is set, the
+metadata server's where GCE_METADATA_HOST names it, else Application Default Credentials (google.auth.default).
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import google.auth
+import google.auth.compute_engine
+import google.auth.transport.requests
+import google.oauth2.credentials
+import requests
+from everspot_core.clock import Clock
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+
+from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.gcp import endpoints
+from everspot_clouds.gcp.errors import ApiError, refused, trouble
+from everspot_clouds.gcp.rules import SCOPE
+
+TOKEN_VARIABLES = ("GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
+"""Variables of the Terraform provider and of gcloud that hold an access token."""
+PROJECT_VARIABLES = ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
+TRIES = 3
+FIRST_WAIT = timedelta(milliseconds=500)
+TIME = timedelta(seconds=15)
+_CONNECT = timedelta(seconds=5)
+WAYS = (
+    "log in (`gcloud auth application-default login`), set GOOGLE_APPLICATION_CREDENTIALS, or set "
+    "GOOGLE_OAUTH_ACCESS_TOKEN"
+)
+
+
+def credentials() -> tuple[Any, str]:
+    """google-auth's credentials of the environment, and the project that goes with them; empty if none does.
+
+    Raises:
+        google-auth's errors, if there are none.
+    """
+    project = next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
+    token = next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
+    if token is not None:
+        return google.oauth2.credentials.Credentials(token=token), project
+    if os.environ.get(endpoints.METADATA_VARIABLE):  # google.auth.default would look for it at its link-local address
+        return google.auth.compute_engine.Credentials(scopes=[SCOPE]), project or _own_project()
+    found, stated = google.auth.default(scopes=[SCOPE])
+    return found, project or stated or ""
+
+
+def _own_project() -> str:
+    answer = requests.get(
+        f"{endpoints.metadata_base()}/project/project-id", headers={"Metadata-Flavor": "Google"},
+        timeout=_CONNECT.total_seconds(),
+    )  # fmt: skip
+    return answer.text.strip() if answer.ok else ""
+
+
+class Api:
+    """Calls of one process with the same credentials. Thread-safe. `project`: of the paths, where it is not given."""
+
+    def __init__(self, clock: Clock, project: str = "", *, time: timedelta = TIME) -> None:
+        """Raises google-auth's errors, if there are no credentials, and `CloudError` if no project is known."""
+        self._credentials, own = credentials()
+        self.project = project or own
+        if not self.project:
+            words = "set GOOGLE_CLOUD_PROJECT, or `gcloud config set project`"
+            raise CloudError("no project is known", Trouble.CREDENTIALS, words)
+        self._clock, self._time = clock, time
+        self._sessions = threading.local()
+        self._open: list[requests.Session] = []
+        self.date = ""
+        """What the clock of the service said at the last answer, as its header has it."""
+
+    def get(self, product: str, path: str, **query: Any) -> dict[str, Any]:
+        """What is at a path. Raises `ApiError`, and the errors of requests and google-auth, as all calls do."""
+        return self.call("GET", product, path, query=query)
+
+    def post(self, product: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> dict[str, Any]:
+        """Send a body. It is sent again after a passing failure only if `query` has a `requestId`."""
+        again = bool(query.get("requestId"))
+        return self.call("POST", product, path, body=body or {}, query=query, again=again)
+
+    def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Every page of a list."""
+        token = ""
+        while True:
+            more = {"pageToken": token} if token else {}
+            page = self.get(product, path, **query, **more)
+            yield page
+            token = page.get("nextPageToken") or ""
+            if not token:
+                return
+
+    def call(
+        self,
+        method: str,
+        product: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
+        again: bool = True,
+        time: timedelta | None = None,
+    ) -> dict[str, Any]:
+        """The JSON of an answer. `again`: whether passing failures are tried again."""
+        tries, wait = TRIES if again else 1, FIRST_WAIT
+        for left in range(tries - 1, -1, -1):
+            try:
+                return self._once(method, f"{endpoints.base(product)}/{path}", body, query, time or self._time)
+            except (ApiError, requests.RequestException, GoogleAuthError) as error:
+                if not left or trouble(error) not in (Trouble.TRANSIENT, Trouble.THROTTLED):
+                    raise
+            self._clock.sleep(wait)
+            wait *= 2
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _once(
+        self, method: str, url: str, body: Mapping[str, Any] | None, query: Mapping[str, Any] | None, time: timedelta
+    ) -> dict[str, Any]:
+        limits = (_CONNECT.total_seconds(), time.total_seconds())
+        answer = self._session().request(method, url, json=body, params=dict(query or {}), timeout=limits)
+        self.date = answer.headers.get("Date", "")
+        try:
+            told = answer.json() if answer.content else {}
+        except ValueError:
+            told = {}
+        if answer.status_code >= 400:
+            raise refused(answer.status_code, told)
+        return told if isinstance(told, dict) else {}
+
+    def _session(self) -> requests.Session:
+        """A session for each thread: requests does not promise that one may be shared."""
+        found = getattr(self._sessions, "own", None)
+        if found is None:
+            # Its own refreshes of the token are enough: other statuses are told to the caller.
+            found = google.auth.transport.requests.AuthorizedSession(self._credentials)
+            self._sessions.own = found
+            self._open.append(found)
+        return found
+
+    def identity(self) -> str:
+        """Whose credentials these are, as far as they tell."""
+        for name in ("signer_email", "service_account_email"):
+            value = getattr(self._credentials, name, None)
+            if isinstance(value, str) and value and value != "default":
+                return value
+        return ""
+
+    def close(self) -> None:
+        """Close all connections."""
+        for session in self._open:
+            session.close()
+
+
+def open_api(clock: Clock, project: str = "", *, time: timedelta = TIME) -> Api:
+    """Calls with the environment's credentials, for people's tools.
+
+    Raises:
+        CloudError: if there are none.
+    """
+    try:
+        return Api(clock, project, time=time)
+    except DefaultCredentialsError as error:
+        raise CloudError(f"there are no Google Cloud credentials: {error}", Trouble.CREDENTIALS, WAYS) from None
+    except (GoogleAuthError, requests.RequestException) as error:
+        words = f"the Google Cloud credentials cannot be had: {error}"
+        raise CloudError(words, Trouble.CREDENTIALS, WAYS) from None

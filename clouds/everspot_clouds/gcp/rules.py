@@ -1,0 +1,120 @@
+"""Facts about Google Cloud, and the names of our labels and events there, as values.
+
+Each figure has its source. Nothing here needs a client, so that a Pulumi program may take it. "Spot VMs" is the page of
+that name in the Compute Engine documentation.
+"""
+
+from datetime import timedelta
+
+from everspot_core.billing import BillingRules
+from everspot_core.job_rules import CloudRules
+
+CLUSTER_LABEL = "everspot-cluster"
+"""Label by which the scheduler and the CLI find what belongs to a cluster."""
+
+ROLE_LABEL = "everspot-role"
+"""Label of instances: agent or scheduler."""
+
+LAUNCH_LABEL = "everspot-launch"
+"""Label of what a scheduler has launched: the token of the launch intent."""
+
+IMAGE_LABEL = "everspot-image"
+"""Label of instances: their image's name. Instances themselves do not tell what their boot disk was made from."""
+
+MANIFEST_KEY = "everspot-manifest"
+"""The instance metadata's key of the manifest."""
+
+DOOR_TAG = "everspot-door"
+"""Network tag of instances that people may enter through Identity-Aware Proxy: the firewall rule goes by it."""
+
+HEALTH_PORT = 9495
+"""Where agents answer the health checks of their managed instance group."""
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+"""The OAuth scope of every call: what may be done is decided by IAM."""
+
+NOTICES = (timedelta(0), timedelta(seconds=120))
+"""What may be asked for as `scheduling.preemptionNoticeDuration`: none, or 120 s (Compute Engine release notes of
+2026-09-30)."""
+
+GUEST_SHUTDOWN = timedelta(seconds=30)
+"""Time between the ACPI signal that ends a Spot VM and its end, best effort (Compute API, Scheduling,
+skipGuestOsShutdown: "120 seconds … for Standard VMs and 30 seconds for Spot VMs"; Spot VMs, "Preemption process")."""
+
+TRUSTED = timedelta(seconds=25)
+"""How much of it is counted on, market time."""
+
+STOP_SPOT, STOP_STANDARD = timedelta(seconds=20), timedelta(seconds=80)
+"""Real time that an agent takes at most to stop its job once its machine is being switched off: within the 30 s of a
+Spot VM and the 120 s of a standard one."""
+
+PREEMPTED = "compute.instances.preempted"
+"""The operation, and the audit log's method, of a preemption: by the user `system`, with the numeric id of the VM."""
+
+ENDS = (
+    PREEMPTED,
+    "delete",
+    "stop",
+    "compute.instances.guestTerminate",
+    "compute.instances.hostError",
+    "compute.instances.terminateOnHostMaintenance",
+    "compute.instances.repair.recreateInstance",
+    "compute.instances.instanceManagerHaltForRestart",
+)
+"""Types of zone operations that end an instance. System events are named in "Compute Engine audit logging
+information"; GoogleCloudPlatform/PerfKitBenchmarker and gcpdiag tell causes by the same types."""
+
+LOG_METHODS = (
+    PREEMPTED,
+    "v1.compute.instances.delete",
+    "beta.compute.instances.delete",
+    "v1.compute.instances.stop",
+    *ENDS[3:],
+)
+"""Methods of the audit log's entries that the logging sink sends to the queue. People and groups end instances by the
+API, whose entries carry its version."""
+
+LOG_FILTER = 'resource.type="gce_instance" AND protoPayload.methodName=({})'.format(
+    " OR ".join(f'"{name}"' for name in LOG_METHODS)
+)
+"""The sink's filter. It selects entries of the whole project; the scheduler ignores instances that it does not know."""
+
+JOBS = CloudRules(
+    # Google Cloud SDK documentation, "Configurations" (CLOUDSDK_SECTION_PROPERTY); google-auth's
+    # environment_vars.py: GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_CLOUD_PROJECT, GCE_METADATA_HOST and their like.
+    variables=("GOOGLE_", "CLOUDSDK_", "GCE_METADATA_", "GCLOUD_"),
+    # Names: Secret Manager API, secrets.create (secretId). A key takes one value of JSON.
+    secrets={
+        "secretmanager:NAME": r"secretmanager:(projects/[a-z0-9.:-]{1,100}/secrets/)?[A-Za-z0-9_-]{1,255}",
+        "secretmanager:NAME#KEY": (
+            r"secretmanager:(projects/[a-z0-9.:-]{1,100}/secrets/)?[A-Za-z0-9_-]{1,255}#[A-Za-z0-9_.-]{1,256}"
+        ),
+    },
+)
+"""What job files may not set here, and how they refer to secrets: by the name in Secret Manager."""
+
+BILLING = BillingRules(
+    # Compute Engine pricing, "VM instance pricing": by the second, with a minimum of one minute.
+    minimum=timedelta(minutes=1),
+    # Spot VMs, "Pricing": preempted less than a minute after its creation, it is not billed.
+    free_within=timedelta(minutes=1),
+    left_out=(
+        "data transfer between zones and out of the region",
+        "disks of the instances, local SSDs that were added among them",
+        "Cloud Storage's storage and operations",
+        "Cloud NAT",
+        "Pub/Sub, Cloud Logging, Cloud Monitoring, Cloud KMS and Secret Manager",
+        "taxes, discounts (of sustained or committed use too), credits and reservations",
+    ),
+)
+"""How Compute Engine bills an instance, and what Google bills besides."""
+
+
+def instance_name(cluster: str, token: str, number: int) -> str:
+    """The name of an instance that a launch brings; no two launches have the same ones. At most 63 characters."""
+    return f"{name_prefix(cluster)}{token[:20]}-{number:04d}"
+
+
+def name_prefix(cluster: str) -> str:
+    """How the names of all launched instances of a cluster begin: conditions of roles go by it."""
+    return f"{cluster[:30].rstrip('-')}-e-"

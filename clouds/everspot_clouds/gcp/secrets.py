@@ -1,0 +1,64 @@
+"""Reads the secrets of jobs from Secret Manager. Values are returned and kept nowhere."""
+
+import base64
+import json
+
+import requests
+from everspot_core.clock import Clock
+from google.auth.exceptions import GoogleAuthError
+
+from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.gcp.errors import ApiError, trouble
+from everspot_clouds.gcp.rest import Api, open_api
+from everspot_clouds.gcp.rules import JOBS
+
+_DENIED = "name it in the cluster's setting `secrets`"
+
+
+class GcpSecrets:
+    """Reads secrets with the instance's service account. A name without a project is of the instance's own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._api: Api | None = None
+
+    def __call__(self, reference: str) -> str:
+        """The value of a secret, by a reference in one of the forms of `JOBS`.
+
+        Raises:
+            CloudError: if it cannot be had; it tells no value.
+        """
+        if not JOBS.accepts(reference):
+            raise CloudError(f"it has to be one of {', '.join(JOBS.secrets)}", Trouble.REQUEST)
+        if self._api is None:
+            self._api = open_api(self._clock)
+        name, _, key = reference.partition(":")[2].partition("#")
+        try:
+            answer = self._api.get("secretmanager", f"{version_of(name, self._api.project)}:access")
+        except ApiError as error:
+            kind = trouble(error)
+            words = error.code or str(error.refusal.status)
+            raise CloudError(words, kind, _DENIED if kind is Trouble.CREDENTIALS else "") from None
+        except (requests.RequestException, GoogleAuthError) as error:
+            raise CloudError(type(error).__name__, trouble(error)) from None
+        return _chosen(str((answer.get("payload") or {}).get("data") or ""), key)
+
+
+def version_of(name: str, project: str) -> str:
+    """The newest version of a secret, by its id or its whole name."""
+    whole = name if name.startswith("projects/") else f"projects/{project}/secrets/{name}"
+    return whole if "/versions/" in whole else f"{whole}/versions/latest"
+
+
+def _chosen(data: str, key: str) -> str:
+    try:
+        text = base64.b64decode(data).decode()
+    except ValueError:
+        raise CloudError("it is binary, and only text can be a variable", Trouble.REQUEST) from None
+    if not key:
+        return text
+    try:
+        value = json.loads(text)[key]
+    except (ValueError, KeyError, TypeError):
+        raise CloudError(f"it is no JSON object with the key {key}", Trouble.REQUEST) from None
+    return value if isinstance(value, str) else json.dumps(value)

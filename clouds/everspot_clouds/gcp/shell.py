@@ -1,0 +1,65 @@
+"""The way into an instance through Identity-Aware Proxy: command lines of gcloud.
+
+Sources: gcloud reference, `compute ssh` (--tunnel-through-iap, --command) and `compute start-iap-tunnel`
+(--local-host-port); IAP documentation, "Using IAP for TCP forwarding": the firewall has to let 35.235.240.0/20 in.
+"""
+
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Network
+from typing import Any
+
+from everspot_clouds.base import CloudError, Handover, NotOffered, Trouble
+from everspot_clouds.gcp.instances import last
+from everspot_clouds.gcp.rules import DOOR_TAG
+
+_LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
+_INSTALL = "gcloud is part of the Google Cloud SDK: https://cloud.google.com/sdk/docs/install"
+_DENIED = (
+    "may you use the tunnel and log in (roles/iap.tunnelResourceAccessor and roles/compute.osLogin, or "
+    "roles/compute.osAdminLogin)?"
+)
+
+
+class IapTunnel:
+    """See `everspot_clouds.base.Door`. `find`: the instances of the cluster, in the form of the API."""
+
+    def __init__(self, project: str, find: Callable[[], list[dict[str, Any]]]) -> None:
+        self._project, self._find = project, find
+
+    def enter(self, instance_id: str, command: str) -> Handover:
+        """See `Door`.
+
+        Raises:
+            NotOffered: if the cluster's instances are not open to it.
+            CloudError: if there is no such instance, or the cloud cannot be asked.
+        """
+        found = self._instance(instance_id)
+        asked = ("ssh", found["name"], *self._where(found), "--tunnel-through-iap")
+        return self._gcloud(*asked, "--command", command, "--", "-t")
+
+    def forward(self, instance_id: str, port: int, local: int) -> Handover:
+        """See `Door`. Raises as `enter` does."""
+        found = self._instance(instance_id)
+        asked = ("ssh", found["name"], *self._where(found), "--tunnel-through-iap")
+        return self._gcloud(*asked, "--", "-N", "-L", f"{_LOOPBACK}:{local}:{_LOOPBACK}:{port}")
+
+    def _instance(self, instance_id: str) -> Mapping[str, Any]:
+        found = next((raw for raw in self._find() if str(raw.get("id")) == instance_id), None)
+        if found is None:
+            raise CloudError(f"{instance_id} is no instance of this cluster, or not any more", Trouble.REQUEST)
+        if DOOR_TAG not in ((found.get("tags") or {}).get("items") or ()):
+            raise NotOffered(
+                "the cluster's instances are closed to people: set `sessionManager: true` and run pulumi up"
+            )
+        return found
+
+    def _where(self, found: Mapping[str, Any]) -> tuple[str, ...]:
+        return "--zone", last(found["zone"]), "--project", self._project
+
+    def _gcloud(self, *words: str) -> Handover:
+        return Handover(
+            command=("gcloud", "compute", *words),
+            needs=(("gcloud", "the gcloud CLI"),),
+            install=_INSTALL,
+            denied=_DENIED,
+        )

@@ -1,0 +1,78 @@
+"""Answers the cloud's health checks, where the manifest asks for it: a group of instances replaces what is silent.
+
+An agent is healthy while its main thread looks around. A store that hangs holds that thread up, and is no reason to
+lose an instance and its job: the limit is that after which an agent without a store leaves by itself.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from everspot_core.clock import Clock
+
+PATH = "/healthz"
+ADDRESS_VARIABLE = "EVERSPOT_HEALTH"
+"""HOST:PORT to answer at, in place of the manifest's port on every address: where one machine stands for many."""
+
+_log = logging.getLogger(__name__)
+
+
+class Health:
+    """Answers at one address until `close`. `looked`: the monotonic moment of the agent's last look."""
+
+    def __init__(self, host: str, port: int, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> None:
+        """Bind the address. Raises OSError if it is taken."""
+        self._looked, self._limit, self._clock = looked, limit, clock
+        self._server = ThreadingHTTPServer((host, port), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that it answers at."""
+        return int(self._server.server_address[1])
+
+    def healthy(self) -> bool:
+        """Whether the agent has looked around within the limit."""
+        return self._clock.monotonic() - self._looked() < self._limit
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        health = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 5  # a connection that says nothing is given up
+
+            def do_GET(self) -> None:
+                known = self.path.partition("?")[0] == PATH
+                status = (200 if health.healthy() else 503) if known else 404
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Health checks come every few seconds: they are no news."""
+
+        return Handler
+
+
+def health_at(port: int | None, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> Health | None:
+    """Answer health checks at the manifest's port. None if it names none, or the address is taken: an agent without
+    health checks works all the same, until its group gives it up."""
+    stated = os.environ.get(ADDRESS_VARIABLE)
+    if port is None:
+        return None
+    host, _, own = (stated or f":{port}").rpartition(":")
+    try:
+        return Health(host or "0.0.0.0", int(own), looked, limit, clock)  # noqa: S104  the network's firewall decides
+    except (OSError, ValueError) as error:
+        _log.error("no health checks are answered at %s: %s", stated or port, error)
+        return None

@@ -4,6 +4,9 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
+# The rewritten assertions of five thousand tests are kept from one run to the next, also where Python is told to keep
+# nothing; apart from the sources.
+KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache
 
 .PHONY: help setup demo check test nightly live bench clean
 .DEFAULT_GOAL := help
@@ -18,10 +21,11 @@ demo: setup ## All of it on this machine, no cloud account needed: provision, tr
 	@.venv/bin/python -m everspot_local.demo $(ARGS)
 
 test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
-	@.venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-nightly: setup ## The properties with ten times as many examples, for the night
-	@.venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/store tests/cli $(ARGS)
+nightly: setup ## For the night: properties with ten times as many examples, and variants of what takes long
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/store tests/cli $(ARGS)
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
 
 live: setup ## A workload of 24 jobs simulated and lived through on this machine, and where the two differ (a quarter of an hour)
 	@.venv/bin/python tests/e2e/live.py $(ARGS)

@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -50,14 +51,18 @@ def audit_bill() -> ModuleType:
 @pytest.fixture(scope="session")
 def moto_endpoint() -> Iterator[str]:
     """The URL of moto's server, one for the whole session: names in it have to be unique."""
-    from moto.server import ThreadedMotoServer  # takes a second, which most tests need not pay
+    from everspot_local.aws.dispatch import Dispatcher  # takes a second, which most tests need not pay
+    from moto.moto_server.werkzeug_app import create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").disabled = True
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    server = make_server("127.0.0.1", 0, Dispatcher(create_backend_app), threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @pytest.fixture

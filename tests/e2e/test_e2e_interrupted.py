@@ -27,7 +27,7 @@ def processes_of(place: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_nothing_is_left_after_an_interrupt(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "demo"
     demo = subprocess.Popen(

@@ -1,7 +1,6 @@
 """Several ranks on one machine: one model, each rank with random numbers and a share of the data of its own."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,32 +11,29 @@ from trainer_post import Post, read_losses
 pytestmark = pytest.mark.torch
 
 
-def test_two_ranks_under_torchrun_resume_bit_identically(post: Callable[..., Post], tmp_path: Path) -> None:
-    Post(root=tmp_path / "whole", store_root=tmp_path / "other").run(
-        tmp_path / "whole-losses", ranks=2, PRECISION="fp32"
-    )
-    first, second = post(1), post(2)
-    first.run(tmp_path / "first", ranks=2, PRECISION="fp32", STOP_AT=17)
-    assert (first.status.phase, first.status.durable_step) == ("stopped", 17)
-    second.run(tmp_path / "second", ranks=2, PRECISION="fp32")
+def test_two_ranks_take_up_a_checkpoint_of_one_and_resume_bit_identically(stopped: Path, tmp_path: Path) -> None:
+    for name in ("other", "store"):
+        shutil.copytree(stopped / "store", tmp_path / name)
+    whole = Post(root=tmp_path / "whole", store_root=tmp_path / "other", epoch=2)
+    whole.run(tmp_path / "whole-losses", ranks=2)
+    assert (whole.status.phase, whole.status.resumed_from, whole.status.step) == ("finished", 17, 40)
+    said = (whole.root / "stderr").read_text()
+    assert "world_size was 1 and is 2 now" in said
+    assert not (whole.root / "scratch" / "restored").exists()
+    assert "accumulation is" not in said  # the loop halves its batch by itself
+    assert "rank 1 took no part in the checkpoint" in said
+
+    first, second = (Post(root=tmp_path / str(n), store_root=tmp_path / "store", epoch=n) for n in (2, 3))
+    first.run(tmp_path / "first", ranks=2, STOP_AT=27)
+    assert (first.status.phase, first.status.durable_step) == ("stopped", 27)
+    second.run(tmp_path / "second", ranks=2)
+    assert (second.status.resumed_from, second.status.step) == (27, 40)
     for rank in (0, 1):
         parts = [tmp_path / f"{name}.{rank}" for name in ("first", "second")]
         assert read_losses(*parts) == read_losses(tmp_path / f"whole-losses.{rank}")
     assert read_losses(tmp_path / "first.0") != read_losses(tmp_path / "first.1")
     one, other = (torch.load(tmp_path / f"{name}.weights") for name in ("second", "whole-losses"))
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_a_checkpoint_of_one_rank_is_taken_up_by_two(stopped: Path, tmp_path: Path) -> None:
-    shutil.copytree(stopped / "store", tmp_path / "store")
-    second = Post(root=tmp_path / "second", store_root=tmp_path / "store", epoch=2)
-    second.run(tmp_path / "losses", ranks=2)
-    assert (second.status.phase, second.status.resumed_from, second.status.step) == ("finished", 17, 40)
-    said = (second.root / "stderr").read_text()
-    assert "world_size was 1 and is 2 now" in said
-    assert not (second.root / "scratch" / "restored").exists()
-    assert "accumulation is" not in said  # the loop halves its batch by itself
-    assert "rank 1 took no part in the checkpoint" in said
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from moto.ec2.models import ec2_backends
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 
 from everspot_local.aws import account as accounts
 from everspot_local.aws import moto_parts
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.autoscaling.groups import member_ended
 from everspot_local.aws.cloudwatch import cbor
+from everspot_local.aws.dispatch import Dispatcher
 from everspot_local.aws.imds.documents import Documents
 from everspot_local.aws.imds.service import MetadataServices
 from everspot_local.aws.price_list import PriceList
@@ -83,7 +84,7 @@ def assemble(options: Options, market: LocalMarket) -> Account:
 
 def services(account: Account) -> Callable[..., Any]:
     """Return all of the account's services as one WSGI application."""
-    moto = DomainDispatcherApplication(create_backend_app)
+    moto = Dispatcher(create_backend_app)
     price_list = PriceList(lambda: account.market.pools.catalogue)
     translated = cbor.Translated(moto)
 

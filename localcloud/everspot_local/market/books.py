@@ -19,14 +19,14 @@ class Journal:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self._file = path.open("w", encoding="utf-8")
+        self._file = path.open("wb", buffering=0)
 
     def write(self, line: dict[str, Any]) -> None:
         """Append one line. Nothing is written after `close`."""
+        written = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             if not self._file.closed:
-                self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-                self._file.flush()
+                self._file.write(written)
 
     def read(self) -> list[dict[str, Any]]:
         """All lines so far."""

@@ -1,14 +1,14 @@
 """Moves a finished job out of the tables that every tick lists, into one document below its month.
 
-The order of the writes is what makes this safe at every point at which its writer may die:
+The order of the writes makes this safe at every point at which the writer may die:
 
-1. the archive's document is created, once;
-2. the submission is deleted. Without one there is no job for a scheduler, whatever else is left; were the record
-   deleted first, the submission alone would read as a job that waits;
-3. requests and events are deleted;
-4. the record goes last: one without a submission is how the next scheduler finds what is left to be deleted.
+1. The archive's document is created, once.
+2. The submission is deleted. From then on there is no job for a scheduler, whatever else is left. If the record were
+   deleted first, the submission alone would look like a waiting job.
+3. Requests and events are deleted.
+4. The record is deleted last. By a record without a submission the next scheduler finds what is left to be deleted.
 
-Whoever reads both places reads the archive last: what has left the tables by then is there.
+A program that reads both places reads the archive last, because what has left the tables by then is there.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,13 +72,13 @@ class Archive:
         return self._document(name) if name is not None else None
 
     def read(self, names: Iterable[str]) -> dict[str, Dossier]:
-        """Documents by their names (the values of `keys`), by job, read side by side. One that is gone, or cannot be
-        read, is left out; the latter is logged."""
+        """The documents with these names (values of `keys`), by job. They are read in parallel. Documents that are gone
+        or cannot be read are left out, and the latter are logged."""
         found = self._table.read(list(names))
         return {document.value.job_id: document.value for document in found.values()}
 
     def scan(self, since: datetime | None = None, now: datetime | None = None) -> dict[str, Dossier]:
-        """The archived jobs by id, in order of months; what has been read before is not read again.
+        """The archived jobs by id, in order of months. Documents that were read before are not read again.
 
         Args:
             since: Without those that ended earlier.
@@ -93,15 +93,15 @@ class Archive:
         return {d.job_id: d for d in read if since is None or d.record is None or d.record.changed_at >= since}
 
     def census(self) -> tuple[dict[str, Dossier], list[str]]:
-        """All archived jobs by id, and the keys of the documents that are there and cannot be read."""
+        """All archived jobs by id, and the keys of documents that cannot be read."""
         found, unreadable = self._table.census()
         return {document.value.job_id: document.value for document in found.values()}, unreadable
 
     # Moving
 
     def move(self, submission: JobSubmission, record: JobRecord, now: datetime) -> Dossier:
-        """Archive a job that has ended: write its document, then delete what it was made from. Idempotent: what an
-        earlier call has left half done is finished.
+        """Archive a job that has ended: write its document, then delete its other documents. Idempotent: it finishes
+        what an earlier call has left half done.
 
         Raises:
             ValueError: if the job has not ended.
@@ -124,8 +124,8 @@ class Archive:
         return dossier
 
     def finish(self, job_id: str, record: JobRecord) -> bool:
-        """Delete what a crash has left of an archived job, of which only the record was found. False: it is not in
-        the archive, and nothing is deleted."""
+        """Delete what a crash has left of an archived job whose record was found alone. False: the job is not in the
+        archive, and nothing is deleted."""
         name = f"{month_of(record)}/{job_id}" if record.state.final else self.keys().get(job_id)
         if name is None or self._document(name) is None:
             return False
@@ -145,7 +145,7 @@ class Archive:
 
 
 def _months(since: datetime, now: datetime) -> list[str]:
-    """From the month of one moment to the month after the other: a clock that is ahead may have named that one."""
+    """The months from that of `since` to the one after `now`, which a clock that is ahead may have used."""
     first, last = since.year * 12 + since.month - 1, now.year * 12 + now.month
     return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
 

@@ -12,8 +12,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Version:
-    """What a conditional write names. `etag` tells versions of a key apart. `generation` is Cloud Storage's number for
-    one, which its conditional writes go by; empty on other stores, and where only a listing told the ETag."""
+    """The version of a key, which a conditional write names.
+
+    `etag`: differs between versions of a key. `generation`: Cloud Storage's number of the version, which its
+    conditional writes need; empty on other stores, and if the ETag comes from a listing.
+    """
 
     etag: str
     generation: str = field(default="", compare=False)
@@ -45,7 +48,7 @@ class WriteOutcome(Enum):
     """429: the key, or the bucket, is written too often. Nothing was written; the same attempt may be made again after
     a second or more."""
     UNKNOWN = "unknown"
-    """The answer was lost. It may have been written, or be written later; only reading tells."""
+    """The answer was lost. The write may have been carried out, or may be later; only a read can tell."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What an upload stored: `size` in bytes, digest computed while the bytes were streamed."""
+    """A finished upload: `size` in bytes, and the digest computed while the bytes were streamed."""
 
     key: str
     size: int
@@ -76,10 +79,10 @@ class Uploaded:
 
 
 Moved = Callable[[int], None]
-"""Told how many bytes more have arrived; what it raises ends the upload."""
+"""A function that gets the number of bytes that have arrived since the last call. An exception ends the upload."""
 
 Guard = Callable[[], bool]
-"""Answers whether its owner may still write."""
+"""A function that says whether the owner may still write."""
 
 
 class Backend(Protocol):
@@ -99,7 +102,7 @@ class Backend(Protocol):
         ...
 
     def put(self, key: str, data: bytes) -> Version:
-        """Write whatever was there before; the new version."""
+        """Write without a condition. Returns the new version."""
         ...
 
     def create(self, key: str, data: bytes) -> WriteResult:
@@ -115,8 +118,8 @@ class Backend(Protocol):
         ...
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
-        """Stream a file to a key that does not exist. Raises KeyTaken if it does. `moved` is told now and then, at
-        least at each piece of a large file."""
+        """Stream a file to a key that does not exist. Raises KeyTaken if it does. `moved` is called now and then, at
+        least for each piece of a large file."""
         ...
 
     def download(self, key: str, path: Path) -> str | None:

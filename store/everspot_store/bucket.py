@@ -24,15 +24,15 @@ R = TypeVar("R")
 ATTEMPTS = 4
 BACKOFF = timedelta(milliseconds=200)  # before the second attempt; doubles
 BUSY_BACKOFF = timedelta(seconds=1.1)
-"""Before the second attempt after a 429; doubles. Cloud Storage takes one write a second to the same key (Cloud Storage
-quotas, "Maximum rate of writes to the same object name")."""
+"""The wait before the second attempt after a 429; it doubles. Cloud Storage takes one write a second to the same key
+(Cloud Storage quotas, "Maximum rate of writes to the same object name")."""
 
 
 class Bucket:
     """Bytes under keys. Thread-safe.
 
     Reads and unconditional writes are tried up to `ATTEMPTS` times when the store is busy or silent. A conditional
-    write is one attempt, because what to do after each of its outcomes depends on what was written: see `Table`.
+    write is one attempt, because the right reaction to its outcome depends on what was written: see `Table`.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -48,7 +48,7 @@ class Bucket:
     ) -> "Bucket":
         """The bucket at `s3://…?region=…`, `gs://…` or `file:///…`. Credentials come from the standard environment:
         variables or the instance's role; `credentials` (S3 only) is for callers that know more places. The region
-        comes from the URL; where that is silent, S3 is asked for it, and the environment never.
+        comes from the URL. If the URL has none, S3 is asked, and never the environment.
 
         Raises:
             StoreError: if the URL is none of these; StoreMissing if a folder does not exist, or a bucket whose region
@@ -77,7 +77,7 @@ class Bucket:
         return self._retrying(lambda: self._backend.list(prefix))
 
     def put(self, key: str, data: bytes) -> Version:
-        """Write whatever was there before; the new version."""
+        """Write without a condition. Returns the new version."""
         return self._retrying(lambda: self._backend.put(key, data))
 
     def create(self, key: str, data: bytes) -> WriteResult:
@@ -89,8 +89,8 @@ class Bucket:
         return self._backend.replace(key, data, version)
 
     def delete(self, key: str) -> bool:
-        """Remove a key; nothing happens if it does not exist. False: it took several attempts, and one that was not
-        answered may be carried out later."""
+        """Remove a key, if it exists. False: it took several attempts, and one without an answer may be carried out
+        later."""
         tries = []
 
         def once() -> None:
@@ -101,8 +101,8 @@ class Bucket:
         return len(tries) == 1
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
-        """Stream a file to a key that does not exist yet. `moved` is told of the bytes that have arrived; what it
-        raises ends the upload, and nothing is left of it.
+        """Stream a file to a key that does not exist yet. `moved` is called with the bytes that have arrived. If it
+        raises, the upload ends, and nothing is left of it.
 
         Raises:
             KeyTaken: if it exists with other content, or with any content if the file is large. After a lost answer
@@ -111,7 +111,7 @@ class Bucket:
         return self._retrying(lambda: self._backend.upload(key, path, moved))
 
     def download(self, key: str, path: Path, sha256: str | None = None) -> str:
-        """Stream a key into a file; its SHA-256.
+        """Stream a key into a file. Returns its SHA-256.
 
         Raises:
             FileNotFoundError: if there is no such key.
@@ -126,7 +126,7 @@ class Bucket:
         return digest
 
     def ensure(self, key: str, data: bytes) -> None:
-        """Make a write-once key hold `data`: idempotent, for keys that have one writer or are named by their content.
+        """Make a write-once key hold `data`. Idempotent, for keys that have one writer or are named by their content.
 
         Raises:
             KeyTaken: if the key holds something else.
@@ -147,8 +147,8 @@ class Bucket:
         self._retrying(attempt)
 
     def pause(self, attempt: int, *, busy: bool = False) -> None:
-        """Wait before attempt number `attempt` (the first is 0 and waits not at all). `busy`: the one before it was
-        answered with 429."""
+        """Wait before attempt number `attempt` (0, the first, does not wait). `busy`: whether the one before got a
+        429."""
         if attempt > 0:
             self._clock.sleep(_backoff(attempt, busy=busy))
 
@@ -157,7 +157,7 @@ class Bucket:
 
 
 def _backoff(attempt: int, *, busy: bool) -> timedelta:
-    """Before attempt number `attempt`, of which the first is 0. `busy`: the one before it was answered with 429."""
+    """The wait before attempt number `attempt`; the first is 0. `busy`: whether the one before got a 429."""
     return (BUSY_BACKOFF if busy else BACKOFF) * (1 << (attempt - 1))
 
 

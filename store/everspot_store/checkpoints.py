@@ -1,8 +1,8 @@
-"""A job's checkpoints: parts are written once, one small head document publishes them, and the fence guards it.
+"""A job's checkpoints: parts are written once, one small head document publishes them, and the fence guards the head.
 
-Nothing that a stale owner can still do hurts its successor. It may upload parts, but under its own epoch; it cannot
-publish them, because its successor has written a higher epoch into the head. It may delete parts, but only of its own
-or earlier epochs that the head did not name when it was last the owner, and a later head never names those again.
+A stale owner cannot harm its successor. It may upload parts, but only under its own epoch. It cannot publish them,
+because its successor has written a higher epoch into the head. It may delete parts, but only of its own or earlier
+epochs that the head did not name when it was last the owner; a later head never names those again.
 """
 
 import logging
@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints of one job, for the owner of one epoch; or for readers only, if `epoch` is None.
 
-    `guard` says whether the owner's lease is still valid; it is asked before every write and delete, and may raise
-    instead, such as `StoreUnavailable` where nobody knows for now. One thread at a time may write.
+    `guard` says whether the owner's lease is still valid. It is called before every write and delete, and may raise an
+    error, such as `StoreUnavailable` if that is not known now. One thread at a time may write.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -69,11 +69,11 @@ class Checkpoints:
 
     @property
     def job_id(self) -> str:
-        """Whose they are."""
+        """The id of the job."""
         return self._job_id
 
     def place(self, step: int) -> str:
-        """What the keys of the parts begin with that `publish` uploads for a step."""
+        """The prefix of the keys of the parts that `publish` uploads for a step."""
         return f"jobs/{self._job_id}/checkpoints/{self.epoch:06d}/{step:012d}"
 
     def head(self) -> CheckpointHead | None:
@@ -111,10 +111,11 @@ class Checkpoints:
         unchanged: Mapping[str, Part] | None = None,
         transfer: Transfer | None = None,
     ) -> Checkpoint:
-        """Upload the files and publish them as the newest checkpoint; returns when it is durable. `step`: optimizer
-        steps done. The head names the newest `keep` afterwards. `unchanged`: parts of the newest checkpoint that belong
-        to this one as they are. Publishing a step again under the same epoch does nothing and returns what was
-        published. `transfer` tells how far it is, and may cancel it.
+        """Upload the files and publish them as the newest checkpoint. Returns when it is durable.
+
+        `step`: optimizer steps done. `keep`: the number of checkpoints that the head names afterwards. `unchanged`:
+        parts of the newest checkpoint that belong to this one as they are. `transfer`: tracks the upload, and may
+        cancel it. To publish a step again under the same epoch does nothing, and returns what was published.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
@@ -148,8 +149,8 @@ class Checkpoints:
     def restore(self, folder: Path) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
-        A part that is missing or whose digest is wrong makes its checkpoint worthless: it is passed over, and left
-        out of the head at the next `publish`. A writer fences first.
+        A checkpoint with a missing part or a wrong digest is skipped, and the next `publish` leaves it out of the head.
+        A writer fences first.
 
         Raises:
             CheckpointCorrupt: if there are checkpoints and none is whole.
@@ -171,11 +172,12 @@ class Checkpoints:
         return None
 
     def retire(self, guard: Guard | None = None) -> list[str]:
-        """Delete parts that the head does not name: of superseded checkpoints, and of uploads that were cut off. Not
-        those of later epochs, nor of own uploads beyond the newest published step. Returns the deleted keys.
+        """Delete parts that the head does not name: of superseded checkpoints, and of uploads that were cut off.
+
+        It keeps parts of later epochs, and own uploads beyond the newest published step. Returns the deleted keys.
 
         Raises:
-            Fenced: if a later owner has taken over, or the guard says no; what is left is the successor's to delete.
+            Fenced: if a later owner has taken over, or the guard says no. The successor deletes the rest.
         """
         head = self._own()
         named = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
@@ -234,7 +236,7 @@ class Checkpoints:
         raise ValueError(f"step {step} is behind step {whole[0].step}, which is published")
 
     def _upload(self, step: int, name: str, path: Path, transfer: Transfer) -> Part:
-        """Upload under a key that nobody has used. The plain key is taken only if an earlier try was cut off."""
+        """Upload under an unused key. The plain key is in use only if an earlier try was cut off."""
         key = f"{self.place(step)}/{name}"
         for attempt in range(_KEY_TRIES):
             self._check_guard()

@@ -22,7 +22,7 @@ class Chunk:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where a reader goes on after this chunk."""
+        """The position from which a reader continues after this chunk."""
         return self.epoch, self.seq
 
 
@@ -48,12 +48,12 @@ class Stream:
         self._bucket.ensure(f"{self._prefix(job_id)}{epoch:06d}/{seq:06d}{self._suffix}", data)
 
     def read(self, job_id: str, after: tuple[int, int] | None = None, since: datetime | None = None) -> Iterator[Chunk]:
-        """All chunks that exist now, in order, from behind the position `after`; only those that were written at
-        `since` (by the store's clock) or later. Several are fetched at a time."""
+        """All present chunks in order, after the position `after` and written at `since` (by the store's clock) or
+        later. Several are fetched at a time."""
         return self._fetch(self._entries(job_id, after, since))
 
     def tail(self, job_id: str, lines: int, since: datetime | None = None) -> list[Chunk]:
-        """The last chunks, as many as hold the last `lines` lines; the first is cut to begin with the first of them.
+        """The chunks with the last `lines` lines. The first chunk is cut to begin with the first of these lines.
         Nothing before them is fetched."""
         found: deque[Chunk] = deque()
         wanted = lines
@@ -91,7 +91,7 @@ class Stream:
         return sorted(found, key=lambda item: item[0])
 
     def _fetch(self, entries: list[tuple[tuple[int, int], Entry]]) -> Iterator[Chunk]:
-        """In order, a bounded number ahead of the reader."""
+        """Fetch chunks in order, a bounded number ahead of the reader."""
         waiting: deque[tuple[tuple[int, int], Future[bytes | None]]] = deque()
         left = iter(entries)
         with ThreadPoolExecutor(_READERS, thread_name_prefix="everspot-chunks") as pool:

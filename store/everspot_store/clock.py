@@ -1,4 +1,4 @@
-"""The two clocks: the machine's, which the local cloud may run faster for stamps, and one that tests turn by hand."""
+"""Two clocks: the machine's, whose market time the local cloud may speed up, and one that tests turn by hand."""
 
 import os
 import threading
@@ -56,9 +56,9 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands until it is told to go on. `sleep` goes on by itself, so that nothing ever waits.
+    """A clock that stands until it is advanced. `sleep` advances it, so that nothing ever waits.
 
-    `on_sleep` is called with each slept duration: a test's place to let others act during a wait.
+    `on_sleep` is called with each slept duration, so that a test can let others act during a wait.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ManualClock:
             self._elapsed += max(duration, timedelta(0))
 
     def sleep(self, duration: timedelta) -> None:
-        """Let real time go on by `duration`, and remember it in `slept`."""
+        """Advance real time by `duration`, and remember it in `slept`."""
         self.slept.append(duration)
         self.advance(duration)
         if self.on_sleep is not None:

@@ -40,7 +40,7 @@ def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, regi
     """Raw access to `s3://bucket[/prefix]` or `gs://bucket[/prefix]`, with the standard environment's settings but for
     the region, which a caller of S3 has to name.
 
-    `credentials` replaces what the environment says, for callers that know more places than the environment and the
+    `credentials` replaces those of the environment, for callers that know more places than the environment and the
     instance's role, such as profiles.
 
     Raises:
@@ -135,10 +135,10 @@ class CloudBackend:
                 self._absent(error)
 
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
-        """See `Backend`. Above one piece (16 MiB) a multipart upload, several pieces at a time.
+        """See `Backend`. A file of more than one piece (16 MiB) is a multipart upload, several pieces at a time.
 
         A multipart upload cannot be conditional here, so the key is looked at first. Only one process may ever write
-        under such a key; keys of checkpoint parts carry the epoch for that.
+        under such a key, which is why keys of checkpoint parts carry the epoch.
         """
         size = path.stat().st_size
         if size <= _PIECE:
@@ -219,7 +219,7 @@ class CloudBackend:
             return WriteResult(WriteOutcome.UNKNOWN)
 
     def _absent(self, error: FileNotFoundError) -> None:
-        """A missing bucket and a missing key are the same exception; only the text of the answer tells them apart."""
+        """Handle a missing key. A missing bucket raises the same exception, and only the answer's text differs."""
         if "<Code>NoSuchBucket" in str(error):
             raise StoreMissing(f"bucket {self._url} does not exist") from error
 
@@ -232,12 +232,12 @@ class CloudBackend:
 
 
 class GcsBackend(CloudBackend):
-    """A bucket in Cloud Storage. Its conditional writes go by generation: a PUT with If-Match is refused there (Cloud
+    """A bucket in Cloud Storage. Its conditional writes use generations, because it refuses a PUT with If-Match (Cloud
     Storage, "Request preconditions")."""
 
     def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
-        """See `Backend`. A version of which only the ETag is known, from a listing, is looked up first: every write of
-        a table has an ETag of its own, so an equal one is the same version."""
+        """See `Backend`. If only the ETag of a version is known, from a listing, its generation is looked up first.
+        Every write of a table has an ETag of its own, so an equal one is the same version."""
         try:
             generation = version.generation or self._generation(key, version.etag)
         except StoreUnavailable as error:  # nothing was sent that could be written
@@ -258,8 +258,8 @@ class GcsBackend(CloudBackend):
 
 
 def _pieces(path: Path, see: Callable[[bytes], None], moved: Moved) -> Iterator[bytes]:
-    """What `moved` raises ends the upload: obstore aborts it and hands the exception on. Pieces that are asked for
-    ahead of those that have arrived do not count."""
+    """The pieces of a file. An exception of `moved` ends the upload: obstore aborts it and passes the exception on.
+    Pieces that obstore asks for ahead of those that have arrived do not count."""
     ahead: deque[int] = deque()
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE):
@@ -271,7 +271,7 @@ def _pieces(path: Path, see: Callable[[bytes], None], moved: Moved) -> Iterator[
 
 
 def _version(meta: Any) -> Version:
-    """`meta`: what obstore tells of an object, or of a write to it."""
+    """The version in obstore's metadata of an object, or in its answer to a write."""
     if meta["e_tag"] is None:
         raise StoreError("the store gave no ETag; conditional writes are impossible there")
     return Version(meta["e_tag"], meta.get("version") or "")

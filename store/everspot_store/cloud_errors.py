@@ -1,4 +1,4 @@
-"""What a bucket's refusal means, by obstore's exception and, where that does not tell, by the text of the answer."""
+"""Translates a bucket's refusal, by obstore's exception and, if that is not enough, by the text of the answer."""
 
 import re
 
@@ -44,7 +44,7 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
 
 
 def short(error: BaseException) -> str:
-    """The sentence that matters: obstore appends a page of Rust debug output to it."""
+    """The first sentence of the error, without the page of Rust debug output that obstore appends."""
     return str(error).split("\n\nDebug source:")[0]
 
 

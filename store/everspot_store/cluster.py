@@ -1,4 +1,4 @@
-"""Documents of which a cluster has one: its manifest, prices and budgets, and requests to drain or roll it."""
+"""The documents that a cluster has once: its manifest, prices and budgets, and requests to drain or roll it."""
 
 from collections.abc import Callable
 
@@ -41,7 +41,7 @@ class ClusterDocuments:
         return self._manifest
 
     def read_manifest(self) -> Versioned[Manifest] | None:
-        """`cluster.json` as it is now: infrastructure may have written it anew.
+        """`cluster.json` as it is now, since infrastructure may have rewritten it.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -49,12 +49,12 @@ class ClusterDocuments:
         return Table(self.control, "", Manifest).get(_MANIFEST)
 
     def left_out_of_manifest(self) -> list[Problem]:
-        """What reading `cluster.json` leaves out: fields that this release does not know, such as misspelt ones."""
+        """The fields of `cluster.json` that this release does not know, such as misspelt ones."""
         found = self.control.get(f"{_MANIFEST}.json")
         return [] if found is None else left_out(found.value)
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write `cluster.json`: for clusters on a folder. On a cloud it is infrastructure that writes it."""
+        """Write `cluster.json`, for clusters on a folder. On a cloud the infrastructure writes it."""
         self.control.put(f"{_MANIFEST}.json", manifest.to_json())
         self._manifest = manifest
 
@@ -64,11 +64,11 @@ class ClusterDocuments:
         return None if found is None else found.value
 
     def write_price_table(self, table: PriceTable) -> None:
-        """Put a price table in the place of the last one."""
+        """Replace the price table."""
         self.control.put(f"{_PRICES}.json", table.to_json())
 
     def budgets(self) -> Budgets:
-        """What teams and the environment may spend; without a cap where nobody has set one.
+        """The budgets of teams and of the environment. Without a document there are no caps.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -77,8 +77,8 @@ class ClusterDocuments:
         return Budgets() if found is None else found.value
 
     def change_budgets(self, change: Callable[[Budgets], Budgets]) -> Budgets:
-        """Put in their place what `change` makes of them. Where somebody else changes them at the same time, both
-        changes stand.
+        """Replace the budgets by what `change` makes of them. If somebody else changes them at the same time, both
+        changes take effect.
 
         Raises:
             BadDocument: if they cannot be read.
@@ -94,7 +94,7 @@ class ClusterDocuments:
         raise StoreUnavailable(f"{_BUDGETS}.json was changed by others {_CHANGES} times in a row")
 
     def drain_request(self) -> Request | None:
-        """The request that every job leaves its instance and nothing new starts, if there is one."""
+        """The request to drain the cluster, if there is one: every job leaves its instance, and nothing new starts."""
         found = self._requests.get(_DRAIN)
         return None if found is None else found.value
 
@@ -107,12 +107,13 @@ class ClusterDocuments:
         self._requests.delete(_DRAIN)
 
     def roll_request(self) -> RollRequest | None:
-        """The request that busy instances of another generation than the one that it names are replaced too."""
+        """The request to replace busy instances of other generations than the one that it names; None if there is
+        none."""
         found = Table(self.control, "", RollRequest).get(_ROLL)
         return None if found is None else found.value
 
     def request_roll(self, request: RollRequest) -> None:
-        """Ask for it; what was asked for before is forgotten."""
+        """Write the request to roll. It replaces an earlier one."""
         Table(self.control, "", RollRequest).put(_ROLL, request)
 
 

@@ -16,7 +16,7 @@ _COMPRESSION = 6
 
 
 Ignored = Callable[[str], bool]
-"""Whether a path inside the folder, `a/b` or for a folder `a/b/`, is left out."""
+"""A function that says whether a path inside the folder (`a/b`, or `a/b/` for a folder) is left out."""
 
 
 def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The packed code of jobs in the data bucket: each kept once under its digest, for all jobs that have the same."""
+"""The packed code of jobs in the data bucket. Each code is kept once under its digest, for all jobs that have it."""
 
 import tempfile
 from contextlib import suppress
@@ -15,9 +15,11 @@ OWN, NAMED = "code/own/", "code/named/"
 
 
 class CodeShelf:
-    """Where code is put before a job is created. What lies there already, as old code of nobody, may be removed by a
-    collector of garbage at that very moment (see `sweeps`); so whoever submits first names it, by an empty object, and
-    then looks whether it is announced. All of that is before the job: no machine ever finds a job without its code.
+    """Stores code before a job is created.
+
+    Old code that no job names may be removed by a garbage collector at that very moment (see `sweeps`). So a submitter
+    first names the code, by an empty object, and then looks whether it is announced. All of this happens before the
+    job is created, so no machine ever finds a job without its code.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
@@ -27,10 +29,10 @@ class CodeShelf:
         self._sweeps = sweeps
 
     def put(self, archive: Path, digest: str, job: str) -> None:
-        """Have the packed code of a job that will be created there to stay, under `code/` or as a copy of its own.
+        """Store the packed code of a job that will be created, under `code/` or as a copy of its own.
 
         Raises:
-            DigestMismatch: if what is there is something else.
+            DigestMismatch: if the stored bytes are others.
         """
         self._data.put(f"{NAMED}{digest}/{job}", b"")
         own = self._sweeps.may_go(shared_key(digest))
@@ -46,8 +48,10 @@ class CodeShelf:
                     self._data.upload(own_key(job, digest), archive)
 
     def take_over(self, submission: JobSubmission, other: str) -> None:
-        """Have the code of another job there for one that will be created with the same. The shared one is named by
-        the other all the while; a copy of its own is copied: whoever is asked for code knows one job.
+        """Make the code of another job available to one that will be created with the same code.
+
+        Shared code needs nothing, because the other job names it all the while. An own copy of the other job is copied,
+        because code is looked up for one job.
 
         Raises:
             DigestMismatch: if the bytes of the copy are others.
@@ -82,7 +86,7 @@ class CodeShelf:
             code.unpack(archive, folder)
 
     def _own_of(self, job: str, digest: str, archive: Path) -> bool:
-        """Download a job's own copy; False: it has none."""
+        """Download a job's own copy of its code. False: it has none."""
         for key in (own_key(job, digest), f"jobs/{job}/code/{digest}.tar.gz"):  # where earlier versions had it
             with suppress(FileNotFoundError):
                 self._data.download(key, archive, digest)
@@ -91,7 +95,7 @@ class CodeShelf:
 
 
 def _owner(submission: JobSubmission) -> str:
-    """Whose copy a job has: of a series, the first run's."""
+    """The job whose own copy this job uses: in a series the first run."""
     return submission.series.id if submission.series is not None else submission.job_id
 
 
@@ -102,15 +106,15 @@ def names(submission: JobSubmission) -> set[str]:
 
 
 def named_by(key: str) -> str:
-    """The shared code that an object below `NAMED` names."""
+    """The key of the shared code that an object below `NAMED` names."""
     return shared_key(key.removeprefix(NAMED).partition("/")[0])
 
 
 def shared_key(digest: str) -> str:
-    """Where code is for all jobs that have the same."""
+    """The key of code that all jobs with the same code share."""
     return f"code/{digest}.tar.gz"
 
 
 def own_key(job: str, digest: str) -> str:
-    """Where code is that one job has for itself. Not below `jobs/`, where a bucket's rules may remove what is old."""
+    """The key of a job's own copy. It is not below `jobs/`, where a bucket's rules may remove old objects."""
     return f"{OWN}{job}/{digest}.tar.gz"

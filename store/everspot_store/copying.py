@@ -12,11 +12,11 @@ _PIECE = 4 * 1024 * 1024
 
 
 def copy_with_digest(reader: FileIO, target: Path, *, sync: bool, moved: Moved | None = None) -> tuple[int, str]:
-    """Copy what is left to read; its size in bytes and SHA-256. `sync`: durable before this returns. `moved` is told
-    of each piece, before it is copied, and ends the copying by what it raises.
+    """Copy the rest of a file. Returns its size in bytes and its SHA-256.
 
-    One piece is hashed while the next is read and written: of a large checkpoint the hashing is as long as the
-    writing, and a notice does not wait.
+    `sync`: make it durable before this returns. `moved` is called before each piece is copied; an exception ends the
+    copying. One piece is hashed while the next is read and written, because hashing a large checkpoint takes as long
+    as writing it, and a notice does not wait.
     """
     digest, size = hashlib.sha256(), 0
     hashing: Future[None] | None = None

@@ -1,4 +1,4 @@
-"""Datasets on one machine: a single copy of each version, shared by all that use it, thrown away when room is short."""
+"""The datasets on one machine: one copy of each version, shared by all its users, and removed when room is short."""
 
 import fcntl
 import os
@@ -14,28 +14,28 @@ from everspot_store.datasets import Dataset, Datasets
 from everspot_store.errors import NoRoom, StoreUnavailable
 
 PATIENCE = timedelta(hours=1)
-"""How long a process waits for another one of this machine that fetches the same version."""
+"""How long a process waits while another one on this machine fetches the same version."""
 RESERVE = 1024**3
-"""Bytes that stay free on the disk: checkpoints and logs are written there too."""
+"""Bytes that stay free on the disk, because checkpoints and logs are written there too."""
 _LOOK_EVERY = timedelta(seconds=1)
 _ROUNDS = 5
 
 
 class DatasetInUse:
-    """A version on this disk that is not thrown away until `close`, or the end of this process."""
+    """A version on this disk that is not removed before `close`, or before the end of this process."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self._lock: int | None = lock
 
     def close(self) -> None:
-        """It may go. Closing again does nothing."""
+        """Release it, so that it may be removed. A second call does nothing."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     def outlive(self) -> None:
-        """Hold it for the program that this process becomes by exec, too."""
+        """Keep it locked for the program that this process becomes by exec, too."""
         if self._lock is not None:
             os.set_inheritable(self._lock, True)
 
@@ -47,11 +47,13 @@ class DatasetInUse:
 
 
 class DatasetCache:
-    """Versions under `folder/{digest}/`, each with a lock file beside it: whoever uses a version holds the lock
-    shared, whoever fetches or removes it holds it alone. A killed process holds nothing.
+    """Versions under `folder/{digest}/`, each with a lock file beside it.
+
+    A user of a version holds the lock shared. A process that fetches or removes it holds the lock exclusively. A killed
+    process holds nothing.
 
     Args:
-        free: bytes that are free on the disk now; by default asked of the file system.
+        free: returns the free bytes on the disk; by default those of the file system.
     """
 
     def __init__(self, folder: Path, datasets: Datasets, clock: Clock, free: Callable[[], int] | None = None) -> None:
@@ -80,9 +82,10 @@ class DatasetCache:
         return DatasetInUse(path, lock)
 
     def _share(self, dataset: Dataset, path: Path, lock: int) -> None:
-        """Hold the lock shared with the version there, fetched by whoever gets the lock alone first.
+        """Get the lock shared, with the version there. The first process to get the lock exclusively fetches it.
 
-        Nobody waits to hold it alone: once another one has fetched the version, and uses it, that could take days.
+        No process waits for the exclusive lock: once another one has fetched the version and uses it, that could take
+        days.
         """
         deadline, fetched = self._clock.monotonic() + PATIENCE, 0
         while True:
@@ -101,16 +104,18 @@ class DatasetCache:
             self._clock.sleep(_LOOK_EVERY)
 
     def kept(self) -> list[Path]:
-        """The versions that are here, whole, the longest unused first."""
+        """The complete versions, the longest unused first."""
         whole = [path for path in self._folder.iterdir() if path.is_dir() and "." not in path.name]
         return sorted(whole, key=lambda path: path.stat().st_mtime)
 
     def make_room(self, size: int) -> None:
-        """Throw away what removals left half done; then, until `size` bytes more find room, what fetches of other
-        versions left half done and nobody goes on with now, and versions that nobody uses, the longest unused first.
+        """Make room for `size` bytes.
+
+        First remove what unfinished removals left. Then, as far as needed, remove unfinished fetches that nobody
+        continues now, and unused versions, the longest unused first.
 
         Raises:
-            NoRoom: if they do not.
+            NoRoom: if that is not enough.
         """
         for gone in self._leftovers(".gone"):
             remove_tree(gone)
@@ -133,11 +138,11 @@ class DatasetCache:
         part.rename(path)
 
     def _leftovers(self, ending: str) -> list[Path]:
-        """Folders that a process which was killed has left, if nobody is at them now; in order of names."""
+        """The folders with this ending that killed processes have left, in order of names."""
         return sorted(path for path in self._folder.iterdir() if path.name.endswith(ending) and path.is_dir())
 
     def _throw_away(self, path: Path) -> None:
-        """Remove a version, or a part of one, unless somebody holds its lock: whoever fetches does."""
+        """Remove a version, or a part of one, unless a process holds its lock, as one that fetches does."""
         with _lock_alone(self._folder / f"{path.stem}.lock") as alone:
             if alone and path.is_dir():
                 gone = path.with_suffix(".gone")
@@ -147,14 +152,15 @@ class DatasetCache:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that it holds, read-only or not, as far as the system lets; links are not followed."""
+    """Remove a folder with all its content, read-only or not, as far as possible. Links are not followed."""
     with suppress(OSError):
         _set_modes(folder, 0o755, None)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _set_modes(folder: Path, folders: int, files: int | None) -> None:
-    """Set the modes of a folder and of all in it; from the top, so that what is closed is opened before it is read."""
+    """Set the modes of a folder and of all in it, from the top, so that closed folders are opened before they are
+    read."""
     folder.chmod(folders)
     for at, inner, names in os.walk(folder):
         for name in (name for name in inner if not (Path(at) / name).is_symlink()):
@@ -166,7 +172,7 @@ def _set_modes(folder: Path, folders: int, files: int | None) -> None:
 
 @contextmanager
 def _lock_alone(path: Path) -> Iterator[bool]:
-    """Whether this process alone has the lock, while the block runs; never waits."""
+    """Try to hold the lock exclusively while the block runs. Yields whether it has it; never waits."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield _try_lock(handle, fcntl.LOCK_EX)

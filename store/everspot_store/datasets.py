@@ -1,8 +1,9 @@
-"""Datasets: folders of files in the data bucket, each file kept once under the digest of its content.
+"""Datasets: folders of files in the data bucket. Each file is kept once under the digest of its content.
 
-`datasets/{name}/{digest}.json` lists one version of a dataset: path, size and SHA-256 of each file. Its own digest is
-that of the list, so the same files are the same version, whoever puts them and whenever. The files themselves lie under
-`datasets/_files/{sha256}` and are shared by all versions of all datasets: a new version costs what has changed.
+`datasets/{name}/{digest}.json` lists one version of a dataset: path, size and SHA-256 of each file. The version's
+digest is that of the list, so the same files are the same version, whoever puts them and whenever. The files themselves
+are under `datasets/_files/{sha256}`, shared by all versions of all datasets. So a new version costs only what has
+changed.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ class DatasetFile(Stored):
 
     @property
     def key(self) -> str:
-        """Where its content is, in the data bucket."""
+        """The key of its content in the data bucket."""
         return f"{_FILES}{self.sha256}"
 
 
@@ -60,7 +61,7 @@ class Dataset(Document):
 
     @property
     def id(self) -> str:
-        """How a job names exactly this version: `name@digest`."""
+        """The name of exactly this version in a job: `name@digest`."""
         return f"{self.name}@{self.digest}"
 
 
@@ -77,18 +78,18 @@ class Datasets:
         self._sweeps = sweeps
 
     def put(self, name: str, folder: Path, *, told: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
-        """Upload a folder as a version of the dataset `name`. Files that are there already are not sent again; the
-        version exists once its list is written, when all of them are there at once: a long upload may find that what
-        no version names has been removed meanwhile, and sends it again.
+        """Upload a folder as a version of the dataset `name`.
 
-        `told` hears of each file, and whether it was sent, from several threads.
+        Files that are there already are not sent again. The version exists once its list is written, which happens when
+        all files are there at once: files that no version names yet may be removed during a long upload, and are then
+        sent again. `told` is called for each file, from several threads, with whether the file was sent.
 
         Raises:
-            ValueError: if the name is none: lower-case letters, digits, `.`, `_` and `-`, at most 63.
-            NotADirectoryError: if `folder` is none, or has no file.
+            ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.
+            NotADirectoryError: if `folder` is no folder, or has no file.
             UnsafeArchive: if a link leads to a folder or out of the folder, or an entry is neither file nor folder.
             DigestMismatch: if a file changed while it was read.
-            StoreUnavailable: also if files vanish as fast as they are sent.
+            StoreUnavailable: also if files disappear as fast as they are sent.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a dataset: 1 to 63 of a-z, 0-9, '.', '_' and '-', no sign first")
@@ -113,7 +114,7 @@ class Datasets:
         return made if created is not None else self.find(name, made.digest)
 
     def census(self) -> tuple[list[Dataset], list[str]]:
-        """All versions of all datasets, and the keys of the documents that are there and cannot be read."""
+        """All versions of all datasets, and the keys of documents that cannot be read."""
         found, unreadable = self._table.census(_is_version)
         return [doc.value for doc in found.values()], unreadable
 
@@ -124,10 +125,10 @@ class Datasets:
         return sorted((doc.value for doc in found.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
 
     def find(self, name: str, digest: str | None = None) -> Dataset:
-        """A version by its digest, of which the beginning is enough; the newest one without.
+        """A version by its digest or the beginning of it; without a digest the newest version.
 
         Raises:
-            DatasetMissing: if there is none, or the beginning is that of several.
+            DatasetMissing: if there is none, or the beginning fits several.
         """
         if digest is not None and len(digest) == hashlib.sha256().digest_size * 2:
             exact = self._table.get(f"{name}/{digest}")
@@ -141,8 +142,8 @@ class Datasets:
         return versions[0]
 
     def fetch(self, dataset: Dataset, folder: Path) -> None:
-        """Fetch what is not there yet into `folder`, which is created, and check every digest. A fetch that was cut
-        off is gone on with. `DatasetCache` keeps one copy per machine.
+        """Fetch the files that are not in `folder` yet, and check every digest. The folder is created; a fetch that was
+        cut off is continued. `DatasetCache` keeps one copy per machine.
 
         Raises:
             FileNotFoundError: if a file's content is gone from the bucket.
@@ -156,7 +157,7 @@ class Datasets:
         _each(lambda file: self._receive(file, root / file.path), dataset.files)
 
     def _complete(self, root: Path, files: Sequence[DatasetFile]) -> None:
-        """Send what is missing, until a listing shows all of it."""
+        """Send missing files until a listing shows all of them."""
         for _ in range(_ROUNDS):
             there = self._there()
             missing = [file for file in files if file.key not in there]
@@ -166,7 +167,7 @@ class Datasets:
         raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
 
     def _secure(self, root: Path, files: Sequence[DatasetFile], made: Dataset) -> None:
-        """Have all files there to stay, now that a version names them: none of them is about to be removed."""
+        """Make sure that all files stay, now that a version names them and none is about to be removed."""
         keys, now = {file.key for file in files}, None
         if keys & self._sweeps.announced_keys():
             now = self._store_time(made)
@@ -181,7 +182,7 @@ class Datasets:
         )
 
     def _store_time(self, made: Dataset) -> datetime:
-        """What time it is by the store: the same version is written once more."""
+        """The store's time, learnt by writing the same version once more."""
         id = f"{made.name}/{made.digest}"
         there = self._table.get(id)
         self._table.put(id, there.value if there is not None else made)

@@ -1,4 +1,4 @@
-"""What can go wrong with the store, one class for each thing that a caller can do about it.
+"""The errors of the store, one class for each thing that a caller can do about it.
 
 StoreError
 ├── StoreUnavailable    transient: bounded retries are spent, try again later
@@ -8,9 +8,9 @@ StoreError
 ├── BadDocument         a document cannot be read as its type
 ├── JobExists           a job with this id was already submitted
 ├── NothingLeft         the checkpoints that a job should go on from were removed
-├── Unreadable          what is to be judged by documents cannot be: some of them cannot be read
+├── Unreadable          some of the documents that a decision needs cannot be read
 ├── KeyTaken            a write-once key exists already, with other content
-├── TransferCancelled   an upload was ended by the one who began it
+├── TransferCancelled   an upload was cancelled by its own process
 ├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
 ├── DigestMismatch      bytes are not those that were published
 ├── CheckpointCorrupt   there are checkpoints, and none of them is whole
@@ -21,7 +21,7 @@ StoreError
 
 
 class StoreError(Exception):
-    """Base of everything that the store raises."""
+    """Base class of all errors that the store raises."""
 
 
 class StoreUnavailable(StoreError):
@@ -42,7 +42,7 @@ class StoreMissing(StoreError):
 
 
 class NoCluster(StoreError):
-    """The bucket or folder is there, and no `cluster.json` in it."""
+    """The bucket or folder exists, but has no `cluster.json`."""
 
 
 class BadDocument(StoreError):
@@ -70,7 +70,7 @@ class NothingLeft(StoreError):
 
 
 class Unreadable(StoreError):
-    """Documents that have to be read, all of them, cannot be read by this program; `keys` names each."""
+    """Some of the documents that a decision needs cannot be read by this program. `keys`: their keys."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__(
@@ -89,7 +89,7 @@ class KeyTaken(StoreError):
 
 
 class TransferCancelled(StoreError):
-    """The upload was cancelled by its own process. What had arrived is not published."""
+    """The upload was cancelled by its own process. Nothing of it is published."""
 
 
 class Fenced(StoreError):

@@ -14,12 +14,12 @@ _TAKEN_LIMIT = 10_000
 
 
 def event_id(event: Event) -> str:
-    """Where an event is kept, below `events/`."""
+    """The id of an event's document, below `events/`."""
     return f"{event.job_id}/{event.epoch:06d}-{event.writer}-{event.seq:06d}"
 
 
 def ordered(events: list[Event]) -> list[Event]:
-    """Events in the order in which they happened, as far as their writers' stamps tell."""
+    """Events in the order in which they happened, as far as their writers' stamps show it."""
     return sorted(events, key=lambda event: (event.at, event.epoch, event.writer, event.seq))
 
 
@@ -42,7 +42,7 @@ def append(table: Table[Event], event: Event) -> None:
 class EventWriter:
     """Writes events of one (job, epoch, writer) and numbers them. Thread-safe.
 
-    A writer that starts again under the same name goes on behind its last number.
+    A writer that starts again under the same name continues after its last number.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class EventWriter:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """The moment that `emit` would stamp: for an event that happens now and is written later."""
+        """The stamp that `emit` would give now, for an event that is written later."""
         return self._clock.now()
 
     def emit(self, kind: EventKind, happened: datetime | None = None, /, **data: JsonValue) -> Event:

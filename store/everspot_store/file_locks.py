@@ -22,7 +22,7 @@ class LockBusy(StoreUnavailable):
 
 
 class FileLocks:
-    """Locks of keys, as files in a folder that is there before the first is held. Some keys share one."""
+    """Locks of keys, as files in an existing folder. Some keys share a lock."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -30,10 +30,10 @@ class FileLocks:
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
-        """Hold a key's lock. Bounded: a stopped process may hold it for as long as it likes.
+        """Hold a key's lock. The wait is bounded, because a stopped process may hold the lock for any time.
 
         Raises:
-            LockBusy: if another holds it for too long.
+            LockBusy: if another process holds it for too long.
         """
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) % _LOCKS
         handle = os.open(self._folder / f"{number:04d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -48,7 +48,7 @@ class FileLocks:
             os.close(handle)
 
     def held(self) -> bool:
-        """Whether any process holds one at this moment."""
+        """Whether any process holds a lock at this moment."""
         for path in self._folder.iterdir():
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:

@@ -1,4 +1,4 @@
-"""What a scheduler knows of the pools and of what it may launch, written down for people: `pools.json`."""
+"""The document `pools.json`: what a scheduler knows of the pools and of elastic capacity, for people."""
 
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.market import Market
@@ -6,7 +6,7 @@ from pydantic import Field
 
 
 class PoolState(Stored):
-    """One pool as the scheduler sees it. What it has given so far stands in the ledger."""
+    """One pool as the scheduler sees it. Its past instances are in the ledger."""
 
     instance_type: str
     zone: str
@@ -18,7 +18,7 @@ class PoolState(Stored):
 
 
 class ElasticUse(Stored):
-    """How much of what may be launched is in use: instances that run or are on their way."""
+    """The use of elastic capacity: instances that run or are on their way."""
 
     instances: int
     max_instances: int

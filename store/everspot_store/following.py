@@ -1,4 +1,4 @@
-"""Who follows a job's logs: a request that the reader renews. While it stands, the agent uploads the log more often."""
+"""Requests to follow a job's log. The reader renews its request, and meanwhile the agent uploads the log more often."""
 
 import threading
 from datetime import timedelta
@@ -9,7 +9,7 @@ from everspot_core.records import Request
 from everspot_store.table import Table
 
 RENEW_EVERY = timedelta(seconds=30)
-"""How often a reader says that it still reads."""
+"""The time between two renewals of a request."""
 STANDS_FOR = timedelta(seconds=90)
 """A request that was not renewed for so long, by the agent's own clock, has expired."""
 
@@ -25,7 +25,7 @@ class Following:
         self._renewed: dict[str, timedelta] = {}
 
     def renew(self, job_id: str, by: str = "") -> None:
-        """Say that somebody follows the job, unless that was said lately. Cheap: most calls write nothing."""
+        """Renew the request, unless that was done lately. Cheap: most calls write nothing."""
         now = self._clock.monotonic()
         with self._lock:
             last = self._renewed.get(job_id)
@@ -35,11 +35,11 @@ class Following:
         self._table.put(job_id, Request(at=self._clock.now(), by=by))
 
     def end(self, job_id: str) -> None:
-        """Nobody follows the job any more, as far as this reader knows."""
+        """Delete the request: as far as this reader knows, nobody follows the job any more."""
         self._table.delete(job_id)
 
     def stands(self, job_id: str) -> bool:
-        """Whether somebody follows the job: the request was renewed within `STANDS_FOR`, by this clock. One read."""
+        """Whether the request was renewed within `STANDS_FOR`, by this clock. It costs one read."""
         found, now = self._table.get(job_id), self._clock.monotonic()
         with self._lock:
             if found is None:

@@ -1,10 +1,10 @@
-"""A bucket in a folder: for one machine, for tests and for the local way of working.
+"""A bucket in a folder, for one machine, for tests and for the local cloud.
 
-Conditional writes are ours. The bytes are written and synced to a temporary file first. A new key is made by linking
-that file, which the file system refuses if the key exists; an old one is replaced under a lock that is held for the
-microseconds in which the ETag is compared and the file renamed into place. A process that is killed at any
-instruction leaves either the old or the new object and at most a temporary file; its lock dies with it. One that is
-stopped in those microseconds keeps its lock: others then get a conflict, after a bounded wait, until it goes on.
+This module implements conditional writes itself. The bytes are first written and synced to a temporary file. A new key
+is made by linking that file, which the file system refuses if the key exists. An existing key is replaced under a lock,
+held for the microseconds in which the ETag is compared and the file renamed into place. A process that is killed at any
+instruction leaves either the old or the new object, and at most a temporary file; its lock dies with it. A process that
+is stopped in those microseconds keeps its lock. Until it goes on, others get a conflict after a bounded wait.
 """
 
 import errno
@@ -151,8 +151,8 @@ class FolderBackend:
         return temporary
 
     def _into_place(self, temporary: Path, key: str, etag: str | None) -> str | None:
-        """Make a synced file the object `key`, durably, if its ETag is `etag` (None: it must not exist); the new
-        ETag, or None if the condition does not hold."""
+        """Make a synced file the object `key`, durably, if the object's ETag is `etag` (None: it must not exist).
+        Returns the new ETag, or None if the condition does not hold."""
         path = self._path(key)
         for _ in range(_PRUNE_RACES):
             self._make_folder(path.parent)
@@ -196,7 +196,7 @@ class FolderBackend:
         return written
 
     def _make_folder(self, folder: Path) -> None:
-        """Like `mkdir -p`, and durable: each new folder's own entry is synced."""
+        """Make a folder and its parents durably: the entry of each new folder is synced."""
         if folder.is_dir():
             return
         self._make_folder(folder.parent)
@@ -208,7 +208,7 @@ class FolderBackend:
         return self._locks.held()
 
     def _prune(self, folder: Path) -> None:
-        """Remove folders that a delete left empty; S3 has none, so listings of both stay alike."""
+        """Remove folders that a delete left empty, so that listings are like those of S3, which has no folders."""
         while folder != self._root:
             try:
                 folder.rmdir()

@@ -1,9 +1,9 @@
-"""Garbage collection: finds objects in the buckets that nothing needs any more, and then removes them.
+"""Garbage collection: finds objects in the buckets that nothing needs any more, and removes them.
 
-Each object is judged by documents that are read here, and by its age: what is younger than a day may belong to an
-upload or a submission that is under way. What a head names is never garbage, whichever job's head it is: a job that was
-submitted once more begins with parts of the earlier one. A document that cannot be read may name anything: as long as
-there is one, nothing is judged.
+Whether an object is garbage depends on the documents that are read here, and on its age: an object younger than a day
+may belong to an upload or a submission that is under way. An object that any job's head names is never garbage, because
+a retried job begins with parts of the earlier one. A document that cannot be read may name any object; as long as there
+is one, nothing is removed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ _CHECKPOINTS, _OLD = "checkpoints", ("logs", "metrics")
 
 
 class GarbageKind(StrEnum):
-    """Why an object is of no use."""
+    """The reason for which an object is garbage."""
 
     HEADS = "checkpoints taken over by jobs that were never submitted"
     PARTS = "parts of checkpoints that no job names"
@@ -42,13 +42,13 @@ class GarbageKind(StrEnum):
 
 
 _SHARED = (GarbageKind.CODE, GarbageKind.FILES)
-"""What somebody may begin to use who found it there."""
+"""Kinds of objects that a new job or dataset may begin to use."""
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """One object of the data bucket, or a head in the control bucket. `size` in bytes; `job_id` of what belongs to a
-    job."""
+    """One object of the data bucket, or a head in the control bucket. `size` in bytes; `job_id`: the job that it
+    belongs to, if any."""
 
     kind: GarbageKind
     key: str
@@ -58,7 +58,7 @@ class Garbage:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the cluster's documents say. `used`: the keys in the data bucket that one of them names."""
+    """The cluster's documents. `used`: the keys in the data bucket that any of them names."""
 
     heads: dict[str, CheckpointHead]
     records: dict[str, JobRecord]
@@ -105,9 +105,12 @@ class Collector:
         return sorted(found, key=lambda item: (list(GarbageKind).index(item.kind), item.key))
 
     def remove(self, found: list[Garbage]) -> list[Garbage]:
-        """Remove what `find` has found and is garbage still; what was removed. The heads of ended jobs stop naming
-        their checkpoints first, so that nobody finds one that is half there. Who names code and files is read again
-        right before they are deleted: a job may have been submitted and a dataset put since."""
+        """Remove what `find` has found, as far as it still is garbage. Returns what was removed.
+
+        The heads of ended jobs are emptied first, so that nobody finds a checkpoint that is half there. Right before
+        code and files are deleted, the documents are read again, because a job may have been submitted, or a dataset
+        put, since.
+        """
         _read(self._store)
         ended = {item.job_id for item in found if item.kind is GarbageKind.FINISHED and item.job_id is not None}
         emptied = {job for job in ended if self._empty(job)}
@@ -140,7 +143,7 @@ class Collector:
         return removed
 
     def _remove(self, some: list[Garbage], known: _Known, emptied: set[str]) -> list[Garbage]:
-        """Remove those that are of no use still."""
+        """Remove those that still are garbage."""
         removed = []
         for item in some:
             if item.kind is GarbageKind.HEADS:
@@ -155,7 +158,8 @@ class Collector:
         return removed
 
     def _orphans(self, known: _Known, wall: datetime) -> list[Garbage]:
-        """Heads that a retry has made before a job that never came to be: they would keep another's parts for good."""
+        """Heads that a retry made before a job that was then never submitted. They would keep another job's parts for
+        ever."""
         without = {job for job in known.heads if job not in known.jobs}
         if not without:
             return []
@@ -194,7 +198,7 @@ class Collector:
         return [_of(GarbageKind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in gone]
 
     def _empty(self, job: str) -> bool:
-        """Have the head of an ended job name nothing. False: it changed meanwhile, and is left."""
+        """Empty the head of an ended job. False: it changed meanwhile, and is left as it is."""
         found = self._store.heads.get(job)
         if found is None or not found.value.checkpoints:
             return True
@@ -207,15 +211,18 @@ def _of(kind: GarbageKind, entry: Entry, job_id: str | None = None) -> Garbage:
 
 
 def _runs(found: list[Garbage]) -> Iterator[list[Garbage]]:
-    """In order, by kind, and at most `_AT_ONCE` of one kind together."""
+    """Runs of one kind each, of at most `_AT_ONCE` objects, in order."""
     for kind in GarbageKind:
         items = [item for item in found if item.kind is kind]
         yield from (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
 def _read(store: Store) -> _Known:
-    """All documents that name something. Marks of submissions before the jobs that follow them; jobs before the
-    archive, to which they move; datasets last, for a put creates its version when all of its files are there."""
+    """Read all documents that name objects, in an order in which nothing is missed.
+
+    Marks of submissions come before the jobs that follow them, and jobs before the archive, to which they move.
+    Datasets come last, because a put creates its version when all of its files are there.
+    """
     marked = {named_by(entry.key) for entry in store.data.list(NAMED)}
     heads, bad = store.heads.census()
     records, bad_records = store.records.census()

@@ -1,4 +1,4 @@
-"""Lets a job continue from the checkpoints of another one, even while somebody may be about to remove those."""
+"""Lets a job continue from the checkpoints of another one, even while a collector may be about to remove them."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def retry(store: "Store", submission: JobSubmission, of: str) -> JobSubmission:
-    """See `Store.retry`. A job that never had a checkpoint is begun anew: nothing is lost by that."""
+    """See `Store.retry`. If the other job never had a checkpoint, the new one begins at step 0."""
     there = store.heads.get(of)
     if there is None or not there.value.checkpoints:
         if _had_some(store, there, of):
@@ -49,8 +49,8 @@ def _had_some(store: "Store", head: Versioned[CheckpointHead] | None, job: str) 
 
 
 def _take_back(store: "Store", job: str, made: Versioned[CheckpointHead], *, others: bool) -> None:
-    """Remove a head that no job came to need. `others`: a job of this name is somebody else's, and began without it.
-    Where that fails, it stays; nobody reads it."""
+    """Remove a head whose job was not created. `others`: the job of this name is somebody else's, and began without it.
+    If that fails, the head stays, and nobody reads it."""
     with suppress(StoreError):
         there = store.heads.get(job)
         if there is not None and there.etag == made.etag and (others or store.jobs.get(job) is None):

@@ -5,7 +5,7 @@ from pydantic import Field
 
 
 class SchedulerBeat(Document):
-    """A scheduler as it describes itself, rewritten at most every 20 s. Informs people; decides nothing."""
+    """A scheduler's description of itself, rewritten at most every 20 s. It is for people; nothing is decided by it."""
 
     scheduler_id: str
     instance_id: str | None = None

@@ -20,7 +20,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """Who wants to take up which job: see `Store.acquire`."""
+    """An owner's claim to a job: see `Store.acquire`."""
 
     job_id: str
     epoch: int
@@ -36,9 +36,9 @@ class Lease:
     observer declares it dead when the record stood still for `ttl` on the observer's clock, which starts no earlier
     than that renewal arrived; so the owner always stops first. No two machines' clocks are compared.
 
-    An owner whose `ttl` has passed does nothing in the owner's name, and may still renew: the write is conditional, so
-    it is done only if nobody has taken the job. One that was given up meanwhile takes the job back the same way, as
-    long as it has been given to nobody; `reclaimed` counts that.
+    An owner whose `ttl` has passed writes nothing in the owner's name, but may still renew: the write is conditional,
+    so it succeeds only if nobody has taken the job. If the owner was given up meanwhile, it takes the job back the same
+    way, as long as nobody else has got it; `reclaimed` counts that.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Lease:
         return self._began if self._lost or self._released else self._began + self._ttl
 
     def valid(self) -> bool:
-        """Whether the owner may still act as one."""
+        """Whether the owner may still write as the owner."""
         return self._clock.monotonic() < self.valid_until
 
     def renew(self, progress: Progress | None = None) -> bool:
-        """Say that the owner lives, and how far it is. False: the lease is lost for good.
+        """Renew the lease, with the progress. False: the lease is lost for good.
 
         Raises:
             StoreUnavailable: if the store could not be asked. The lease is still held until `valid_until`; try again.
@@ -104,11 +104,11 @@ class Lease:
         unstarted: bool = False,
         hopeless: bool = False,
     ) -> JobRecord | None:
-        """Give the job back, or end it; the record that resulted. None: the lease had been lost already.
+        """Give the job back, or end it. Returns the new record. None: the lease had been lost already.
 
         `unstarted`: this machine could not start the program, or failed it. `hopeless`: no retry can help.
 
-        From the first call on the lease is not valid any more, also when the store cannot be reached.
+        From the first call on the lease is not valid any more, even if the store cannot be reached.
 
         Raises:
             StoreUnavailable: if the store could not be asked; try again.
@@ -134,8 +134,8 @@ class Lease:
         return same and not record.state.owned and record.last_reason is reason
 
     def _write(self, change: Callable[[JobRecord], JobRecord]) -> Versioned[JobRecord] | None:
-        """Carry a change out. A refused write is no proof of loss: an earlier renewal whose answer never came may
-        have been carried out after all, so it is the record that tells."""
+        """Carry a change out. A refused write does not prove that the lease is lost: an earlier renewal whose answer
+        was lost may have been carried out. So the record decides."""
         for _ in range(_ROUNDS):
             written = self._records.replace(self.job_id, self._held, change(self._held.value))
             if written is not None:
@@ -150,7 +150,7 @@ class Lease:
         raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be renewed")
 
     def _reclaimed(self, current: Versioned[JobRecord]) -> Versioned[JobRecord] | None:
-        """The record as this owner's, if it is that or can be again; else None."""
+        """The record, if it is this owner's or can be taken back; else None."""
         for _ in range(_ROUNDS):
             found = current.value
             if found.incarnation != self.incarnation:
@@ -172,7 +172,7 @@ class Lease:
 
 
 def _finite(progress: Progress) -> Progress:
-    """JSON has no NaN; a record that held one could not be read back."""
+    """The progress without numbers that are not finite, because JSON has none."""
     metrics = {name: value for name, value in progress.metrics.items() if math.isfinite(value)}
     rate = progress.steps_per_second
     return progress.model_copy(
@@ -181,7 +181,7 @@ def _finite(progress: Progress) -> Progress:
 
 
 def take(records: Table[JobRecord], clock: Clock, spec: JobSpec, claim: Claim, ttl: timedelta) -> Lease | None:
-    """Take a job up; None if it is not the owner's, or no longer."""
+    """Take a job up. None if it is not, or no longer, this owner's."""
     epoch, owner = claim.epoch, claim.owner
     for _ in range(_ROUNDS):
         began = clock.monotonic()

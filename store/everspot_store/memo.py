@@ -1,9 +1,9 @@
-"""Documents that this machine has read before, by ETag, in a file of the user's own: for programs that start anew for
-every question, such as the CLI.
+"""Keeps documents that this machine has read, by ETag, in a file of the user, for programs that start anew for every
+question, such as the CLI.
 
-It is never asked whether a document is current: a listing of the bucket says which ETag is, and only the bytes of that
-one are taken from here. So nothing in it can be stale, and it may be deleted at any moment. Several processes may use
-one file. Whatever goes wrong with it, the answer is that nothing is known.
+A listing of the bucket says which ETag is current, and only the bytes of that one are taken from the memo. So nothing
+in it can be stale, and it may be deleted at any moment. Several processes may use one file. If anything goes wrong with
+it, it answers that nothing is known.
 """
 
 import os
@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 LIMIT = 256 * 1024 * 1024
-"""Bytes of documents that are kept; beyond, those go that were not asked for the longest."""
+"""The most bytes of documents that are kept. Beyond it the longest unused ones are removed."""
 _KEPT = 0.8  # of the limit, after clearing
 _BUSY = timedelta(seconds=2)  # for another process that writes
 _DAY = 86400
@@ -30,9 +30,10 @@ class Memo:
     """The documents of one bucket. Thread-safe; no method raises.
 
     Args:
-        path: The file, made if it is not there, readable by this user alone. One that others may write is not used.
-        bucket: Whose documents; one file holds those of many.
-        limit: Bytes, over all buckets.
+        path: The file. It is created if it is missing, for this user alone. A file that others may read or write is
+            not used.
+        bucket: The bucket of the documents; one file holds those of many buckets.
+        limit: The most bytes, over all buckets.
     """
 
     def __init__(self, path: Path, bucket: str, limit: int = LIMIT) -> None:
@@ -41,7 +42,7 @@ class Memo:
         self._limit = limit
 
     def get(self, etags: Mapping[str, str]) -> dict[str, bytes]:
-        """The bytes of those keys that are known under exactly these ETags."""
+        """The bytes of the keys that are known under exactly these ETags."""
         found: dict[str, bytes] = {}
         with self._open() as database:
             keys = list(etags)
@@ -60,7 +61,7 @@ class Memo:
         return found
 
     def put(self, documents: Mapping[str, tuple[str, bytes]]) -> None:
-        """Keep these: ETag and bytes by key."""
+        """Keep these documents: ETag and bytes by key."""
         if not documents:
             return
         with self._open() as database:
@@ -84,7 +85,7 @@ class Memo:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """The file, in one transaction; an empty database in memory where there cannot be a file."""
+        """The database in one transaction; an empty one in memory if the file cannot be used."""
         try:
             database = self._connect()
         except (sqlite3.Error, OSError):

@@ -1,4 +1,4 @@
-"""Notes that schedulers keep beside their decisions: why each job waits, what teams have used lately, and the pools."""
+"""The notes of schedulers: why each job waits, what teams have used lately, the pools, and measured changeovers."""
 
 from everspot_core.changeover import Changeovers
 from everspot_core.documents import Document, Stored, Utc
@@ -26,9 +26,11 @@ class Wait(Stored):
     why: str = Field(description="The code of the reason: a value of `everspot_core.schedule.Why`.")
     words: str = Field(description="For people, with the figures of the moment at which it was found.")
     since: Utc = Field(description="When the scheduler found this reason; its figures may be newer.")
-    waits_for: WaitPool | None = Field(default=None, description="The pool that would suit it best, or comes.")
+    waits_for: WaitPool | None = Field(
+        default=None, description="The pool that would suit it best, or from which an instance comes."
+    )
     on_demand_at: Utc | None = Field(
-        default=None, description="When on-demand is launched for it at the latest; None: that is not to come."
+        default=None, description="When on-demand is launched for it at the latest; None: no such moment."
     )
 
 
@@ -51,8 +53,8 @@ class TeamUsage(Document):
 class Notes:
     """The notes of a cluster's schedulers: one document each, at the root of the control bucket or in its ledger.
 
-    Where several schedulers write, the last one wins: all of them write what they see of the same cluster. Every method
-    raises the store's errors.
+    If several schedulers write, the last one wins; all of them see the same cluster. Every method raises the store's
+    errors.
     """
 
     def __init__(self, control: Bucket) -> None:
@@ -70,7 +72,7 @@ class Notes:
         return None if found is None else found.value
 
     def write_waiting(self, waiting: Waiting) -> None:
-        """Put it in the place of the last one."""
+        """Replace the note on waiting jobs."""
         self._waiting.put(_WAITING, waiting)
 
     def usage(self) -> TeamUsage | None:
@@ -83,11 +85,11 @@ class Notes:
         return None if found is None else found.value
 
     def write_usage(self, usage: TeamUsage) -> None:
-        """Put it in the place of the last one."""
+        """Replace the note on usage."""
         self._usage.put(_USAGE, usage)
 
     def fleet(self) -> FleetState | None:
-        """What is known of the pools; None if no scheduler has written it yet.
+        """The state of the pools; None if no scheduler has written it yet.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -96,7 +98,7 @@ class Notes:
         return None if found is None else found.value
 
     def write_fleet(self, state: FleetState) -> None:
-        """Put it in the place of the last one."""
+        """Replace the note on pools."""
         self._fleet.put(_POOLS, state)
 
     def changeovers(self) -> Changeovers | None:
@@ -109,5 +111,5 @@ class Notes:
         return None if found is None else found.value
 
     def write_changeovers(self, changeovers: Changeovers) -> None:
-        """Put it in the place of the last one."""
+        """Replace the note on changeovers."""
         self._changeovers.put(_CHANGEOVERS, changeovers)

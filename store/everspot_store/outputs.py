@@ -1,7 +1,7 @@
 """A job's outputs: the files of its folder `outputs/`, kept under the epoch that wrote them.
 
-`jobs/{job}/outputs/{epoch:06d}/{path}`. An owner writes under its own epoch only, so one that was presumed dead cannot
-overwrite what its successor kept. Of a path that several epochs wrote, the highest counts.
+The keys are `jobs/{job}/outputs/{epoch:06d}/{path}`. An owner writes under its own epoch only, so one that was presumed
+dead cannot overwrite what its successor kept. If several epochs wrote a path, the highest counts.
 """
 
 import os
@@ -34,8 +34,10 @@ class Outputs:
         self._prefix = f"jobs/{job_id}/outputs/"
 
     def keep(self, epoch: int, folder: Path, go_on: Callable[[], bool]) -> tuple[int, list[str]]:
-        """Upload the folder's files, the smallest first, while `go_on` holds; how many were kept, and the paths that
-        were not: no time was left for them, or they are no files of this folder. A folder that is not there is empty.
+        """Upload the folder's files, the smallest first, while `go_on` holds.
+
+        Returns the number of kept files, and the paths that were not kept, because no time was left for them or because
+        they are no files of this folder. A missing folder counts as empty.
         """
         kept, left = 0, []
         there = {entry.key for entry in self._data.list(f"{self._prefix}{epoch:06d}/")} if folder.is_dir() else set()
@@ -50,7 +52,7 @@ class Outputs:
         return kept, left
 
     def list(self, under: str = "") -> list[Output]:
-        """The newest of each path, sorted; those at or below `under`."""
+        """The newest output of each path at or below `under`, sorted."""
         found: dict[str, Output] = {}
         for entry in self._data.list(self._prefix):  # in order of epochs
             epoch, _, path = entry.key.removeprefix(self._prefix).partition("/")
@@ -60,7 +62,7 @@ class Outputs:
         return [found[path] for path in sorted(found)]
 
     def fetch(self, output: Output, folder: Path) -> Path:
-        """Download one file to its path below `folder`; where it is.
+        """Download one file to its path below `folder`. Returns the local path.
 
         Raises:
             UnsafeArchive: if the path would lead out of the folder.
@@ -84,8 +86,8 @@ class Outputs:
 
 
 def _files_of(folder: Path) -> Iterator[tuple[int, str]]:
-    """Size and path of every file; -1 for what is a link, or no file. What is hidden by a dot is left out: it is some
-    program's own."""
+    """Size and path of every file, with size -1 for links and other entries. Names that begin with a dot are left out,
+    because they are some program's own."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         names = [name for name in names if not name.startswith(".")]

@@ -1,7 +1,7 @@
 """Finds the region of an S3 bucket: from its URL, or else by asking S3.
 
 A signature carries a region, and S3 refuses one that is not the bucket's. The environment's region is where a person
-happens to work, not where the bucket is, so it is never asked.
+works, not where the bucket is, so it is never used.
 """
 
 import http.client
@@ -26,7 +26,7 @@ def split_region(url: str) -> tuple[str, str | None]:
     """`s3://bucket/prefix?region=eu-west-1` as the URL without its query, and the region or None.
 
     Raises:
-        StoreError: if the query says anything but one region of AWS's form.
+        StoreError: if the query is anything but one region of AWS's form.
     """
     parts = urlsplit(url)
     asked = parse_qsl(parts.query, keep_blank_values=True)
@@ -47,13 +47,14 @@ def endpoint() -> str:
 
 
 def region_of_bucket(bucket: str) -> str:
-    """What S3 says, asked once for each bucket in a process. One attempt; it takes no credentials, because S3 names
-    the region even to those whom it refuses (HeadBucket: `x-amz-bucket-region`).
+    """The bucket's region by S3, which is asked once per bucket and process, in one attempt.
+
+    It takes no credentials, because S3 names the region even in a refusal (HeadBucket: `x-amz-bucket-region`).
 
     Raises:
         StoreMissing: if there is no such bucket.
         StoreUnavailable: if S3 does not answer.
-        StoreError: if the endpoint is no S3 that tells.
+        StoreError: if the endpoint does not name the region.
     """
     host = endpoint() or GLOBAL_ENDPOINT
     if (host, bucket) not in _known:
@@ -62,7 +63,7 @@ def region_of_bucket(bucket: str) -> str:
 
 
 class _Stay(HTTPRedirectHandler):
-    """A redirect tells the region too; following it would ask twice."""
+    """Does not follow redirects: they name the region too, and to follow one would be a second request."""
 
     def redirect_request(self, *_: object) -> None:
         """Do not follow."""

@@ -1,4 +1,4 @@
-"""The store of one cluster: two buckets, and every document in them by name. See docs/store.md for the layout."""
+"""The store of one cluster: two buckets, with a table for each kind of document. See docs/store.md for the layout."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
 
 class Store(ClusterDocuments):
-    """What a cluster remembers. Thread-safe; everything that waits does so by `clock`.
+    """The store of one cluster. Thread-safe; all waits use `clock`.
 
     Every method raises `StoreUnavailable` (transient, bounded retries spent), `StoreDenied` or `StoreMissing`.
     """
@@ -117,9 +117,11 @@ class Store(ClusterDocuments):
         *,
         code_of: str | None = None,
     ) -> JobSubmission:
-        """Upload the code, if any, and create the job by one conditional write. Once this returns the job is never
-        lost. What is returned carries the digest of the code, of which what is `ignored` is left out. `code_of`: the
-        job whose code this one has; by default the one that it is a retry of.
+        """Upload the code, if any, and create the job by one conditional write. Once this returns, the job is never
+        lost.
+
+        Returns the submission with the digest of the code. `ignored`: paths that are left out of the code. `code_of`:
+        the job whose code this one has; by default the one that it is a retry of.
 
         Raises:
             JobExists: if the id is taken.
@@ -160,9 +162,9 @@ class Store(ClusterDocuments):
     ) -> Lease | None:
         """Take up a job that is assigned to `owner` under `epoch`: ASSIGNED → RUNNING. None: it is not, or no longer.
 
-        `adopt` also takes over a job that is RUNNING under the same epoch and owner: for an agent that was restarted
-        and has ended what it could find of its earlier life; what it did not find is fenced out. `from_zero`: of
-        what ran before there is no checkpoint, which the record counts. `ttl` is by default the manifest's.
+        `adopt`: also take over a job that is RUNNING under the same epoch and owner. This is for a restarted agent that
+        has killed what it found of its earlier run; what it did not find is fenced out. `from_zero`: the earlier runs
+        left no checkpoint; the record counts that. `ttl`: by default the manifest's.
 
         Raises:
             StoreError: if the job was never submitted.
@@ -178,11 +180,11 @@ class Store(ClusterDocuments):
         self, job_id: str, epoch: int | None = None, guard: Guard | None = None, *, incarnation: int = 0
     ) -> Checkpoints:
         """The checkpoints of a job: for its owner under `epoch` and the lease's `incarnation`, or for reading. `guard`:
-        the lease is still valid."""
+        says whether the lease is still valid."""
         return Checkpoints(self.heads, self.data, self.clock, job_id, epoch, guard, incarnation)
 
     def dossier(self, job_id: str, *, brief: bool = False) -> Dossier | None:
-        """All that is known of a job, archived or not; None: it was never submitted. `brief` as for `events`.
+        """All documents of a job, archived or not; None: it was never submitted. `brief`: as for `events`.
 
         Raises:
             BadDocument: if one of its documents cannot be read.
@@ -197,14 +199,14 @@ class Store(ClusterDocuments):
         return self.archive.get(job_id)
 
     def outputs(self, job_id: str) -> Outputs:
-        """What the job's folder of outputs has left."""
+        """The outputs of a job."""
         return Outputs(self.data, job_id)
 
     def retry(self, submission: JobSubmission, of: str) -> JobSubmission:
-        """Create a job that goes on from the newest checkpoint of another one, which has ended. As `submit`.
+        """Create a job that goes on from the newest checkpoint of another one, which has ended. Otherwise as `submit`.
 
-        The new job's head names the other's parts, which it reads and never deletes: it deletes below its own prefix
-        only. Its fence is its own, so nothing of the other's can disturb it.
+        The new job's head names the other job's parts. The new job reads and never deletes them, because it deletes
+        below its own prefix only. It has a fence of its own.
 
         Raises:
             JobExists: if the id is taken.
@@ -215,19 +217,19 @@ class Store(ClusterDocuments):
     # History
 
     def events(self, job_id: str, *, brief: bool = False) -> list[Event]:
-        """What happened to a job, in order of (at, epoch, writer, seq). `brief`: without what trainers wrote, which is
-        most of it, each event an object of its own."""
+        """The events of a job, in order of (at, epoch, writer, seq). `brief`: without those of trainers, which are most
+        of them and an object each."""
         return self.events_of([job_id], brief=brief)[job_id]
 
     def events_of(self, job_ids: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
-        """`events` of many jobs, read side by side."""
+        """`events` of many jobs, read in parallel."""
         wanted = (lambda id: f"-{TRAINER}" not in id.partition("/")[2]) if brief else None
         found = self._events.scan_all([f"{job}/" for job in job_ids], wanted)
         return {job: ordered([doc.value for doc in found[f"{job}/"].values()]) for job in job_ids}
 
     def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
-        """A writer of events that numbers them by itself. `writer`: instance id, `trainer-<instance id>`, scheduler id
-        or `cli`."""
+        """A writer of events, which numbers them. `writer`: instance id, `trainer-<instance id>`, scheduler id or
+        `cli`."""
         return EventWriter(self._events, self.clock, job_id, epoch, writer, instance_id)
 
     def append_event(self, event: Event) -> None:
@@ -246,7 +248,7 @@ class Store(ClusterDocuments):
         return sorted(points, key=lambda point: (point.at, point.instance_type, point.zone, point.market))
 
     def add_price(self, point: PricePoint) -> None:
-        """Note a price. The first note for a pool and second counts; later ones change nothing."""
+        """Write a price. The first one for a pool and second counts; later ones change nothing."""
         stamp = point.at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._prices.create(_price_key(point.instance_type, point.zone, point.market) + stamp, point)
 
@@ -257,7 +259,7 @@ class Store(ClusterDocuments):
         self.logs.append(job_id, epoch, seq, data)
 
     def read_logs(self, job_id: str, after: tuple[int, int] | None = None) -> Iterator[Chunk]:
-        """Chunks of the log in order, from behind the position (epoch, seq) `after`; ends with what exists now."""
+        """The present chunks of the log in order, after the position (epoch, seq) `after`."""
         return self.logs.read(job_id, after)
 
     def append_metrics(self, job_id: str, epoch: int, seq: int, data: bytes) -> None:
@@ -270,5 +272,5 @@ class Store(ClusterDocuments):
 
 
 def _price_key(instance_type: str, zone: str, market: Market) -> str:
-    """What the ids of a pool's prices begin with."""
+    """The prefix of the ids of a pool's prices."""
     return f"{instance_type}/{zone}/{market.value}-"

@@ -1,7 +1,8 @@
-"""The sweeps of a cluster, and the journal of each: what has been asked and told, in order.
+"""The sweeps of a cluster, and the journal of each, in which Optuna's operations are written in order.
 
-`studies/{sweep}/sweep.json`, `studies/{sweep}/journal/{n:08d}.json`. The journal grows by conditional writes: whoever
-adds to it has read all that is there, so any number of processes may go on with a sweep at the same time.
+The keys are `studies/{sweep}/sweep.json` and `studies/{sweep}/journal/{n:08d}.json`. The journal grows by conditional
+writes: a process that adds to it has read all that is there. So any number of processes may run a sweep at the same
+time.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from everspot_store.table import Table
 
 PREFIX = "studies"
 TRIES = 50
-"""Others that may write before us while we add one piece."""
+"""The most tries to add a piece while others write before us."""
 
 
 class Studies:
@@ -25,7 +26,7 @@ class Studies:
         self._control = control
 
     def get(self, name: str) -> SweepRecord | None:
-        """A sweep that was begun; None: it was not.
+        """A sweep that has begun; None: it has not.
 
         Raises:
             BadDocument: if it cannot be read.
@@ -34,7 +35,7 @@ class Studies:
         return found.value if found is not None else None
 
     def begin(self, record: SweepRecord) -> SweepRecord:
-        """Begin a sweep; where one of its name was begun already, that one."""
+        """Begin a sweep. If one of its name has begun already, return that one."""
         key = f"{record.spec.name}/sweep"
         done = self._sweeps.create(key, record)
         if done is not None:
@@ -42,7 +43,7 @@ class Studies:
         return self.get(record.spec.name) or record
 
     def change(self, record: SweepRecord) -> None:
-        """Put other caps in the place of a sweep's."""
+        """Replace the caps of a sweep."""
         self._sweeps.put(f"{record.spec.name}/sweep", record)
 
     def journal(self, name: str) -> "Journal":
@@ -51,7 +52,7 @@ class Studies:
 
 
 class Journal:
-    """One sweep's journal: a backend of Optuna's `JournalStorage`, which asks for these two methods."""
+    """One sweep's journal: a backend of Optuna's `JournalStorage`, which needs these two methods."""
 
     def __init__(self, table: Table[JournalEntry]) -> None:
         self._table = table
@@ -59,12 +60,12 @@ class Journal:
         self._pieces = 0
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """All operations from this one on."""
+        """All operations from this number on."""
         self._catch_up()
         return self._logs[log_number_from:]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Add operations behind all that are there.
+        """Add operations after all that are there.
 
         Raises:
             StoreUnavailable: if others wrote before us again and again.
@@ -78,7 +79,7 @@ class Journal:
         raise StoreUnavailable(f"the journal {self._table.prefix} was written by others {TRIES} times in a row")
 
     def _catch_up(self) -> None:
-        """Read what others have written: by a listing at first, then piece by piece."""
+        """Read what others have written: by a listing the first time, then piece by piece."""
         if not self._pieces:
             found = self._table.scan()
             while _piece(self._pieces) in found:

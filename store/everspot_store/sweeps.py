@@ -1,15 +1,18 @@
-"""What a collector of garbage is about to delete, announced, so that whoever begins to use it meanwhile knows.
+"""Announcements of what a garbage collector is about to delete, for those who begin to use it meanwhile.
 
-A collector announces keys, then reads who names them, deletes those that nobody names, and takes the announcement back.
-Whoever begins to use a key names it first, and then looks at the announcements. Either its name was there when the
-collector read, and the key stays; or the announcement was there before the name. Then it is seen now; or it was taken
-back, and what was to be deleted is gone, so that it can be put there anew. No clock has a part in it.
+A collector announces keys, then reads who names them, deletes those that nobody names, and removes the announcement.
+A user of a key first names it, and then looks at the announcements. There are two cases:
 
-A collector renews its announcement every few deletions, and reads anew where it was away for long, on a machine that
-slept.
-What it leaves behind, however it ends, announces only what may be deleted late. An announcement whose collector was
-killed stays, and does no harm but that its keys are not relied on, by a dataset's put until it is `VOID`. The next
-collector removes it, once it is a day old.
+- The name was there when the collector read. Then the key stays.
+- The announcement was there before the name. Then the user sees it; or it is removed already and the object is gone, so
+  that the user can put it there anew.
+
+No clock has a part in this. A collector renews its announcement every few deletions, and reads the documents again if
+it was away for long, on a machine that slept.
+
+When a collector ends, also by an exception, its announcement is reduced to the keys that may still be deleted late. If
+the collector is killed, the whole announcement stays. Then nobody relies on objects under its keys; a dataset's put
+ignores it once it is older than `VOID`. The next collector removes it once it is a day old.
 """
 
 import secrets
@@ -36,7 +39,7 @@ class Sweep(Document):
 
 
 class Announcement:
-    """One collector's announcement. `doubt`: keys whose deletion was begun and not answered at once."""
+    """One collector's announcement. `doubt`: keys whose delete request got no answer at first."""
 
     def __init__(self, data: Bucket, table: "Table[Sweep]", keys: Collection[str]) -> None:
         self._data, self._table = data, table
@@ -45,14 +48,14 @@ class Announcement:
         table.put(self._id, Sweep(keys=self._keys))
 
     def renew(self) -> bool:
-        """Say it again. False: it was gone, or old by the store's time, so that others may not have heeded it."""
+        """Write it again. False: it was gone, or old by the store's time, so that others may not have respected it."""
         before = self._written()
         self._table.put(self._id, Sweep(keys=self._keys))
         after = self._written()
         return before is not None and after is not None and after - before < _STALE
 
     def end(self) -> None:
-        """Take it back, but for what may be deleted late."""
+        """Remove it, except for the keys that may be deleted late."""
         if self.doubt:
             self._table.put(self._id, Sweep(keys=sorted(self.doubt)))
         else:
@@ -71,7 +74,7 @@ class Sweeps:
 
     @contextmanager
     def announced(self, keys: Collection[str]) -> Iterator[Announcement]:
-        """The keys are announced, until the block is over, however it ends. What is in `doubt` then stays announced."""
+        """Announce the keys until the block is over, however it ends. Keys in `doubt` then stay announced."""
         ours = Announcement(self._data, self._table, keys)
         try:
             yield ours
@@ -82,7 +85,7 @@ class Sweeps:
         ours.end()
 
     def announced_keys(self, now: datetime | None = None) -> set[str]:
-        """All keys that are announced; by announcements that are not void, if `now` is given, in the store's time.
+        """All announced keys. With `now`, in the store's time, void announcements do not count.
 
         Raises:
             Unreadable: if an announcement cannot be read.
@@ -96,7 +99,7 @@ class Sweeps:
         return {key for sweep in found.values() for key in sweep.value.keys}
 
     def may_go(self, key: str) -> bool:
-        """Whether it is announced, or may be: an announcement that cannot be read may name anything."""
+        """Whether the key is announced, or may be: an announcement that cannot be read may name any key."""
         found, unreadable = self._table.census()
         return bool(unreadable) or any(key in sweep.value.keys for sweep in found.values())
 

@@ -20,7 +20,7 @@ from everspot_store.memo import Memo
 D = TypeVar("D", bound=Document)
 
 READERS = 64
-"""Documents that are read at the same time: a read waits for the network and not for a core."""
+"""The most documents that are read at the same time. A read waits for the network, not for a processor."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 class Table(Generic[D]):
     """Documents of one type under `prefix/<id>.json`; an empty prefix is the root. Thread-safe.
 
-    Every write carries a random mark of its own, so that no two versions of a document have the same bytes or ETag,
-    and reading tells for certain whether a write whose answer was lost is ours.
+    Every write carries a random mark of its own. So no two versions of a document have the same bytes or ETag, and a
+    read shows for certain whether a write whose answer was lost is ours.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`; those that write raise `BadDocument` for a
     document that could not be read back, such as one with a number that JSON does not have.
@@ -58,31 +58,34 @@ class Table(Generic[D]):
         return None if found is None else Versioned(self._parse(self.key(id), found.value), found.version)
 
     def scan(self, under: str = "", wanted: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
-        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `wanted`:
-        one listing, and one read for each document that changed since this table's last scan.
+        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `wanted`.
 
-        A document that cannot be read is logged, left out, and named by `unreadable`, so that one bad one does not
-        blind a scheduler.
+        It costs one listing, and one read for each document that changed since this table's last scan. A document that
+        cannot be read is logged, left out, and named by `unreadable`, so that one bad document does not stop a
+        scheduler.
         """
         return self.documents(self._list(under, wanted), whole=not under and wanted is None)
 
     def census(self, wanted: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """`scan` of the whole table, or of what is `wanted`, and the keys of the documents that are there and cannot be
-        read: for whoever would take what is left out for absent."""
+        """Like `scan`, for the whole table or for what is `wanted`, with the keys of documents that cannot be read. It
+        is for callers that must not take these for absent."""
         found, unreadable = self._current(self._list("", wanted))
         with self._lock:
             self._cache.update(found)
         return found, [self.key(id) for id in unreadable]
 
     def etags(self, under: str = "") -> dict[str, str]:
-        """The ETags of all documents by id, or of those whose id begins with `under`: one listing."""
+        """The ETags of all documents by id, or of those whose id begins with `under`, by one listing."""
         return self._list(under, None)
 
     def documents(
         self, listed: Mapping[str, str], *, keep: Callable[[str], bool] | None = None, whole: bool = True
     ) -> dict[str, Versioned[D]]:
-        """The documents of a listing; read are those that changed since this table read them last. Of these, the ones
-        that `keep` names are given as they were, with the ETag that they had. `whole`: what is not listed is gone."""
+        """The documents of a listing. Those that changed since this table read them last are read.
+
+        `keep`: changed documents that are not read again, but returned as they were, with their old ETag. `whole`:
+        whether documents that are not in the listing are gone.
+        """
         found, unreadable = self._current(listed, keep)
         with self._lock:
             if whole:
@@ -94,7 +97,8 @@ class Table(Generic[D]):
     def scan_all(
         self, under: Sequence[str], wanted: Callable[[str], bool] | None = None
     ) -> dict[str, dict[str, Versioned[D]]]:
-        """`scan` for many beginnings, by beginning: their listings side by side, then the documents of all."""
+        """Like `scan`, for many prefixes: their listings in parallel, then the documents of all. Returns them by
+        prefix."""
         with _readers(len(under)) as pool:
             listings = dict(zip(under, pool.map(lambda prefix: self._list(prefix, wanted), under), strict=True))
         found, _ = self._current({id: etag for listed in listings.values() for id, etag in listed.items()})
@@ -114,8 +118,8 @@ class Table(Generic[D]):
     def _current(
         self, listed: Mapping[str, str], keep: Callable[[str], bool] | None = None
     ) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """The documents of a listing, of which those are read that are not known under their ETag; and the ids of
-        those that cannot be read."""
+        """The documents of a listing, and the ids of those that cannot be read. Documents that are not known under
+        their ETag are read."""
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]
         known = {
@@ -145,12 +149,12 @@ class Table(Generic[D]):
         return self._unreadable
 
     def names(self, under: str = "") -> list[str]:
-        """The ids of all documents, or of those that begin with `under` (whole segments), in order: one listing."""
+        """The ids of all documents, or of those that begin with `under` (whole segments), in order, by one listing."""
         return list(self.etags(under))
 
     def read(self, ids: Sequence[str]) -> dict[str, Versioned[D]]:
-        """These documents, read side by side and not remembered. Left out: those that are gone and, with a word in
-        the log, those that cannot be read."""
+        """These documents, read in parallel and not remembered. Documents that are gone are left out, and those that
+        cannot be read too, with an error in the log."""
         return self._read(list(ids))[0]
 
     def create(self, id: str, doc: D) -> Versioned[D] | None:
@@ -158,22 +162,22 @@ class Table(Generic[D]):
         return self._conditional(id, doc, None)
 
     def replace(self, id: str, old: Versioned[D], new: D) -> Versioned[D] | None:
-        """Write `new` if the document is still `old`. None: somebody else has changed it, and nothing of ours is
-        there now."""
+        """Write `new` if the document is still `old`. None: somebody else has changed it, and our write is not in
+        effect."""
         return self._conditional(id, new, old.version)
 
     def put(self, id: str, doc: D) -> Versioned[D]:
-        """Write without a condition; for documents with a single writer."""
+        """Write without a condition, for documents with a single writer."""
         key = self.key(id)
         return Versioned(doc, self.bucket.put(key, self._bytes(key, doc)))
 
     def delete(self, id: str) -> None:
-        """Remove a document; nothing happens if it does not exist."""
+        """Remove a document, if it exists."""
         self.bucket.delete(self.key(id))
 
     def _conditional(self, id: str, doc: D, old: Version | None) -> Versioned[D] | None:
-        """Every attempt sends the same bytes under the same condition, so at most one of them can take effect, and
-        it does not matter which."""
+        """Write under a condition, in a few attempts. Every attempt sends the same bytes under the same condition, so
+        at most one of them takes effect, and it does not matter which."""
         key = self.key(id)
         data = self._bytes(key, doc)
         result = WriteResult(WriteOutcome.UNKNOWN)
@@ -194,14 +198,14 @@ class Table(Generic[D]):
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
 
     def _remember(self, id: str, written: Versioned[D]) -> Versioned[D]:
-        """What this table has written itself needs no reading; only of documents that it is asked for again."""
+        """Remember a document that this table has written, if it remembers earlier versions of it, to save a read."""
         with self._lock:
             if id in self._cache:
                 self._cache[id] = written
         return written
 
     def _read(self, ids: list[str]) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """The documents, less those that are gone by now; and the ids of those that cannot be read."""
+        """The documents that are still there, and the ids of those that cannot be read."""
         raw: dict[str, tuple[str, bytes]] = {}
         if len(ids) > 1:
             with _readers(len(ids)) as pool:
@@ -214,7 +218,7 @@ class Table(Generic[D]):
         return read, [id for id, doc in zip(ids, found, strict=True) if isinstance(doc, BadDocument)]
 
     def _get_or_error(self, id: str, raw: dict[str, tuple[str, bytes]]) -> Versioned[D] | BadDocument | None:
-        """The document; its bytes are noted in `raw` if it can be read."""
+        """The document. If it can be read, its bytes go into `raw`."""
         key = self.key(id)
         found = self.bucket.get(key)
         if found is None:
@@ -228,7 +232,7 @@ class Table(Generic[D]):
         return Versioned(document, found.version)
 
     def _bytes(self, key: str, doc: D) -> bytes:
-        """What is written. It is read once before, since a document that nobody can read would stay for good."""
+        """The bytes to write. They are parsed once before, since a document that cannot be read would stay for ever."""
         data = _marked(doc)
         self._parse(key, data)
         return data
@@ -245,5 +249,5 @@ def _readers(count: int) -> ThreadPoolExecutor:
 
 
 def _marked(doc: Document) -> bytes:
-    """The document as JSON with a mark that no other write has; readers ignore fields they do not know."""
+    """The document as JSON with a mark that no other write has. Readers ignore fields that they do not know."""
     return json.dumps({**json.loads(doc.to_json()), "written": secrets.token_hex(8)}, indent=1).encode()

@@ -1,6 +1,6 @@
-"""Tools for tests of whatever stands on the store: a bucket in memory, and a script of faults in front of any backend.
+"""Tools for tests of code that uses the store: a bucket in memory, and a script of faults for any backend.
 
-The script is deterministic and counted, so that a test can assert that its fault did strike:
+The script is deterministic and counts, so that a test can assert that its fault happened:
 
     faults = Faults().on("replace", key="records/*", nth=2, then=Fault.ANSWER_LOST)
     bucket = Bucket("memory:///", FaultyBackend(MemoryBackend(), faults), clock)
@@ -29,11 +29,11 @@ R = TypeVar("R")
 
 
 class Crash(BaseException):
-    """The process died at this call. Not an `Exception`, so that nothing recovers from it."""
+    """The process died at this call. It is not an `Exception`, so that no code recovers from it."""
 
 
 class Fault(Enum):
-    """What goes wrong with one call."""
+    """The faults that a call can have."""
 
     LOST = "412, and nothing written"
     CONFLICT = "409, and nothing written"
@@ -58,7 +58,7 @@ class _Line:
 
 
 class Faults:
-    """A script: which call meets which fault. Each line strikes once."""
+    """A script of faults for calls. Each line takes effect once."""
 
     def __init__(self) -> None:
         self._lines: list[_Line] = []
@@ -67,12 +67,12 @@ class Faults:
 
     def on(self, operation: str = "*", *, key: str = "*", nth: int = 1, then: Fault) -> "Faults":
         """The `nth` call of `operation` (a pattern over get, list, put, create, replace, delete, upload, download)
-        whose key matches the pattern `key`, counted from now, meets `then`."""
+        whose key matches the pattern `key`, counted from now, gets the fault `then`."""
         self._lines.append(_Line(operation, key, nth, then))
         return self
 
     def clear(self) -> None:
-        """Forget the lines that have not struck."""
+        """Remove the lines that have not taken effect."""
         self._lines.clear()
 
     def delay(self, call: Callable[[], object]) -> None:
@@ -80,18 +80,18 @@ class Faults:
         self._late.append(call)
 
     def arrive(self) -> None:
-        """Carry out the calls that were kept; happens by itself at the next call that is made."""
+        """Carry out the calls that were kept. The next call does this by itself."""
         late, self._late = self._late, []
         for call in late:
             call()
 
     @property
     def spent(self) -> bool:
-        """Whether every line has struck."""
+        """Whether every line has taken effect."""
         return all(line.fired for line in self._lines)
 
     def next(self, operation: str, key: str) -> Fault | None:
-        """Count a call; the fault that it meets, if any."""
+        """Count a call. Returns its fault, if any."""
         with self._lock:
             struck = None
             for line in self._lines:
@@ -103,7 +103,7 @@ class Faults:
 
 
 class FaultyBackend:
-    """A backend whose calls meet the faults of a script."""
+    """A backend whose calls have the faults of a script."""
 
     def __init__(self, inner: Backend, faults: Faults) -> None:
         self._inner = inner
@@ -151,7 +151,8 @@ class FaultyBackend:
         return fault
 
     def _plain(self, operation: str, key: str, call: Callable[[], R]) -> R:
-        """Calls without a condition know only two faults: not carried out, and carried out without an answer."""
+        """Carry out a call without a condition. It has only two faults: not carried out, and carried out without an
+        answer."""
         fault = self._begin(operation, key)
         if fault is Fault.BUSY:
             raise StoreBusy(f"{operation} {key}: scripted")
@@ -189,8 +190,8 @@ class FaultyBackend:
 
 
 class MemoryBackend:
-    """A bucket in memory. `watch` sees every change as (key, new bytes or None) before it is visible; what it raises
-    goes to the caller."""
+    """A bucket in memory. `watch` is called with every change (key, new bytes or None) before it is visible. Its
+    exceptions go to the caller."""
 
     def __init__(self, watch: Callable[[str, bytes | None], None] | None = None) -> None:
         self.objects: dict[str, bytes] = {}

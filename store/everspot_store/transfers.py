@@ -9,7 +9,7 @@ from everspot_store.errors import TransferCancelled
 
 
 class Transfer:
-    """One upload of one or more files. Thread-safe. Its bytes count once they have surely arrived."""
+    """One upload of one or more files. Thread-safe. Bytes count once they have certainly arrived."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -20,12 +20,12 @@ class Transfer:
         self._cancelled = False
 
     def begin(self, size: int) -> None:
-        """The upload of `size` bytes begins, again if it had begun before."""
+        """Begin an upload of `size` bytes, or begin it again."""
         with self._lock:
             self._began, self._size, self._sent = self._clock.monotonic(), size, 0
 
     def moved(self, size: int) -> None:
-        """`size` bytes more have arrived.
+        """Note that `size` more bytes have arrived.
 
         Raises:
             TransferCancelled: if it was cancelled.
@@ -36,7 +36,7 @@ class Transfer:
             self._sent += size
 
     def cancel(self) -> None:
-        """End it at the next piece."""
+        """Cancel it at the next piece."""
         self._cancelled = True
 
     @property

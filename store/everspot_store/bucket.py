@@ -17,7 +17,7 @@ from everspot_store.folder import FolderBackend
 from everspot_store.region import region_of_bucket, split_region
 
 if TYPE_CHECKING:
-    from obstore.store import S3CredentialProvider
+    from obstore.store import GCSCredentialProvider, S3CredentialProvider
 
 R = TypeVar("R")
 
@@ -44,10 +44,14 @@ class Bucket:
 
     @classmethod
     def open(
-        cls, url: str, *, clock: Clock | None = None, credentials: "S3CredentialProvider | None" = None
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None,
     ) -> "Bucket":
         """The bucket at `s3://…?region=…`, `gs://…` or `file:///…`. Credentials come from the standard environment:
-        variables or the instance's role; `credentials` (S3 only) is for callers that know more places. The region
+        variables or the instance's role; `credentials` is for callers that know more places. The region
         comes from the URL. If the URL has none, S3 is asked, and never the environment.
 
         Raises:

@@ -24,7 +24,7 @@ from everspot_store.errors import KeyTaken, StoreBusy, StoreError, StoreMissing,
 from everspot_store.region import endpoint
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig, S3CredentialProvider
+    from obstore.store import ClientConfig, GCSCredentialProvider, RetryConfig, S3CredentialProvider
 
 REQUEST_TIMEOUT = timedelta(seconds=10)  # documents are small; a lease must learn quickly that it cannot renew
 TRANSFER_TIMEOUT = timedelta(minutes=2)  # of one part or one range, not of the whole file
@@ -36,7 +36,9 @@ GCS_ENDPOINT = "GOOGLE_BASE_URL"
 """The variable by which obstore finds another Cloud Storage than Google's."""
 
 
-def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, region: str = "") -> "CloudBackend":
+def open_cloud(
+    url: str, credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None, region: str = ""
+) -> "CloudBackend":
     """Raw access to `s3://bucket[/prefix]` or `gs://bucket[/prefix]`, with the standard environment's settings but for
     the region, which a caller of S3 has to name.
 
@@ -55,6 +57,7 @@ def open_cloud(url: str, credentials: "S3CredentialProvider | None" = None, regi
         backend: type[CloudBackend] = CloudBackend
         plain_http = endpoint().startswith("http://")
     else:
+        options["credential_provider"] = credentials
         kind, backend = GCSStore.from_url, GcsBackend
         plain_http = os.environ.get(GCS_ENDPOINT, "").startswith("http://")
 

@@ -38,7 +38,7 @@ from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
 
 if TYPE_CHECKING:
-    from obstore.store import S3CredentialProvider
+    from obstore.store import GCSCredentialProvider, S3CredentialProvider
 
 TRAINER = "trainer-"  # how the names of trainers begin, as writers of events
 
@@ -87,7 +87,7 @@ class Store(ClusterDocuments):
         data_url: str | None = None,
         *,
         clock: Clock | None = None,
-        credentials: "S3CredentialProvider | None" = None,
+        credentials: "S3CredentialProvider | GCSCredentialProvider | None" = None,
         memo: Path | None = None,
     ) -> "Store":
         """The store at `control_url`; the data bucket is by default the one that `cluster.json` there names. `memo`:

@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 from everspot_clouds import registry
 from everspot_core.manifest import Manifest
+from everspot_local.cloud import LocalCloud
+from everspot_local.gcp.environment import owner
+from everspot_local.options import Options
 from everspot_store import ManualClock, Store
 
 sys.path.insert(0, str(Path(__file__).parent))  # pretend_cloud is imported by its name, as a cloud is
 
 from pretend_cloud.cloud import BEGAN, PretendCloud
+
+GOOGLE_SCALE = 60.0  # a minute of the market takes a real second
 
 
 @pytest.fixture
@@ -33,3 +38,20 @@ def store(pretend: type[PretendCloud], tmp_path: Path) -> Store:
         Manifest(cluster="test", cloud="pretend", region="us-central1", control_url=urls[0], data_url=urls[1])
     )
     return store
+
+
+@pytest.fixture(scope="session")
+def google_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """One local Google Cloud, whose instances are no processes, for all tests that ask for one."""
+    folder = tmp_path_factory.mktemp("google")
+    with LocalCloud(Options(folder, cloud="gcp", scale=GOOGLE_SCALE, boot_command=None)) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def google(google_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> LocalCloud:
+    """It with nothing in it, and the environment of the project's owner."""
+    google_cloud.reset()
+    for name, value in owner(google_cloud.endpoint, "europe-west4").items():
+        monkeypatch.setenv(name, value)
+    return google_cloud

@@ -1,0 +1,161 @@
+"""The adapter's small services on the local cloud: queue, notifications, secrets, figures, buckets, credentials."""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from everspot_clouds.base import CloudError, MessageKind, Trouble
+from everspot_clouds.gcp.credentials import for_store
+from everspot_clouds.gcp.gauges import MonitoringFigures
+from everspot_clouds.gcp.messages import Subscriber
+from everspot_clouds.gcp.notify import GcpSender
+from everspot_clouds.gcp.rest import Api, open_api
+from everspot_clouds.gcp.rules import PREEMPTED
+from everspot_clouds.gcp.secrets import GcpSecrets
+from everspot_clouds.gcp.site import GcpSite
+from everspot_core.gauges import Gauge
+from everspot_core.manifest import Manifest
+from everspot_core.notify import Notifications
+from everspot_local.cloud import LocalCloud
+from everspot_store import ManualClock, Store
+from test_clouds_gcp_messages import AT, entry, sent
+
+TOPIC, SUBSCRIPTION = "projects/everspot-local/topics/events", "projects/everspot-local/subscriptions/events"
+PROJECT = "projects/everspot-local"
+
+
+@pytest.fixture
+def api(google: LocalCloud) -> Api:
+    """Calls as the project's owner, on a clock that does not wait."""
+    return Api(ManualClock())
+
+
+@pytest.fixture
+def queue(api: Api) -> Callable[[Any], None]:
+    """A topic with a subscription; what is handed to it is published, as a sink does."""
+    api.call("PUT", "pubsub", TOPIC, body={})
+    api.call("PUT", "pubsub", SUBSCRIPTION, body={"topic": TOPIC, "ackDeadlineSeconds": 60})
+    return lambda document: api.post("pubsub", f"{TOPIC}:publish", {"messages": [{"data": sent(document)}]}) and None
+
+
+def test_the_project_is_that_of_the_environment(api: Api) -> None:
+    assert api.project == "everspot-local"
+
+
+def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(
+    api: Api, queue: Callable[[Any], None]
+) -> None:
+    queue(entry("v1.compute.disks.delete"))
+    queue(entry(PREEMPTED))
+    queue({"textPayload": "no entry of the audit log"})
+    listener = Subscriber(api, SUBSCRIPTION, timedelta(seconds=120), ManualClock())
+    while not (found := listener.drain()):
+        listener.receive()
+    assert [(m.kind, m.instance_id, m.deadline) for m in found] == [
+        (MessageKind.WARNING, "1844488190001", AT + timedelta(seconds=145))
+    ]
+    listener.delete(found)
+    answer = api.post("pubsub", f"{SUBSCRIPTION}:pull", {"maxMessages": 10, "returnImmediately": True})
+    assert answer == {}
+
+
+def test_people_are_notified_by_a_topic(api: Api, queue: Callable[[Any], None]) -> None:
+    settings = Notifications(topic_arn=TOPIC)
+    GcpSender(api).send(settings, "job-1 failed", "job-1 failed\nit broke", {"job_id": "job-1"})
+    (found,) = api.post("pubsub", f"{SUBSCRIPTION}:pull", {"maxMessages": 1})["receivedMessages"]
+    message = found["message"]
+    assert base64.b64decode(message["data"]) == b"job-1 failed\nit broke"
+    assert message["attributes"] == {"subject": "job-1 failed", "job": "job-1"}
+
+
+def keep(api: Api, name: str, data: bytes) -> None:
+    """A secret with one version."""
+    api.call("POST", "secretmanager", f"{PROJECT}/secrets", body={"replication": {"automatic": {}}},
+             query={"secretId": name})  # fmt: skip
+    payload = {"payload": {"data": base64.b64encode(data).decode()}}
+    api.post("secretmanager", f"{PROJECT}/secrets/{name}:addVersion", payload)
+
+
+def test_a_jobs_secrets_are_read_by_their_names(api: Api) -> None:
+    keep(api, "token", b"tulips")
+    keep(api, "pair", json.dumps({"user": "jan", "port": 5432}).encode())
+    keep(api, "blob", b"\xff\xfe")
+    read = GcpSecrets(ManualClock())
+    assert read("secretmanager:token") == read(f"secretmanager:{PROJECT}/secrets/token") == "tulips"
+    assert (read("secretmanager:pair#user"), read("secretmanager:pair#port")) == ("jan", "5432")
+    for reference, words, kind in (
+        ("secretmanager:pair#door", "no JSON object with the key door", Trouble.REQUEST),
+        ("secretmanager:blob", "it is binary", Trouble.REQUEST),
+        ("secretmanager:nothing", "NOT_FOUND", Trouble.REQUEST),
+        ("ssm:/x", "it has to be one of secretmanager:NAME, secretmanager:NAME#KEY", Trouble.REQUEST),
+    ):
+        with pytest.raises(CloudError, match=words) as refused:
+            read(reference)
+        assert refused.value.trouble is kind
+        assert "tulips" not in str(refused.value)
+
+
+def test_a_webhook_whose_secret_is_no_address_is_refused_without_telling_it(api: Api) -> None:
+    keep(api, "hook", b"http://secret-host/path")
+    with pytest.raises(ValueError, match="no https address") as refused:
+        GcpSender(api).send(Notifications(webhook_secret_arn="hook"), "s", "t", {})
+    assert "secret-host" not in str(refused.value)
+
+
+def test_figures_are_written_and_found_again(google: LocalCloud, api: Api) -> None:
+    at = google.market.clock.now()
+    MonitoringFigures(api, "train", "europe-west4").put("everspot", {Gauge.TICKS: 3.0}, at)
+    found = api.get(
+        "monitoring", f"{PROJECT}/timeSeries",
+        **{
+            "filter": 'metric.type="custom.googleapis.com/everspot/ticks"',
+            "interval.startTime": (at - timedelta(hours=1)).isoformat(),
+            "interval.endTime": (at + timedelta(minutes=1)).isoformat(),
+        },
+    )  # fmt: skip
+    (series,) = found["timeSeries"]
+    assert series["metric"]["labels"] == {"cluster": "train"}
+    assert series["points"][0]["value"] == {"doubleValue": 3.0}
+
+
+def manifest(**fields: Any) -> Manifest:
+    given = {"control_url": "gs://train-control", "data_url": "gs://train-data", **fields}
+    return Manifest(cluster="train", cloud="gcp", region="europe-west4", **given)
+
+
+def test_a_bucket_stays_on_purpose_and_one_that_is_gone_is_not_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.call("POST", "storage", "b", body={"name": "train-control", "location": "EUROPE-WEST4"},
+             query={"project": "everspot-local"})  # fmt: skip
+    site = GcpSite(manifest(), ManualClock())
+    assert [(left.kind, left.name, left.kept) for left in site._kept()] == [("bucket", "train-control", True)]
+
+
+def test_a_store_takes_a_persons_token_and_finds_an_instances_by_itself(
+    google: LocalCloud, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert for_store("s3://b", None) is None
+    assert for_store("gs://b", None) is None, "GOOGLE_BASE_URL: obstore has its own variables there"
+    api.call("POST", "storage", "b", body={"name": "train-control", "location": "EUROPE-WEST4"},
+             query={"project": "everspot-local"})  # fmt: skip
+    monkeypatch.delenv("GOOGLE_BEARER_TOKEN")
+    credentials = for_store("gs://train-control", "someone")
+    assert credentials is not None
+    assert credentials()["token"] == "everspot-local"
+    store = Store.open("gs://train-control", "gs://train-control", credentials=credentials)
+    store.write_manifest(manifest(data_url="gs://train-control"))
+    assert store.manifest().cluster == "train"
+
+
+def test_without_credentials_people_are_told_the_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    for name in ("GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GCE_METADATA_HOST", "GOOGLE_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(CloudError, match="no Google Cloud credentials") as refused:
+        open_api(ManualClock())
+    assert refused.value.trouble is Trouble.CREDENTIALS
+    assert "gcloud auth application-default login" in refused.value.fix
+    with pytest.raises(CloudError, match="for gs://b cannot be had"):
+        for_store("gs://b", None)

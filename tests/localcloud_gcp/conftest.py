@@ -17,6 +17,9 @@ from everspot_local.options import Options
 SCALE = 120.0  # a notice of 120 s takes one real second
 COMPUTE = "/compute/v1/projects/everspot-local"
 HERE = f"{COMPUTE}/regions/europe-west4"
+ZONE = "europe-west4-a"
+IMAGE = "projects/debian-cloud/global/images/family/debian-12"
+DISK = {"diskType": "pd-balanced", "diskSizeGb": "20"}
 
 
 class Answer:
@@ -88,6 +91,50 @@ class GcpKit:
         body = {"name": name, "network": f"global/networks/{name}", "ipCidrRange": "10.0.0.0/20"}
         self.do("POST", f"{HERE}/subnetworks", body)
 
+    def properties(self, machine_type: str = "g2-standard-4", **more: Any) -> Any:
+        """Of a Spot instance that is deleted when it is taken."""
+        gpus = not machine_type.startswith(("e2", "n2", "c3"))
+        scheduling = {"provisioningModel": "SPOT", "instanceTerminationAction": "DELETE"}
+        if more.pop("standard", False):
+            scheduling = {"onHostMaintenance": "TERMINATE"} if gpus else {}
+        return {
+            "machineType": machine_type,
+            "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": IMAGE, **DISK}}],
+            "networkInterfaces": [{"subnetwork": "regions/europe-west4/subnetworks/net"}],
+            "scheduling": {**scheduling, **more.pop("scheduling", {})},
+            **more,
+        }
+
+    def template(self, name: str = "t1", **more: Any) -> str:
+        """A regional template; a link to it."""
+        self.do("POST", f"{HERE}/instanceTemplates", {"name": name, "properties": self.properties(**more)})
+        return f"regions/europe-west4/instanceTemplates/{name}"
+
+    def run(self, name: str, zone: str = ZONE, **more: Any) -> Any:
+        """An instance that runs, as it is told."""
+        machine_type = more.pop("machine_type", "g2-standard-4")
+        body = {"name": name, **self.properties(f"zones/{zone}/machineTypes/{machine_type}", **more)}
+        self.do("POST", f"zones/{zone}/instances", body)
+        return self.get(f"zones/{zone}/instances/{name}")
+
+    def bulk(self, count: int, least: int | None = None, **more: Any) -> Any:
+        """Regional bulk creation; its operation at the end, with or without an error."""
+        body = {"count": count, **({} if least is None else {"minCount": least}), "namePattern": "vm-###", **more}
+        return self.wait(self.begin("POST", f"{HERE}/instances/bulkInsert", body))
+
+    def instances(self, query: str = "") -> list[Any]:
+        found = self.get(f"aggregated/instances{query}").get("items", {})
+        return [instance for scope in found.values() for instance in scope.get("instances", [])]
+
+    def gone(self, name: str, zone: str = ZONE) -> None:
+        """Wait until an instance is there no more."""
+        self.until(lambda: self.call("GET", f"zones/{zone}/instances/{name}").status == 404)
+
+    def told(self, kind: str, zone: str = ZONE) -> list[Any]:
+        """The zone's operations of a type."""
+        found = self.get(f"zones/{zone}/operations").get("items", [])
+        return [operation for operation in found if operation["operationType"] == kind]
+
     @contextmanager
     def still(self) -> Iterator[Callable[[float], None]]:
         """Market time stands still within; what it gives moves it on by so many seconds."""
@@ -125,6 +172,12 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 def module_cloud(options: Options) -> Iterator[LocalCloud]:
     with LocalCloud(options) as cloud:
         yield cloud
+
+
+@pytest.fixture(scope="session")
+def gcp_kit() -> type[GcpKit]:
+    """For modules with a cloud of their own."""
+    return GcpKit
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from everspot_core.catalogue import builtin
 
 from everspot_local.gcp.compute import routes as compute_routes
 from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.metadata.documents import Values
+from everspot_local.gcp.metadata.service import MetadataServers
 from everspot_local.gcp.products import Products
 from everspot_local.gcp.project import Project
 from everspot_local.gcp.router import Router, Service
@@ -43,6 +45,7 @@ class GcpSide:
     def application(self) -> Callable[..., Any]:
         """Return all of the project's services as one WSGI application."""
         compute = Compute(self.project)
+        self.project.metadata = MetadataServers(Values(compute), self.project.market)
         self.products = Products(self.project, compute.resources.get)
         compute.operations.listeners.append(self.products.heard)
         self.services = services(compute, self.products)

@@ -140,6 +140,7 @@ class Products:
         self._state = _State(project)
         project.needs = Needs(PROJECT, self._zones, resource, lambda b, k: self._state.objects.has(b, k))
         project.granted = self._granted
+        project.account_exists = self._account_exists
         project.resets.append(self._empty)
 
     def services(self) -> list[Service]:
@@ -193,6 +194,9 @@ class Products:
     def _enter(self, authorization: str, method: str, params: Mapping[str, Any]) -> None:
         caller = self._project.sessions.caller(authorization, datetime.now(tz=self._project.market.clock.epoch.tzinfo))
         self._project.enter(method, params, {}, caller)
+
+    def _account_exists(self, email: str) -> bool:
+        return email == "default" or self._state.accounts.known(email)
 
     def _zones(self) -> Sequence[str]:
         return self._project.zones

@@ -5,7 +5,7 @@ It has one region. Nothing of it is global to the process: whoever needs it is h
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.callers import ApiCaller, Sessions
@@ -33,6 +33,25 @@ Granted = Callable[[ApiCaller, Need], bool]
 """Whether the project's policies give a caller what is needed."""
 
 
+class InstanceServers(Protocol):
+    """The metadata servers of all instances, by the instances' ids."""
+
+    def address(self, instance_id: str) -> str:
+        """Host and port of one, opened on first use."""
+
+    def changed(self, instance_id: str) -> None:
+        """Wake who waits for a change of what one tells."""
+
+    def close(self, instance_id: str) -> None:
+        """End one."""
+
+    def reset(self) -> None:
+        """End them all; new ones may begin."""
+
+    def close_all(self) -> None:
+        """End them all for good."""
+
+
 def _no_needs(_method: str, _params: Mapping[str, Any], _body: Mapping[str, Any]) -> list[Need]:
     return []
 
@@ -41,13 +60,17 @@ def _all(_caller: ApiCaller, _need: Need) -> bool:
     return True
 
 
+def _any_account(_email: str) -> bool:
+    return True
+
+
 @dataclass
 class Project:
     """The project's settings, its market and machines, and what Google keeps about the calls that it gets.
 
     `endpoint`: URL of every service, known once there is a server. `calls`: the book of calls. `needs`, `granted`: of
-    its policies; until services of identity are there, nothing is needed. `resets`: called when all is forgotten.
-    `closes`: called at the end.
+    its policies; until services of identity are there, nothing is needed. `account_exists`: whether there is a service
+    account of an email. `metadata`: the instances' metadata servers. `resets`: called when all is forgotten.
     """
 
     options: Options
@@ -58,8 +81,9 @@ class Project:
     sessions: Sessions = field(default_factory=Sessions)
     needs: Needs = _no_needs
     granted: Granted = _all
+    account_exists: Callable[[str], bool] = _any_account
     resets: list[Callable[[], None]] = field(default_factory=list)
-    closes: list[Callable[[], None]] = field(default_factory=list)
+    metadata: InstanceServers = field(init=False)
 
     @property
     def region(self) -> str:
@@ -110,6 +134,7 @@ class Project:
     def reset(self) -> None:
         """Forget all that was made. The market is others' business."""
         self.machines.reset()
+        self.metadata.reset()
         self.sessions.forget()
         self.calls.restart()
         for each in self.resets:
@@ -117,8 +142,7 @@ class Project:
 
     def close(self) -> None:
         """End what waits or listens."""
-        for each in self.closes:
-            each()
+        self.metadata.close_all()
         self.calls.close()
 
 

@@ -88,13 +88,14 @@ class Machines:
         self.end(machine, EndedBy.MARKET if machine.market is Market.SPOT else EndedBy.FAILURE, graceful=False)
 
     def end(self, machine: Machine, by: EndedBy, *, graceful: bool) -> None:
-        """Begin the end of a machine: it costs nothing from now on, and its processes are ended."""
+        """Begin the end of a machine: its processes are ended, and it costs nothing from now on or from its end on."""
         if not machine.alive:
             return
         market, now = self._market, self._market.clock.now()
         machine.pool.used[machine.market] -= 1
-        machine.ended_at, machine.ended_by = now, by
-        market.log.end(machine.id, by is EndedBy.MARKET, now)
+        machine.ended_by = by
+        if not machine.costs_to_the_last:
+            self._cost_no_more(machine, now)
         self._enter(machine, MachinePhase.ENDING, now)
         for listener in self.listeners:
             try:
@@ -104,17 +105,24 @@ class Machines:
         if self.processes.stop(machine.id, hard=not graceful):
             allowed = market.delays.shutdown if machine.shutdown is None else machine.shutdown
             market.timeline.at(now + allowed, lambda: self.processes.kill(machine.id))
+        elif machine.costs_to_the_last:
+            market.timeline.at(now + market.delays.operation, lambda: self.gone(machine.id))
         else:
             self.gone(machine.id)
 
     def gone(self, machine_id: str) -> None:
         """No process of a machine is left: it has ended. One that nobody ended has shut itself down, or did as it was
         asked to when it was being taken."""
-        machine = self.all[machine_id]
+        machine = self.all.get(machine_id)
+        if machine is None:
+            return  # all of them were forgotten meanwhile
         if machine.alive:
             self.end(machine, EndedBy.MARKET if machine.told_off else EndedBy.ITSELF, graceful=False)
-        elif machine.phase is not MachinePhase.ENDED:
-            self._enter(machine, MachinePhase.ENDED, self._market.clock.now())
+        elif machine.phase is MachinePhase.ENDING:
+            now = self._market.clock.now()
+            if machine.costs_to_the_last:
+                self._cost_no_more(machine, now)
+            self._enter(machine, MachinePhase.ENDED, now)
 
     def reset(self) -> None:
         """End all processes, and forget every machine."""
@@ -126,6 +134,10 @@ class Machines:
         for machine in self.living():
             if machine.pool is pool and machine.market is Market.SPOT and usd > (machine.max_usd or usd):
                 self.notice(machine)
+
+    def _cost_no_more(self, machine: Machine, now: datetime) -> None:
+        machine.ended_at = now
+        self._market.log.end(machine.id, machine.ended_by is EndedBy.MARKET, now)
 
     def _ask_off(self, machine: Machine) -> None:
         """Its programs are asked to end, in what time is left; a machine without any just waits to be taken."""

@@ -11,7 +11,7 @@ from everspot_local.market.pools import MarketPool
 
 
 class MachinePhase(Enum):
-    """Where a machine is on its way. It costs until it begins to end."""
+    """Where a machine is on its way. It costs until it begins to end, or has ended: as its cloud has it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -59,6 +59,7 @@ class Machine:
     market; None for any price. `reclaim_at`: when the market takes it, after its notice. `notice`: how long before
     that it is told, where that is not the market's. `off_before`: so long before it is taken its programs are asked to
     end; zero where they are not asked. `shutdown`: how long they have when it is ended, where that is not the market's.
+    `costs_to_the_last`: whether it costs until it has ended, and not just until it begins to.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Machine:
     notice: timedelta | None = None
     off_before: timedelta = timedelta()
     shutdown: timedelta | None = None
+    costs_to_the_last: bool = False
     told_off: bool = False  # its programs were asked to end, as it is being taken
 
     @property

@@ -7,6 +7,7 @@ Compute API, `instances.list`, `filter`.
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from everspot_local.gcp.answers import ApiError
@@ -107,15 +108,20 @@ def _compare(found: Any, operator: str, value: str) -> bool:
         return text.lower().startswith(head[:-1]) if head.endswith("*") else text.lower() == head
     if operator == ":":
         return value == "*" or value.lower() in text.lower()
-    left, right = (_number(text), _number(value))
+    left, right = _ordered(text), _ordered(value)
     if left is None or right is None:
         return {"<": text < value, "<=": text <= value, ">": text > value, ">=": text >= value}[operator]
     return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
 
 
-def _number(text: str) -> float | None:
+def _ordered(text: str) -> float | None:
+    """A number, or a moment as one."""
     try:
         return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 

@@ -1,6 +1,6 @@
 """All methods of Compute Engine that the local cloud has: a line for each part."""
 
-from everspot_local.gcp.compute import networks, operation_calls
+from everspot_local.gcp.compute import bulk, health, images, instances, networks, operation_calls, places, templates
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.router import Handler
 
@@ -9,5 +9,11 @@ def routes(compute: Compute) -> dict[str, Handler]:
     """Return handlers by method id."""
     return {
         **operation_calls.routes(compute),
+        **places.routes(compute),
         **networks.routes(compute),
+        **health.routes(compute),
+        **images.routes(compute),
+        **templates.routes(compute),
+        **instances.routes(compute),
+        **bulk.routes(compute),
     }

@@ -5,12 +5,14 @@ It keeps what was sent with what the API itself adds; nothing here knows what a 
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from everspot_core.records import Market
 
 from everspot_local.gcp.answers import ApiError, missing
 from everspot_local.gcp.compute.names import already_exists, in_use, moment, new_id, path_of, tail
-from everspot_local.gcp.operations import Operation, Operations
+from everspot_local.gcp.operations import Operation, OperationFailed, Operations
 from everspot_local.gcp.project import PROJECT, Project
 
 Document = dict[str, Any]
@@ -19,13 +21,20 @@ _NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "m
 
 
 class Compute:
-    """The project's Compute Engine. Called with the market's lock held."""
+    """The project's Compute Engine. Called with the market's lock held. `vms`: its instances by their paths. `limits`:
+    each tells what forbids so many more machines of a catalogue's type in a market. `quotas`: as the region tells them.
+    """
+
+    name = PROJECT
 
     def __init__(self, project: Project) -> None:
         self.project = project
         self.operations = Operations(project)
         self.resources: dict[str, Document] = {}
-        project.resets.append(self.resources.clear)
+        self.vms: dict[str, Any] = {}
+        self.limits: list[Callable[[str, Market, int], OperationFailed | None]] = []
+        self.quotas: Callable[[], list[Document]] = list
+        project.resets += [self.resources.clear, self.vms.clear]
 
     def link(self, path: str) -> str:
         """The URL of a path."""

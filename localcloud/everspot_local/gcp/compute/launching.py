@@ -1,0 +1,197 @@
+"""Stands in for how Compute Engine makes an instance of properties: what that needs, and what it says if it lacks.
+
+It looks at capacity when it is asked, and not again later.
+"""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+from everspot_core.records import Market
+
+from everspot_local.gcp.compute.machine_types import accelerator_of, catalogue_type, machine_type_of
+from everspot_local.gcp.compute.names import check_name, tail
+from everspot_local.gcp.compute.properties import checked
+from everspot_local.gcp.compute.state import Compute, fingerprint
+from everspot_local.gcp.compute.vms import Vm
+from everspot_local.gcp.operations import Operation, OperationFailed
+from everspot_local.market.pools import MarketPool
+
+Document = dict[str, Any]
+_NOT_KEPT = ("initializeParams",)
+_RESERVED = 4
+"""VPC, "Unusable addresses in IPv4 subnet ranges": the first two and the last two."""
+
+
+def kind_of(compute: Compute, properties: Mapping[str, Any], zone: str) -> str:
+    """The catalogue's type of what properties ask for in a zone."""
+    catalogue = compute.project.market.pools.catalogue
+    attached = properties.get("guestAccelerators", ())
+    return catalogue_type(catalogue, properties["machineType"], attached, zone, "resource")
+
+
+def market_of(properties: Mapping[str, Any]) -> Market:
+    """How it is paid."""
+    spot = properties.get("scheduling", {}).get("provisioningModel") == "SPOT"
+    return Market.SPOT if spot else Market.ON_DEMAND
+
+
+def lacking(compute: Compute, kind: str, zone: str, market: Market, count: int = 1) -> OperationFailed | None:
+    """What an operation says if so many machines cannot be had; None if they can."""
+    for limit in compute.limits:
+        if (forbidden := limit(kind, market, count)) is not None:
+            return forbidden
+    pool = compute.project.market.pools.get(kind, zone)
+    if pool is None or pool.price_of(market) is None:
+        # As met where a zone lacks a type: the same words as for an instance that names it.
+        name = machine_type_of(kind)
+        why = f"Machine type with name '{name}' does not exist in zone '{zone}'."
+        return OperationFailed("RESOURCE_NOT_FOUND", why, status=404)
+    return None if pool.available(market) >= count else stockout(compute, kind, zone)
+
+
+def stockout(compute: Compute, kind: str, zone: str) -> OperationFailed:
+    """The zone is out of a type. Words: Compute Engine, "Troubleshoot resource availability errors"."""
+    name = machine_type_of(kind)
+    where = f"projects/{compute.name}/zones/{zone}"
+    short = f"The zone '{where}' does not have enough resources available to fulfill the request."
+    message = f"{short}  '(resource type:compute)'."
+    details: list[Document] = [
+        {
+            "errorInfo": {
+                "reason": "resource_availability",
+                "domain": "compute.googleapis.com",
+                "metadatas": {"zone": zone, "vmType": name, "attachment": _attached(compute, kind)},
+            }
+        },
+        {
+            "localizedMessage": {
+                "locale": "en-US",
+                "message": f"A {name} VM instance is currently unavailable in {zone}.",
+            }
+        },
+    ]
+    return OperationFailed("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", message, status=503, details=details)
+
+
+def _attached(compute: Compute, kind: str) -> str:
+    found = compute.project.market.pools.catalogue.types[kind]
+    return f"{accelerator_of(found)}:{found.gpus}" if found.gpus else ""
+
+
+def launch(
+    compute: Compute,
+    zone: str,
+    name: str,
+    properties: Mapping[str, Any],
+    user: str,
+    *,
+    fleet: str | None = None,
+    group: str = "",
+) -> tuple[Operation, Vm | None]:
+    """Make an instance, or an operation that will say why there is none.
+
+    Args:
+        compute: the project's.
+        zone: where.
+        name: of the instance.
+        properties: of it, as a request or a template has them.
+        user: who asked for it.
+        fleet: path of the group that makes it.
+        group: id of the operations that belong together.
+
+    Raises:
+        ApiError: for properties that cannot be; 409 for a name that is taken.
+    """
+    check_name(name)
+    properties = checked(compute, properties, "resource", zone)
+    scope = f"projects/{compute.name}/zones/{zone}"
+    path = f"{scope}/instances/{name}"
+    kind, market = kind_of(compute, properties, zone), market_of(properties)
+    problem = lacking(compute, kind, zone, market) or _no_address(compute, properties)
+    if path not in compute.resources and problem is not None:
+        failed = compute.operations.begin("insert", scope, path, "0", user, work=_raiser(problem))
+        failed.document.update({"operationGroupId": group} if group else {})
+        return failed, None
+    compute.add(path, "instance", _instance(compute, path, zone, name, properties, kind))
+    vm = Vm(compute, path, cast(MarketPool, compute.project.market.pools.get(kind, zone)), fleet)
+    never = timedelta(seconds=-1)  # it is done when the instance runs
+    vm.beginning = compute.operations.begin("insert", scope, path, vm.machine.id, user, takes=never)
+    vm.beginning.document.update({"operationGroupId": group} if group else {})
+    compute.project.machines.launch(vm.machine)
+    return vm.beginning, vm
+
+
+def _raiser(problem: OperationFailed) -> Callable[[], None]:
+    def work() -> None:
+        raise problem
+
+    return work
+
+
+def _instance(compute: Compute, path: str, zone: str, name: str, properties: Mapping[str, Any], kind: str) -> Document:
+    """The document of a new instance."""
+    here = f"projects/{compute.name}/zones/{zone}"
+    found = compute.project.market.pools.catalogue.types[kind]
+    accelerators = [
+        {
+            "acceleratorType": compute.link(f"{here}/acceleratorTypes/{accelerator_of(found)}"),
+            "acceleratorCount": found.gpus,
+        }
+    ]
+    kept = {key: value for key, value in properties.items() if key not in ("name", "params", "zone")}
+    metadata = properties.get("metadata", {})
+    return {
+        "cpuPlatform": "Unknown CPU Platform",
+        "startRestricted": False,
+        "deletionProtection": False,
+        "canIpForward": False,
+        **kept,
+        "machineType": compute.link(f"{here}/machineTypes/{machine_type_of(kind)}"),
+        "guestAccelerators": accelerators if found.gpus else None,
+        "disks": [_disk(compute, here, name, disk) for disk in properties["disks"]],
+        "networkInterfaces": [
+            {**interface, "networkIP": _address(compute, interface["subnetwork"])}
+            for interface in properties["networkInterfaces"]
+        ],
+        "metadata": {"kind": "compute#metadata", **metadata, "fingerprint": fingerprint(metadata)},
+        "tags": {**properties.get("tags", {}), "fingerprint": fingerprint(properties.get("tags"))},
+        "fingerprint": fingerprint((path, properties)),
+    }
+
+
+def _disk(compute: Compute, here: str, name: str, disk: Mapping[str, Any]) -> Document:
+    """An attached disk; what it was made of is no longer told."""
+    given = disk.get("initializeParams", {})
+    label = name if disk["boot"] else f"{name}-{disk['index']}"
+    size = given.get("diskSizeGb") or disk.get("diskSizeGb") or "10"
+    made = {"source": compute.link(f"{here}/disks/{given.get('diskName', label)}"), "diskSizeGb": size}
+    kept = {key: value for key, value in disk.items() if key not in _NOT_KEPT}
+    return {"deviceName": f"persistent-disk-{disk['index']}", **kept, **made}
+
+
+def _taken(compute: Compute, subnetwork: str) -> set[str]:
+    return {
+        interface["networkIP"]
+        for _, instance in compute.of_kind("instances")
+        for interface in instance["networkInterfaces"]
+        if interface["subnetwork"] == subnetwork
+    }
+
+
+def _address(compute: Compute, subnetwork: str) -> str:
+    """The first free address of a subnetwork."""
+    block = ipaddress.IPv4Network(compute.get(compute.path(subnetwork))["ipCidrRange"])
+    taken = _taken(compute, subnetwork)
+    return next(str(block[n]) for n in range(2, block.num_addresses - 2) if str(block[n]) not in taken)
+
+
+def _no_address(compute: Compute, properties: Mapping[str, Any]) -> OperationFailed | None:
+    """The subnetwork has no free address. Compute Engine, "Troubleshoot VM creation"."""
+    subnetwork = properties["networkInterfaces"][0]["subnetwork"]
+    block = ipaddress.IPv4Network(compute.get(compute.path(subnetwork))["ipCidrRange"])
+    if len(_taken(compute, subnetwork)) < block.num_addresses - _RESERVED:
+        return None
+    path = compute.path(subnetwork)
+    return OperationFailed("IP_SPACE_EXHAUSTED", f"IP space of '{path}' is exhausted. ({tail(path)})", status=400)

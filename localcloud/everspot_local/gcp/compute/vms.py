@@ -1,0 +1,168 @@
+"""Stands in for what Compute Engine makes of a machine: an instance, its states, and the operations that tell its end.
+
+A machine that shuts itself down stays, stopped, with its name. It does not start one again, suspend, resize or move it;
+nor does it restart a standard instance whose host failed: that one stays stopped, too.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.records import Market
+
+from everspot_local.gcp.compute import scheduling
+from everspot_local.gcp.compute.names import moment
+from everspot_local.gcp.compute.state import Compute, fingerprint
+from everspot_local.gcp.environment import endpoints
+from everspot_local.gcp.operations import SYSTEM, Operation, OperationFailed
+from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
+from everspot_local.market.pools import MarketPool
+
+Document = dict[str, Any]
+STANDARD_SHUTDOWN = timedelta(seconds=120)
+"""Discovery document, `Scheduling.skipGuestOsShutdown`: between soft and mechanical off, 30 seconds for Spot VMs."""
+# Type and words of the operation that tells an end which nobody asked for. Compute Engine, "System event audit logs",
+# and as met: GoogleCloudPlatform/gcpdiag, gce/vm-termination. Of the end of a run's time no word is documented.
+SYSTEM_ENDS = {
+    EndedBy.MARKET: ("compute.instances.preempted", "Instance was preempted."),
+    EndedBy.FAILURE: ("compute.instances.hostError", "Instance terminated by Compute Engine."),
+    EndedBy.ITSELF: ("compute.instances.guestTerminate", "Guest OS initiated shutdown."),
+}
+
+
+class Vm:
+    """An instance of Compute Engine: it holds its document in the project's records, and moves with its machine.
+
+    Args:
+        compute: the project's.
+        path: of the instance; its document is there.
+        pool: of the market, that its machine is of.
+        fleet: path of the group that made it, if one did.
+    """
+
+    def __init__(self, compute: Compute, path: str, pool: MarketPool, fleet: str | None = None) -> None:
+        self.compute, self.path = compute, path
+        self.document = compute.get(path)
+        compute.vms[path] = self
+        self.beginning: Operation | None = None
+        self.ends: list[Operation] = []
+        self._deleted = False
+        rules = self.document["scheduling"]
+        spot = rules["provisioningModel"] == "SPOT"
+        soft = timedelta() if rules.get("skipGuestOsShutdown") else compute.project.market.delays.notice
+        self.machine = Machine(
+            str(self.document["id"]),
+            pool,
+            Market.SPOT if spot else Market.ON_DEMAND,
+            compute.project.market.clock.now(),
+            self,
+            fleet,
+            notice=scheduling.notice_of(rules) + soft if spot else None,
+            off_before=soft if spot else timedelta(),
+            shutdown=soft if spot or not soft else STANDARD_SHUTDOWN,
+            costs_to_the_last=True,
+        )
+
+    @property
+    def status(self) -> str:
+        """As the API tells it."""
+        machine, market = self.machine, self.compute.project.market
+        if machine.phase is MachinePhase.PENDING:
+            early = market.clock.now() < machine.launched_at + market.delays_of(machine.pool).pending / 2
+            return "PROVISIONING" if early else "STAGING"
+        if machine.phase is MachinePhase.RUNNING:
+            return "STOPPING" if machine.told_off else "RUNNING"
+        return "STOPPING" if machine.phase is MachinePhase.ENDING else "TERMINATED"
+
+    def shown(self) -> Document:
+        """Its document with its state."""
+        return {**self.document, "status": self.status, "labelFingerprint": fingerprint(self.document.get("labels"))}
+
+    def environment(self) -> dict[str, str]:
+        """Return by what its programs find the project's services and its own metadata server."""
+        project = self.compute.project
+        return {
+            **endpoints(project.endpoint),
+            "EVERSPOT_CLOUD": "gcp",
+            "GCE_METADATA_HOST": project.metadata.address(self.machine.id),
+        }
+
+    def labels(self) -> dict[str, str]:
+        """Return its labels."""
+        return dict(self.document.get("labels", {}))
+
+    def rebalance_recommended(self, at: datetime) -> None:
+        """Compute Engine recommends nothing of the kind: nobody is told."""
+
+    def noticed(self, at: datetime) -> None:
+        """The metadata server tells it, and no operation yet."""
+        self.compute.project.metadata.changed(self.machine.id)
+
+    def entered(self, at: datetime) -> None:
+        """Keep the moments that the API tells, and carry its operations on."""
+        phase = self.machine.phase
+        if phase is MachinePhase.RUNNING:
+            self._run(at)
+        elif phase is MachinePhase.ENDING:
+            self._begin_to_end()
+        elif phase is MachinePhase.ENDED:
+            self._end(at)
+        self.compute.project.metadata.changed(self.machine.id)
+
+    def delete(self, operation: Operation) -> None:
+        """Have it end and be forgotten; the operation is done then."""
+        self._deleted = True
+        self.ends.append(operation)
+        if self.machine.alive:
+            self.compute.project.machines.end(self.machine, EndedBy.USER, graceful=True)
+        elif self.machine.phase is MachinePhase.ENDED:
+            delay = self.compute.project.market.delays.operation
+            self.compute.project.market.timeline.after(delay, self._forget)
+
+    def _run(self, at: datetime) -> None:
+        self.document["lastStartTimestamp"] = moment(at)
+        if self.beginning is not None:
+            self.compute.operations.finish(self.beginning)
+        limit = scheduling.end_of(self.document["scheduling"], at)
+        if limit is not None:
+            self.document["resourceStatus"] = {"scheduling": {"terminationTimestamp": moment(limit)}}
+            self.compute.project.market.timeline.at(limit, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        machines = self.compute.project.machines
+        if self.machine.alive and machines.all.get(self.machine.id) is self.machine:
+            machines.end(self.machine, EndedBy.LIMIT, graceful=True)
+
+    def _begin_to_end(self) -> None:
+        by = self.machine.ended_by
+        operations = self.compute.operations
+        if self.beginning is not None and not self.beginning.done:
+            # As met: https://github.com/scylladb/scylla-cluster-tests/issues/2790
+            taken = OperationFailed("PREEMPTED", "Instance failed to start due to preemption.", status=409)
+            operations.finish(self.beginning, [taken] if by is EndedBy.MARKET else None)
+        if by is not None and by in SYSTEM_ENDS:
+            kind, message = SYSTEM_ENDS[by]
+            scope = self.path.rpartition("/instances/")[0]
+            never = timedelta(seconds=-1)  # it is finished when the machine has ended
+            told = operations.begin(kind, scope, self.path, self.machine.id, SYSTEM, takes=never)
+            told.document["statusMessage"] = message
+            self.ends.append(told)
+
+    def _end(self, at: datetime) -> None:
+        self.document["lastStopTimestamp"] = moment(at)
+        taken = self.machine.ended_by in (EndedBy.MARKET, EndedBy.LIMIT)
+        self.compute.project.metadata.close(self.machine.id)
+        if self._deleted or (taken and scheduling.deleted_at_end(self.document["scheduling"])):
+            self._forget()
+        else:
+            self._finish()
+
+    def _forget(self) -> None:
+        if self.compute.resources.get(self.path) is self.document:
+            del self.compute.resources[self.path]
+            self.compute.vms.pop(self.path, None)
+        self._finish()
+
+    def _finish(self) -> None:
+        for operation in self.ends:
+            self.compute.operations.finish(operation)
+        self.ends.clear()

@@ -1,0 +1,137 @@
+"""Stands in for what the metadata server knows of an instance: a tree of texts, read by paths and told as text or JSON.
+
+It does not know guest attributes, OS Login's users, disks, or identity tokens.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from everspot_local.gcp.callers import ApiCaller
+from everspot_local.gcp.compute.names import tail
+from everspot_local.gcp.compute.state import Compute
+from everspot_local.gcp.compute.vms import Vm
+from everspot_local.gcp.project import NUMBER, PROJECT
+
+Tree = Mapping[str, Any]
+_FREE_KEYS = ("attributes", "service-accounts")
+"""Folders whose names are somebody's own, and stay in JSON as they are."""
+
+
+class Values:
+    """What the metadata servers of all instances tell. Called with the market's lock held."""
+
+    def __init__(self, compute: Compute) -> None:
+        self._compute = compute
+
+    def tree(self, instance_id: str) -> Tree | None:
+        """All that an instance's server tells; None if there is no such instance."""
+        vm = next((v for v in self._compute.vms.values() if v.machine.id == instance_id), None)
+        if vm is None:
+            return None
+        project = {"project-id": PROJECT, "numeric-project-id": int(NUMBER), "attributes": {}}
+        return {"instance": self._instance(vm), "project": project}
+
+    def _instance(self, vm: Vm) -> Tree:
+        document = vm.document
+        zone = f"projects/{NUMBER}/zones/{vm.machine.pool.zone}"
+        items = document["metadata"].get("items", ())
+        return {
+            "attributes": {item["key"]: item.get("value", "") for item in items},
+            "cpu-platform": document["cpuPlatform"],
+            "description": document.get("description", ""),
+            "hostname": f"{document['name']}.{vm.machine.pool.zone}.c.{PROJECT}.internal",
+            "id": int(document["id"]),
+            "machine-type": f"projects/{NUMBER}/machineTypes/{tail(document['machineType'])}",
+            "maintenance-event": "NONE",
+            "name": document["name"],
+            "network-interfaces": {"0": _interface(document["networkInterfaces"][0])},
+            "preempted": "FALSE" if vm.machine.reclaim_at is None else "TRUE",
+            "scheduling": _scheduling(document["scheduling"]),
+            "service-accounts": self._accounts(vm),
+            "tags": document["tags"].get("items", []),
+            "zone": zone,
+        }
+
+    def _accounts(self, vm: Vm) -> Tree:
+        """The instance's account by its email and as `default`; nothing where it has none."""
+        found: dict[str, Any] = {}
+        for account in vm.document.get("serviceAccounts", ()):
+            email = account.get("email") or "default"
+            if email == "default":
+                email = f"{NUMBER}-compute@developer.gserviceaccount.com"
+            told = {
+                "aliases": ["default"], "email": email, "scopes": account["scopes"],
+                "token": Secret(ApiCaller(email, vm.machine.id)),
+            }  # fmt: skip
+            found |= {email: told, "default": told}
+        return found
+
+    def token(self, caller: ApiCaller) -> str:
+        """An access token, as JSON. Its time is real: the waits of real programs on it are."""
+        now = datetime.now(UTC)
+        token = self._compute.project.sessions.token(caller, now)
+        seconds = int((token.expires - now).total_seconds())
+        return json.dumps({"access_token": token.text, "expires_in": seconds, "token_type": "Bearer"})
+
+
+class Secret:
+    """A token that is made when it is asked for by its own path, and told in no listing."""
+
+    def __init__(self, caller: ApiCaller) -> None:
+        self.caller = caller
+
+
+def _interface(nic: Tree) -> Tree:
+    address = re.search(r"projects/[^/]+/global/networks/([^/]+)", nic["network"])
+    return {
+        "ip": nic["networkIP"],
+        "network": f"projects/{NUMBER}/networks/{address[1] if address else ''}",
+        "mac": "42:01:" + ":".join(f"{int(part):02x}" for part in nic["networkIP"].split(".")),
+        "access-configs": {},
+    }
+
+
+def _scheduling(rules: Tree) -> Tree:
+    return {
+        "automatic-restart": str(bool(rules["automaticRestart"])).upper(),
+        "on-host-maintenance": rules["onHostMaintenance"],
+        "preemptible": str(bool(rules["preemptible"])).upper(),
+    }
+
+
+def find(tree: Tree, path: str) -> Any:
+    """What lies at a path; None for nothing. A folder is a mapping."""
+    found: Any = tree
+    for part in (part for part in path.split("/") if part):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = found[part]
+    return found
+
+
+def text(value: Any) -> str:
+    """A value as text: a folder's names a line, folders with a slash; several values a line each."""
+    if isinstance(value, Mapping):
+        return "".join(f"{name}/\n" if isinstance(part, Mapping) else f"{name}\n" for name, part in value.items())
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    return str(value)
+
+
+def recursive(value: Any, name: str = "") -> Any:
+    """A value as JSON tells it, with all that is in it: numbered folders as lists, other names in camel case."""
+    if isinstance(value, Mapping):
+        told = {key: part for key, part in value.items() if not isinstance(part, Secret)}
+        if told and all(key.isdigit() for key in told):
+            return [recursive(told[key]) for key in sorted(told, key=int)]
+        own = name in _FREE_KEYS
+        return {key if own else _camel(key): recursive(part, key) for key, part in told.items()}
+    return value
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("-")
+    return head + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,130 @@
+"""Stands in for the metadata server of Compute Engine: one for each instance, on a port of its own.
+
+It serves `/computeMetadata/v1/` alone: with the header `Metadata-Flavor`, never to what was forwarded, as text or JSON,
+at once or when something has changed since an ETag. Waits are of real seconds. It sets no attributes of guests.
+Source: Compute Engine documentation, "View and query VM metadata".
+"""
+
+import hashlib
+import json
+import threading
+import time
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from everspot_local.gcp.metadata.documents import Secret, Values, find, recursive, text
+from everspot_local.machines.doors import Doors, Told
+from everspot_local.market.market import LocalMarket
+
+ROOT = "/computeMetadata/v1"
+_SERVER = "Metadata Server for VM"
+_FLAVOR = {"Metadata-Flavor": "Google"}
+_LONGEST_WAIT = 3600.0
+"""Seconds. Without `timeout_sec` the real one waits for ever; who waited so long asks again."""
+
+
+class MetadataServers:
+    """The metadata servers of all instances.
+
+    Args:
+        values: what they tell.
+        market: whose lock is held while that is read.
+    """
+
+    def __init__(self, values: Values, market: LocalMarket) -> None:
+        self._values, self._market = values, market
+        self._doors = Doors(self._tell, _SERVER)
+        self._change = threading.Condition()
+        self._changes = 0
+
+    def address(self, instance_id: str) -> str:
+        """Host and port of an instance's server, opened on first use; for `GCE_METADATA_HOST`."""
+        return self._doors.address(instance_id)
+
+    def changed(self, instance_id: str) -> None:
+        """Have those look again who wait for a change."""
+        with self._change:
+            self._changes += 1
+            self._change.notify_all()
+
+    def close(self, instance_id: str) -> None:
+        """An instance's server ends with it."""
+        self._doors.close(instance_id)
+        self.changed(instance_id)
+
+    def reset(self) -> None:
+        """End the servers of all instances; new ones may begin."""
+        self._doors.reset()
+        self.changed("")
+
+    def close_all(self) -> None:
+        """End them all for good."""
+        self.reset()
+        self._doors.close_all()
+
+    def _tell(self, instance_id: str, method: str, path: str, headers: Any) -> Told:
+        if headers.get("Metadata-Flavor", "").lower() != "google" or headers.get("X-Forwarded-For"):
+            if path.partition("?")[0] == "/":  # by this programs find out whether there is a server at all
+                return Told(200, "computeMetadata/\n", {**_FLAVOR, "Content-Type": "application/text"})
+            return Told(403, "Your client does not have permission to get this URL.", {**_FLAVOR, **_HTML})
+        if method != "GET":
+            return Told(405, "Method Not Allowed", {**_FLAVOR, **_HTML})
+        place, _, query = path.partition("?")
+        if place.rstrip("/") == "" or place.rstrip("/") == "/computeMetadata":
+            return Told(200, "computeMetadata/\n" if place == "/" else "v1/\n", {**_FLAVOR, **_TEXT})
+        if place != ROOT and not place.startswith(f"{ROOT}/"):
+            return _nothing(place)
+        return self._read(instance_id, unquote(place.removeprefix(ROOT)), parse_qs(query, keep_blank_values=True))
+
+    def _read(self, instance_id: str, place: str, asked: dict[str, list[str]]) -> Told:
+        wait = asked.get("wait_for_change", ["false"])[0].lower() == "true"
+        told = self._look(instance_id, place, asked)
+        if not wait or told.status != 200:
+            return told
+        last = asked.get("last_etag", [told.headers["ETag"]])[0]
+        patience = min(float(asked.get("timeout_sec", [_LONGEST_WAIT])[0]), _LONGEST_WAIT)
+        return self._wait(instance_id, place, asked, last, patience)
+
+    def _wait(self, instance_id: str, place: str, asked: dict[str, list[str]], last: str, patience: float) -> Told:
+        """The value when it is another than the last one, or what it is when patience is over."""
+        # Not while holding the condition: who changes something holds the market's lock, which looking needs.
+        end = time.monotonic() + patience
+        while True:
+            seen = self._changes
+            told = self._look(instance_id, place, asked)
+            if told.status != 200 or told.headers["ETag"] != last or time.monotonic() >= end:
+                return told
+            with self._change:
+                if self._changes == seen:
+                    self._change.wait(end - time.monotonic())
+
+    def _look(self, instance_id: str, place: str, asked: dict[str, list[str]]) -> Told:
+        with self._market.lock:
+            tree = self._values.tree(instance_id)
+            value = None if tree is None else find(tree, place)
+            if isinstance(value, Secret):
+                return _told(self._values.token(value.caller), _JSON)
+        if value is None:
+            return _nothing(place)
+        deep = asked.get("recursive", ["false"])[0].lower() == "true"
+        form = asked.get("alt", ["json" if deep else "text"])[0]
+        if isinstance(value, dict) and not deep and not place.endswith("/"):
+            # As the real one: a folder without a slash at its end is redirected to where it is.
+            return Told(301, "", {**_FLAVOR, "Location": f"{ROOT}{place}/"})
+        if form == "json":
+            return _told(json.dumps(recursive(value, place.rstrip("/").rpartition("/")[2])), _JSON)
+        return _told(text(value), _TEXT)
+
+
+_TEXT = {"Content-Type": "application/text"}
+_JSON = {"Content-Type": "application/json"}
+_HTML = {"Content-Type": "text/html; charset=UTF-8"}
+
+
+def _told(body: str, kind: dict[str, str]) -> Told:
+    etag = hashlib.sha256(body.encode()).hexdigest()[:16]
+    return Told(200, body, {**_FLAVOR, **kind, "ETag": etag})
+
+
+def _nothing(place: str) -> Told:
+    return Told(404, f"The requested URL {place} was not found on this server.", {**_FLAVOR, **_HTML})

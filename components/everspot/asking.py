@@ -16,8 +16,8 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class AskedProvider:
-    """Whom to ask. `package`: the provider's; `credentials`: the sentence for somebody who is not signed in, and
-    `signed_out` how the provider says that."""
+    """The provider that is asked. `package`: its package. `credentials`: the sentence for somebody who is not signed
+    in. `signed_out`: words by which the provider says that."""
 
     package: str
     credentials: str
@@ -54,7 +54,7 @@ class AskedProvider:
 
 
 def reason(error: Exception) -> str:
-    """What the cloud or the provider said, without what the engine and the SDK wrap around it."""
+    """The message of the cloud or the provider, without the text that the engine and the SDK add around it."""
     text = " ".join(str(error).split())
     for before in ("returned an error: ", "failed: "):
         text = text.rpartition(before)[2] or text

@@ -28,8 +28,8 @@ WHAT_BECOMES_OF_THEM = (
     "Their instances are shut down without a notice: agents get SIGTERM and 80 s to checkpoint, which EC2 does not "
     "promise; the jobs go on elsewhere, from there or from their last checkpoint"
 )
-"""Amazon EC2 User Guide, "How instance termination works": EC2 attempts a clean shutdown of the system, and then pulls
-the plug. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption (docs/agent.md)."""
+"""Amazon EC2 User Guide, "How instance termination works": EC2 attempts a clean shutdown of the system, and then cuts
+the power. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption (docs/agent.md)."""
 
 ENDS_ITS_INSTANCES = "replaced or deleted, it ends its instances"
 
@@ -149,7 +149,7 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
     """Jobs that are running or assigned, on a market's instances if one is given.
 
     Raises:
-        StoreError: if the store does not say, or if what it says of a job cannot be read.
+        StoreError: if the store does not answer, or if a job's document cannot be read.
     """
     if not url:
         raise StoreError("its address is not known yet")
@@ -173,7 +173,8 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
 
 
 def launched_instances(url: str) -> list[str]:
-    """Instances that the scheduler has launched and that still run: no stack's resource, so that no destroy ends them.
+    """Instances that the scheduler has launched and that still run. No stack has them as resources, so no destroy ends
+    them.
 
     Raises:
         StoreError: if the store does not say.

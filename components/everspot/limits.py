@@ -30,7 +30,8 @@ class LimitsArgs(TypedDict):
     lease_ttl: NotRequired[str]
     """An instance that has not renewed its job's lease for this long is presumed dead. Default: 60s."""
     beat_every: NotRequired[str]
-    """Interval of lease renewals and heartbeats, at least 5s. Default: 10s."""
+    """Interval of the heartbeats of an instance without a job, at least 5s. A lease is renewed after 0.6 of
+    `lease_ttl`, and not more often than this. Default: 10s."""
     poll_every: NotRequired[str]
     """How often an agent looks for its assignment. Default: 2s."""
     tick_every: NotRequired[str]
@@ -150,7 +151,8 @@ def with_idle_limit(manifest: str, idle_limit: str) -> str:
 
 
 def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
-    """Digest of everything that an agent is launched with: the common part of the cluster's manifests, and its machine.
+    """The digest of everything that an agent is launched with: the common part of the cluster's manifests, and its
+    machine.
 
     It does not depend on the role or on the sizes of the fleets.
     """

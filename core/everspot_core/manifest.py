@@ -28,7 +28,11 @@ class Limits(Frozen):
     """Intervals and time limits of a cluster's machines, in real time of each machine, not market time."""
 
     lease_ttl: Duration = Field(default="60s", validate_default=True, description="A silent owner is dead after this.")
-    beat_every: Duration = Field(default="10s", validate_default=True, description="Lease renewal and heartbeat.")
+    beat_every: Duration = Field(
+        default="10s",
+        validate_default=True,
+        description="Heartbeat of an instance without a job; the least interval of lease renewals.",
+    )
     poll_every: Duration = Field(default="2s", validate_default=True, description="Agent looks for its assignment.")
     tick_every: Duration = Field(default="5s", validate_default=True, description="Scheduler's loop.")
     notice_poll: Duration = Field(default="2s", validate_default=True, description="Metadata service, for notices.")

@@ -154,8 +154,8 @@ def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
 def check_offers(
     problems: Problems, args: AwsCapacityArgs, *, region: str, zones: Sequence[str] = (), offered: Offered | None = None
 ) -> None:
-    """Add every type that the region does not offer, or whose price there is unknown. `zones`: of each subnet, where
-    they are known; `offered`: what EC2 answered, None where it was not asked."""
+    """Add every type that the region does not offer, or whose price there is unknown. `zones`: of each subnet, if
+    they are known. `offered`: EC2's answer; None: it was not asked."""
     types = capacity_of(args).types
     known = catalogue.builtin().with_types(declared_types(args["instance_types"]))
     price_problems(problems, types, region, known)
@@ -181,7 +181,7 @@ def check_gpus(problems: Problems, args: AwsCapacityArgs, arches: Sequence[str] 
 
 
 def standing_of(args: AwsCapacityArgs) -> Standing:
-    """The declared sizes of the two fleets, for `cluster.json`. The scheduler lets go of instances beyond them."""
+    """The declared sizes of the two fleets, for `cluster.json`. The scheduler releases instances beyond them."""
     capacity = capacity_of(args)
     return Standing(
         on_demand_units=capacity.on_demand_target,
@@ -244,7 +244,7 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zone
 
 
 def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingArgs:
-    """The standing fleets' settings, with the defaults in the place of words that are none; those are added."""
+    """The standing fleets' settings. Adds a problem for each unknown word, and uses the default in its place."""
     kinds = (
         ("weightBy", WeightBy, args.get("weight_by")),
         ("spotAllocation", AwsSpotAllocation, args.get("spot_allocation")),

@@ -1,4 +1,4 @@
-"""What is refused of a whole cluster's spec, all at once and before anything is declared."""
+"""Checks the spec of a whole cluster, and refuses it with all of its problems before anything is declared."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -31,8 +31,9 @@ _LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
 def check_cluster(
     name: str, args: "AwsTrainingClusterArgs", *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
 ) -> None:
-    """Refuse a spec with all that is wrong in it. `zones_of`: region and its zones, which are asked for only where
-    something is wrong, so that a zone that is not there is told with the rest; None where AWS does not say.
+    """Refuse a spec with all of its problems. `zones_of`: gives the region and its zones; None if AWS does not say.
+
+    It is called only if something else is wrong, so that a wrong zone is reported together with the rest.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.

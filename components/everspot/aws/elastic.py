@@ -136,7 +136,7 @@ class AwsElasticCapacity(pulumi.ComponentResource):
 
 
 def check_elastic(name: str, args: AwsElasticCapacityArgs) -> None:
-    """Refuse inputs with all that is wrong in them.
+    """Refuse inputs with all of their problems.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
@@ -156,8 +156,8 @@ def elastic_of(args: AwsCapacityArgs, tags: Mapping[str, str], known: Mapping[st
     """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
     the order of the list counts.
 
-    `tags`: of the instances. `known`: template and version of what it launches from, and places, the subnet's id by
-    zone.
+    `tags`: of the instances. `known`: the launch template, its version, and the id of the subnet in each zone
+    (`places`).
     """
     elastic = args["elastic"]
     types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))
@@ -178,7 +178,7 @@ def elastic_of(args: AwsCapacityArgs, tags: Mapping[str, str], known: Mapping[st
 
 
 def _places(args: AwsElasticArgs, zones: Sequence[str], subnets: Sequence[str]) -> dict[str, str]:
-    """Subnet by zone, of the zones that the settings name."""
+    """The subnet of each zone that the settings name."""
     problems = Problems()
     strange = [zone for zone in args.get("zones", []) if zone not in zones]
     problems.need(not strange, "capacity.elastic.zones", no_subnet(strange, zones))

@@ -16,7 +16,7 @@ VISIBILITY_SECONDS = 30
 """Seconds after which a message that a scheduler received and did not delete is delivered again."""
 
 RETENTION_SECONDS = 24 * 3600
-"""Seconds for which a message waits for a scheduler. What happened before that is read from EC2 itself."""
+"""Seconds for which a message waits for a scheduler. The scheduler reads older events from EC2 itself."""
 
 ATTEMPTS = 5
 """A message that was received this many times without being deleted goes to the dead-letter queue."""

@@ -1,4 +1,4 @@
-"""An existing VPC: it is read at preview, and refused where no instance could work in it."""
+"""An existing VPC. It is read at preview, and refused if no instance could work in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def _blocks(vpc: Answer) -> list[str]:
 
 
 def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Output[Answer | None]:
-    """The subnet's route table, the VPC's main one where it has none of its own; None where it cannot be asked for."""
+    """The subnet's route table, or the VPC's main one if it has none of its own. None: it could not be read."""
     token = "ec2/getRouteTable:getRouteTable"  # noqa: S105 - of a function
 
     def main(found: list[Any]) -> pulumi.Output[Answer | None]:
@@ -88,7 +88,7 @@ def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Ou
 def _endpoint(
     parent: pulumi.Resource, vpc: pulumi.Output[Answer], region: pulumi.Output[str], service: str
 ) -> pulumi.Output[Answer | None]:
-    """A service's endpoint in the VPC; `none` where there is none, None where it cannot be asked for."""
+    """A service's endpoint in the VPC; the key `none` if there is none. None: it could not be read."""
 
     def absent(error: Exception) -> Answer | None:
         text = str(error)
@@ -141,8 +141,8 @@ def _check_ways(problems: Problems, seen: dict[str, Any], services: Sequence[str
 
 
 def _destinations(table: Answer) -> tuple[str, ...]:
-    """Destinations of the routes that leave the VPC. Routes to gateway endpoints are left out: the endpoints tell
-    them."""
+    """Destinations of the routes that leave the VPC. Routes to gateway endpoints are left out, because the
+    endpoints themselves are read."""
     ways = [r for r in table["routes"] if r.get("gatewayId") != "local" and not _gateway_endpoint(r)]
     return tuple(there for r in ways if (there := r.get("cidrBlock") or r.get("destinationPrefixListId")))
 

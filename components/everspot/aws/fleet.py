@@ -1,11 +1,11 @@
 """The standing fleets: on-demand and Spot capacity that EC2 keeps at its target, each in a fleet of its own.
 
-Of a mixed fleet the provider can change only the total. A change of its on-demand or Spot part would replace the fleet
+The provider can change only the total of a mixed fleet. A change of its on-demand or Spot part would replace the fleet
 and end everything that runs in it (terraform-provider-aws, `internal/service/ec2/ec2_fleet.go`:
 `on_demand_target_capacity` and `spot_target_capacity` force a new one, and an update sends `TotalTargetCapacity`
 alone). A fleet of one market has no parts: its total is its size, which changes in place. The size may be 0 (EC2 API,
 TargetCapacitySpecificationRequest: "If the request type is maintain, you can specify a target capacity of 0 and add
-capacity later"), so that both fleets always exist, also where nothing stands. A fleet of size 0 costs nothing. If
+capacity later"), so that both fleets always exist, even without standing capacity. A fleet of size 0 costs nothing. If
 standing capacity is taken out of the settings, the scheduler releases its instances as their jobs end, instead of EC2
 ending them with their fleet. If it is added later, two numbers change in place.
 """
@@ -46,7 +46,7 @@ class AwsTrainingFleetArgs(TypedDict):
     tags: dict[str, str]
     """Tags of fleet, launch template, instances and volumes; Project, Team and Environment are mandatory."""
     capacity: AwsCapacityArgs
-    """Instance types, and what the fleets hold of them. Elastic capacity is none of the fleets' matter."""
+    """Instance types, and what the fleets hold of them. The fleets ignore `elastic`."""
     machine: AwsMachineArgs
     """What the instances are made of."""
     subnet_ids: list[pulumi.Input[str]]

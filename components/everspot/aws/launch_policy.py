@@ -1,11 +1,11 @@
-"""What the scheduler of a cluster with elastic capacity may do in EC2 besides looking: launch its agents, and end them.
+"""The scheduler's permissions in EC2 to launch agents and to end them, in a cluster with elastic capacity.
 
 For a fleet of type instant, EC2 launches the instances in the caller's name and without a service-linked role (Amazon
 EC2 User Guide, "EC2 Fleet prerequisites": "An instant EC2 Fleet does not require this role"). The caller therefore
 needs CreateFleet, RunInstances, CreateTags and PassRole. Both calls are checked for each resource that a launch uses or
 makes (Service Authorization Reference, "Actions, resources, and condition keys for Amazon EC2", CreateFleet and
-RunInstances; Karpenter's controller policy names the same ones). What exists already is named by its ARN. What is
-made is held to the cluster's launch template, and to the tags that the request gives it.
+RunInstances; Karpenter's controller policy names the same ones). Resources that exist already are named by
+their ARN. New ones are restricted to the cluster's launch template, and to the tags that the request gives them.
 """
 
 from collections.abc import Sequence
@@ -85,8 +85,8 @@ def launch_policy(
 
 
 def _terminate(cluster: str, own: str) -> Statement:
-    """Agents of this cluster that a scheduler launched: no scheduler, no standing instance, no other cluster's. No
-    permission of the scheduler changes these tags afterwards."""
+    """Permits to terminate the agents of this cluster that a scheduler launched, but no scheduler, no standing instance
+    and no instance of another cluster. They are told apart by tags that no permission of the scheduler changes."""
     return allow(
         "EndLaunchedAgents",
         ["ec2:TerminateInstances"],
@@ -100,8 +100,8 @@ def _terminate(cluster: str, own: str) -> Statement:
 
 
 def _volume_keys(arns: Sequence[str], region: str) -> list[Statement]:
-    """What launching with volumes under a customer key needs of it, by EC2 alone (Amazon EBS User Guide, "Requirements
-    for Amazon EBS encryption": the permissions of users; AWS KMS Developer Guide, "kms:ViaService" and
+    """The permissions on a customer key that launches with its volumes need, through EC2 alone (Amazon EBS User Guide,
+    "Requirements for Amazon EBS encryption": the permissions of users; AWS KMS Developer Guide, "kms:ViaService" and
     "kms:GrantIsForAWSResource")."""
     if not arns:
         return []

@@ -43,7 +43,7 @@ class AwsMonitoringArgs(TypedDict):
 
 class AwsMonitoring(pulumi.ComponentResource):
     """A CloudWatch dashboard of one cluster, and alarms: a job that runs too long, a pool that does worse than usual, a
-    budget of which 80 % are spent, a scheduler that is silent."""
+    budget of which 80 % is spent, a silent scheduler."""
 
     dashboard_name: pulumi.Output[str]
     """Name of the dashboard."""

@@ -65,7 +65,7 @@ def _zone(parent: pulumi.Resource, subnet: pulumi.Input[str]) -> pulumi.Output[s
 
 
 def _offered(parent: pulumi.Resource, names: Sequence[str]) -> pulumi.Output[Offered | None]:
-    """Pairs of type and zone in the region; None where EC2 was asked and did not answer."""
+    """Pairs of type and zone in the region. None: EC2 did not answer."""
 
     def unknown(error: Exception) -> None:
         told = f"Which zones have which types is not checked, since EC2 did not say: {asking.reason(error)}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everspot.aws.cluster import AwsTrainingClusterArgs
 
 CLOUD = "aws"
-"""How the manifest calls this cloud."""
+"""The name of this cloud in the manifest."""
 
 
 def network_args(

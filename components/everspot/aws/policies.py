@@ -1,7 +1,7 @@
 """IAM and resource policies as pure functions. The components attach them, and tests evaluate them.
 
-Each statement carries a `Sid` that says what it is for; the comment beside it says which call needs it, and by which
-source where the need is not obvious from the call's name. The key prefixes are those of the store's layout.
+Each statement carries a `Sid` that says what it is for. The comment beside it names the call that needs it, and the
+source if the need is not obvious from the call's name. The key prefixes are those of the store's layout.
 """
 
 from collections.abc import Sequence
@@ -134,7 +134,7 @@ def scheduler_policy(
 
 
 def monitoring_policy(namespace: str) -> Document:
-    """What the scheduler may do where there is monitoring. The only restriction of PutMetricData is its namespace
+    """What the scheduler may do in a cluster with monitoring. The only restriction of PutMetricData is its namespace
     (Amazon CloudWatch User Guide, "Using condition keys to limit access to CloudWatch namespaces")."""
     own = {"cloudwatch:namespace": namespace}
     return document([allow("PutMetrics", ["cloudwatch:PutMetricData"], ["*"], StringEquals=own)])
@@ -199,8 +199,9 @@ def allow(sid: str, actions: list[str], resources: list[str], **conditions: dict
 
 
 def _secrets(arns: Sequence[str]) -> list[Statement]:
-    """What jobs name in their `secrets`. A value under a customer key needs kms:Decrypt for the role in that key's own
-    policy (AWS Secrets Manager User Guide, "Secret encryption and decryption"; the same for SSM's SecureString)."""
+    """Permission to read the values that jobs name in their `secrets`. A value under a customer key needs kms:Decrypt
+    for the role in that key's own policy (AWS Secrets Manager User Guide, "Secret encryption and decryption"; the same
+    for SSM's SecureString)."""
     actions = (("secretsmanager", "secretsmanager:GetSecretValue"), ("ssm", "ssm:GetParameter"))
     found = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
     return [allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in found if own]
@@ -217,8 +218,8 @@ def _read_control(control_arn: str) -> Statement:
 def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
     """Permission to list, without which S3 answers 403 instead of 404 for a missing key.
 
-    S3 answers 404 for a missing object only to who may list the bucket (Amazon S3 API Reference, "GetObject"). A
-    GetObject carries no `s3:prefix`, hence IfExists: a plain StringLike would turn every 404 into a 403.
+    S3 answers 404 for a missing object only to callers that may list the bucket (Amazon S3 API Reference, "GetObject").
+    A GetObject carries no `s3:prefix`, hence IfExists: a plain StringLike would turn every 404 into a 403.
     """
     statement = allow(sid, ["s3:ListBucket"], [bucket_arn])
     if prefixes:
@@ -233,7 +234,7 @@ def _key(key_arn: str | None) -> list[Statement]:
 
 
 def _session_manager() -> list[Statement]:
-    """A shell without SSH and without an open port: what the SSM agent on the instance calls
+    """The calls of the SSM agent on the instance, for a shell without SSH and without an open port
     (AWS Systems Manager User Guide, "Create an IAM role with minimal Session Manager permissions")."""
     channels = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
     return [allow("SessionManager", ["ssm:UpdateInstanceInformation", *(f"ssmmessages:{c}" for c in channels)], ["*"])]

@@ -15,8 +15,8 @@ from everspot.declared import declared_types
 
 
 def tell_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs) -> None:
-    """In previews, warn of each part of the capacity that the account's vCPU quotas do not hold. A quota that nobody
-    tells is taken to be enough, which is said once."""
+    """In previews, warn of each part of the capacity that exceeds the account's vCPU quotas. A quota that cannot be
+    read is taken to be enough, and one line says so."""
     if not pulumi.runtime.is_dry_run():
         return
     known = catalogue.builtin().with_types(declared_types(capacity["instance_types"])).types

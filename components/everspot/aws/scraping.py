@@ -12,9 +12,9 @@ from pulumi_aws import ec2, vpc
 from everspot.aws import tagging
 
 WIDEST = 8
-"""The widest block that may be named, as the bits of its prefix. The metrics are not encrypted, and ask for no name."""
+"""The prefix length of the widest block that may read. The metrics are neither encrypted nor behind a login."""
 PORTS = (1024, 65535)
-"""The scheduler is no superuser, and takes no port below."""
+"""The ports that may be chosen. The scheduler does not run as root, so it cannot use lower ones."""
 
 
 class AwsPrometheusArgs(TypedDict):
@@ -41,7 +41,7 @@ def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
 
 
 def metrics_of(args: AwsPrometheusArgs | None) -> Metrics | None:
-    """What the scheduler's own manifest says of it."""
+    """The metrics section of the scheduler's own manifest."""
     return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
 
 
@@ -54,7 +54,7 @@ def scraped_group(
     vpc_id: pulumi.Input[str],
     args: AwsPrometheusArgs,
 ) -> pulumi.Output[str]:
-    """A security group for the scheduler's instance alone, through which those who are named reach its port. Agents are
+    """A security group for the scheduler's instance alone. It opens the port to the named blocks and groups. Agents are
     not in it."""
     child, port = pulumi.ResourceOptions(parent=parent), int(args.get("port", METRICS_PORT))
     group = ec2.SecurityGroup(

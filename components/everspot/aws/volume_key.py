@@ -7,8 +7,8 @@ import pulumi
 from everspot.aws import asking
 
 OF_AWS = "alias/aws/ebs"
-"""The answer of EC2 if no key was chosen (AWS CLI Command Reference, `get-ebs-default-kms-key-id`). Afterwards it
-answers a key's ARN, also of the one that AWS manages."""
+"""The answer of EC2 if no key was chosen (AWS CLI Command Reference, `get-ebs-default-kms-key-id`). Once a key was
+chosen, it answers an ARN, also for the key that AWS manages."""
 
 
 def warn_of_customer_key(parent: pulumi.Resource) -> None:

@@ -5,9 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from everspot_local.gcp.logging.entries import DELETED, PREEMPTED, instance_event
+from everspot_local.gcp.logging.entries import CALLED, PREEMPTED, instance_event
 from everspot_local.gcp.logging.filters import parsed
 
+DELETED = CALLED["delete"]
 ROOT = "projects/everspot-local"
 SINKS = f"/logging/v2/{ROOT}/sinks"
 TOPIC = f"{ROOT}/topics/ends"

@@ -125,3 +125,12 @@ def test_alert_policies_channels_and_dashboards_are_kept(kit: Any) -> None:
     assert kit.get(f"/monitoring/v1/{board['name']}")["displayName"] == "demo"
     late = {"displayName": "demo", "gridLayout": {}, "etag": "old"}
     assert kit.call("PATCH", f"/monitoring/v1/{board['name']}", late).status == 409
+
+
+def test_services_are_on_and_can_be_switched_on(kit: Any) -> None:
+    path = f"/serviceusage/v1/{ROOT}/services"
+    listed = kit.get(f"{path}?filter=state:ENABLED&fields=services/name,nextPageToken")["services"]
+    assert "projects/100000000001/services/compute.googleapis.com" in [service["name"] for service in listed]
+    assert kit.get(f"{path}/dns.googleapis.com")["state"] == "DISABLED"
+    assert kit.call("POST", f"{path}:batchEnable", {"serviceIds": ["dns.googleapis.com"]}).body["done"] is True
+    assert kit.get(f"{path}/dns.googleapis.com")["state"] == "ENABLED"

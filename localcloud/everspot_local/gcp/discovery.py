@@ -43,15 +43,17 @@ class Match:
     names: Mapping[str, str]
     media: bool = False
 
-    def query(self, text: str) -> dict[str, Any]:
-        """Return all parameters of the request, those of the path among them.
+    def query(self, text: str, *, whole: bool = False) -> dict[str, Any]:
+        """Return all parameters of the request, those of the path among them. `whole`: who asks for some fields alone
+        is answered all of them.
 
         Raises:
             ApiError: naming everything that is wrong.
         """
         pairs = [(name, value) for name, value in parse_qsl(text, keep_blank_values=True) if name not in _COMMON]
-        if any(name == "fields" for name, _ in pairs):
+        if any(name == "fields" for name, _ in pairs) and not whole:
             raise not_here("partial responses (`fields`)")
+        pairs = [(name, value) for name, value in pairs if name != "fields"]
         forms = {name: value for name, value in pairs if name in _FORMS}
         left = ((name, value) for name, value in pairs if name not in _FORMS)
         return {**query(self.method.parameters, left), **self.names, **forms}

@@ -9,7 +9,9 @@ from everspot_local.gcp.project import PROJECT
 
 PREFIXES = {
     "COMPUTE": "/compute/v1/", "STORAGE": "/storage/v1/", "PUBSUB": "/pubsub/v1/", "LOGGING": "/logging/v2/",
-    "IAM_BETA": "/iam/v1/", "RESOURCE_MANAGER": "/resourcemanager/v1/", "RESOURCE_MANAGER_V3": "/resourcemanager/v3/",
+    "IAM_BETA": "/iam/v1/",
+    "IAM_CREDENTIALS": "/iamcredentials/v1/",
+    "RESOURCE_MANAGER": "/resourcemanager/v1/", "RESOURCE_MANAGER_V3": "/resourcemanager/v3/",
     "SECRET_MANAGER": "/secretmanager/v1/", "KMS": "/kms/v1/", "MONITORING": "/monitoring/",
     "SERVICE_USAGE": "/serviceusage/v1/",
 }  # fmt: skip

@@ -5,6 +5,7 @@ What they keep is made anew when the project is emptied; the doors to it stay.
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from werkzeug.wrappers import Response
 
+from everspot_local.gcp import service_usage
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.callers import ApiCaller
 from everspot_local.gcp.environment import XML
@@ -30,7 +32,7 @@ from everspot_local.gcp.iam.routes import (
 )
 from everspot_local.gcp.kms import Kms
 from everspot_local.gcp.logging import routes as logging_routes
-from everspot_local.gcp.logging.entries import DELETED, GUEST_TERMINATE, PREEMPTED, instance_event
+from everspot_local.gcp.logging.entries import CALLED, SYSTEM, instance_event
 from everspot_local.gcp.logging.sinks import Sinks
 from everspot_local.gcp.monitoring import Monitoring
 from everspot_local.gcp.project import NUMBER, PROJECT, Need, Project
@@ -53,6 +55,7 @@ _APIS = (
     ("cloudresourcemanager.v3", "/resourcemanager", True), ("logging.v2", "/logging", True),
     ("secretmanager.v1", "/secretmanager", True), ("cloudkms.v1", "/kms", True),
     ("monitoring.v3", "/monitoring", True), ("monitoring.v1", "/monitoring", True),
+    ("serviceusage.v1", "/serviceusage", True),
 )  # fmt: skip
 
 
@@ -108,6 +111,7 @@ class _State:
             "cloudkms.v1": self.kms.routes(),
             "monitoring.v3": monitoring.routes(),
             "monitoring.v1": monitoring.dashboard_routes(),
+            "serviceusage.v1": service_usage.routes(NUMBER),
         }
 
     def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:
@@ -137,6 +141,7 @@ class Products:
 
     def __init__(self, project: Project, resource: Callable[[str], Mapping[str, Any] | None]) -> None:
         self._project = project
+        self._lock = threading.RLock()
         self._state = _State(project)
         project.needs = Needs(PROJECT, self._zones, resource, lambda b, k: self._state.objects.has(b, k))
         project.granted = self._granted
@@ -147,7 +152,7 @@ class Products:
         """All of them."""
         return [
             Service(name, prefix, {method: partial(self._call, name, method) for method in self._state.routes[name]},
-                    modern=modern)
+                    modern=modern, whole=name == "serviceusage.v1")
             for name, prefix, modern in _APIS
         ]  # fmt: skip
 
@@ -173,9 +178,9 @@ class Products:
         if parts[4:5] != ["instances"] or operation.get("error"):
             return
         kind, user = operation["operationType"], str(operation["user"])
-        if kind == "delete":
-            method, part = DELETED, ("last" if ended else "first")
-        elif kind in (PREEMPTED, GUEST_TERMINATE) and ended:
+        if kind in CALLED:
+            method, part = CALLED[kind], ("last" if ended else "first")
+        elif kind.startswith(SYSTEM) and ended:
             method, part = kind, ""
         else:
             return
@@ -186,7 +191,11 @@ class Products:
         self._state.sinks.route(entry)
 
     def _call(self, api: str, method: str, request: Request) -> Any:
-        return self._state.routes[api][method](request)
+        handler = self._state.routes[api][method]
+        if method.endswith(".pull"):
+            return handler(request)  # it may wait, and looks after itself
+        with self._lock:
+            return handler(request)
 
     def _granted(self, caller: ApiCaller, need: Need) -> bool:
         return self._state.held(caller, need.permission, need.resource)

@@ -53,6 +53,7 @@ class Service:
         modern: whether it is younger than Compute and Storage: it tells neither `errors` nor what is false or 0, and in
             its requests what is empty counts as said.
         locked: whether its handlers run with the market's lock held; one that waits must not.
+        whole: whether who asks for some fields alone (`fields`) is answered all of them, and not refused.
     """
 
     document: str
@@ -60,6 +61,7 @@ class Service:
     routes: Mapping[str, Handler]
     modern: bool = True
     locked: bool = False
+    whole: bool = False
 
     @cached_property
     def api(self) -> Api:
@@ -106,12 +108,14 @@ class Router:
     def _find(self, service: Service, verb: str, path: str) -> Match | None:
         if not path.startswith(f"{service.prefix}/"):  # an empty prefix fits everything: the document says the rest
             return None
-        return service.api.find(verb, path.removeprefix(service.prefix))
+        own = path.removeprefix(service.prefix)
+        # The provider asks for `b/NAME/anywhereCaches/`, and Google answers.
+        return service.api.find(verb, own) or service.api.find(verb, own.removesuffix("/"))
 
     def _answer(self, service: Service, match: Match, http: HttpRequest) -> Response:
         try:
             caller = self._project.sessions.caller(http.headers.get("Authorization", ""), datetime.now(UTC))
-            request = self._read(match, http, caller)
+            request = self._read(service, match, http, caller)
             answer = self._handled(service, request)
         except ApiError as error:
             return _refused(error, service)
@@ -124,8 +128,8 @@ class Router:
             return Response(status=204)
         return _json(told(answer, zeros=not service.modern))
 
-    def _read(self, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
-        method, params = match.method, match.query(http.query_string.decode())
+    def _read(self, service: Service, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
+        method, params = match.method, match.query(http.query_string.decode(), whole=service.whole)
         body: Document = {}
         if not match.media and method.body is not None:
             body = method.body.read(_parsed(http.get_data()))

@@ -1,9 +1,9 @@
 """Stands in for the Common Expression Language of IAM conditions: the subset that conditions of ours may be written in.
 
 What it does not know is refused when a policy is set, never taken for true or false: no macros, no arithmetic, no
-ternaries, no tags, and of functions only those below. Sources (IAM documentation): "Overview of IAM Conditions",
-"Attribute reference for IAM Conditions"; the language itself: github.com/google/cel-spec, doc/langdef.md ("Logical
-operators": an error in one operand does not matter where the other one decides).
+ternaries, no tags, no attributes of APIs, and of functions only those below. Sources (IAM documentation): "Overview of
+IAM Conditions", "Attribute reference for IAM Conditions"; the language itself: github.com/google/cel-spec,
+doc/langdef.md ("Logical operators": an error in one operand does not matter where the other one decides).
 """
 
 import re
@@ -21,7 +21,6 @@ _TOKEN = re.compile(
 )
 _ATTRIBUTES = ("resource.name", "resource.type", "resource.service", "request.time", "destination.ip",
                "destination.port")  # fmt: skip
-_API_ATTRIBUTES = ("iam.googleapis.com/modifiedGrantsByRole", "storage.googleapis.com/objectListPrefix")
 
 Values = Mapping[str, Any]
 _Node = Callable[[Values], Any]
@@ -145,18 +144,9 @@ class _ExpressionParser:
         if not self._take("."):
             raise BadExpression(f"{name} is not known")
         full = f"{name}.{self._name()}"
-        if full == "api.getAttribute":
-            return self._api_attribute()
         if full not in _ATTRIBUTES:
-            raise BadExpression(f"{full} is not known; known are {', '.join(_ATTRIBUTES)} and api.getAttribute")
+            raise BadExpression(f"{full} is not known; known are {', '.join(_ATTRIBUTES)}")
         return lambda values: _value(values, full)
-
-    def _api_attribute(self) -> _Node:
-        given = self._arguments()
-        name = given[0]({}) if len(given) == 2 else None
-        if name not in _API_ATTRIBUTES:
-            raise BadExpression(f"api.getAttribute takes one of {', '.join(_API_ATTRIBUTES)} and a default")
-        return lambda values: values[name] if name in values else given[1](values)
 
     def _arguments(self) -> list[_Node]:
         self._need("(")
@@ -256,5 +246,4 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "startsWith": lambda text, start: text.startswith(start),
     "endsWith": lambda text, end: text.endswith(end),
     "extract": _extract,
-    "hasOnly": lambda given, allowed: set(given) <= set(allowed),
 }

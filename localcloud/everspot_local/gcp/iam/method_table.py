@@ -107,6 +107,10 @@ _KINDS = {
     "secretmanager.projects.secrets.versions": (
         "secretmanager.versions", f"{_READ} access=access destroy=destroy disable=disable enable=enable",
     ),
+    "serviceusage.services": (
+        "serviceusage.services", "get=get list=list batchGet=get enable=enable batchEnable=enable",
+    ),
+    "storage.anywhereCaches": ("storage.anywhereCaches", "list=list"),
     "storage.buckets": (
         "storage.buckets",
         f"{_READ} insert=create delete=delete patch=update update=update lockRetentionPolicy=update {_POLICY}",

@@ -1,7 +1,9 @@
 """What policies call a resource: its name and type in conditions, and the resources whose policies it inherits.
 
-A product that gives conditions no attributes of its resources (Pub/Sub, IAM, Monitoring) gives none here either: an
-expression that asks for them grants nothing. Source: "Resource attributes for IAM Conditions" in the IAM documentation.
+Of products and kinds that give conditions no attributes (Pub/Sub, IAM, Monitoring, subnetworks) all three are empty: an
+expression that wants a name or a type to be one grants nothing, one that wants it to be another does. Source: "Resource
+attributes for IAM Conditions" in the IAM documentation; for what is not listed there, conditions in use, such as an
+editor's `resource.type != "compute.googleapis.com/Instance" || …`, which would otherwise allow nothing else.
 """
 
 import re
@@ -34,7 +36,7 @@ def attributes(resource: str, project: str, number: str) -> dict[str, Any]:
             if kind.startswith("secretmanager."):
                 name = name.replace(f"projects/{project}/", f"projects/{number}/", 1)
             return {"resource.name": name, "resource.type": kind, "resource.service": kind.partition("/")[0]}
-    return {}
+    return {"resource.name": "", "resource.type": "", "resource.service": ""}
 
 
 def inherited(resource: str, project: str) -> list[str]:

@@ -10,11 +10,14 @@ from typing import Any
 
 from everspot_local.market.clock import stamp
 
-PREEMPTED = "compute.instances.preempted"
-GUEST_TERMINATE = "compute.instances.guestTerminate"
-DELETED = "v1.compute.instances.delete"
+SYSTEM = "compute.instances."
+"""With what the methods of system events begin, which nobody called."""
+PREEMPTED = f"{SYSTEM}preempted"
+GUEST_TERMINATE = f"{SYSTEM}guestTerminate"
+CALLED = {"delete": "v1.compute.instances.delete", "stop": "v1.compute.instances.stop"}
+"""Methods that end an instance, by the operation's type."""
 _SAID = {
-    PREEMPTED: "Instance was preempted.", GUEST_TERMINATE: "Instance terminated by guest OS shutdown.", DELETED: "",
+    PREEMPTED: "Instance was preempted.", GUEST_TERMINATE: "Instance terminated by guest OS shutdown.",
 }  # fmt: skip
 
 
@@ -28,12 +31,12 @@ def instance_event(
         zone: name of its zone.
         name: of the instance.
         instance_id: its number.
-        method: one of the constants here.
+        method: of a system event, or one of `CALLED`.
         at: market time.
         user: who did it; the cloud itself is `system@google.com`.
         part: `first` or `last` of the two entries of what takes a while; empty for an only one.
     """
-    system = method in (PREEMPTED, GUEST_TERMINATE)
+    system = method.startswith(SYSTEM)
     log = "system_event" if system else "activity"
     operation = f"{'systemevent' if system else 'operation'}-{int(at.timestamp() * 1000)}-{secrets.token_hex(8)}"
     payload = {
@@ -44,7 +47,7 @@ def instance_event(
         "resourceName": f"projects/{project}/zones/{zone}/instances/{name}",
         "request": {"@type": f"type.googleapis.com/{method}"},
     }
-    if _SAID[method]:
+    if method in _SAID:
         payload["status"] = {"message": _SAID[method]}
     return {
         "insertId": secrets.token_hex(8),

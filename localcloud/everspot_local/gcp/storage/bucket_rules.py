@@ -40,7 +40,7 @@ _OF_ABORT = {"age", "matchesPrefix", "matchesSuffix"}
 
 def check_bucket(body: Mapping[str, Any]) -> None:
     """Refuse a bucket that Cloud Storage, or the local cloud, does not take."""
-    unknown = sorted(k for k, v in body.items() if k not in _KNOWN | _TOLD and v not in (None, [], {}, False, ""))
+    unknown = sorted(k for k, v in body.items() if k not in _KNOWN | _TOLD and _on(v))
     if unknown:
         raise not_here(f"{', '.join(unknown)} of buckets")
     _check_labels(body.get("labels") or {})
@@ -64,6 +64,11 @@ def location(name: str) -> tuple[str, str]:
     if not _REGION.fullmatch(told):
         raise invalid("location", name, "The specified location constraint is not valid.")
     return told, "region"
+
+
+def _on(value: Any) -> bool:
+    """Whether a field asks for anything: what is switched off does not."""
+    return any(_on(part) for part in value.values()) if isinstance(value, Mapping) else bool(value)
 
 
 def _check_labels(labels: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ on metagenerations of buckets. Source: storage.v1.json.
 import base64
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from email.parser import BytesParser
 from typing import Any
 
@@ -40,6 +41,10 @@ class JsonApi:
     def routes(self) -> Mapping[str, Handler]:
         """What answers, by method."""
         return {
+            # There are none; whoever deletes a bucket with its objects looks for them first.
+            "storage.anywhereCaches.list": lambda r: {
+                "kind": "storage#anywhereCaches", "items": [] if self._buckets.get(r.params["bucket"]) else None,
+            },
             "storage.buckets.delete": self._delete_bucket,
             "storage.buckets.get": lambda r: self._buckets.get(r.params["bucket"]),
             "storage.buckets.getIamPolicy": self._read_policy,
@@ -235,6 +240,9 @@ class JsonApi:
             "timeCreated": stamp(stored.at), "updated": stamp(stored.at), "etag": digest,
             "metadata": dict(stored.metadata), "timeDeleted": stamp(stored.ended) if stored.ended else None,
         }  # fmt: skip
+        hold = self._buckets.get(bucket).get("retentionPolicy")
+        if hold:
+            told["retentionExpirationTime"] = stamp(stored.at + timedelta(seconds=int(hold["retentionPeriod"])))
         if len(digest) == 32:  # that of a multipart upload is no MD5
             told["md5Hash"] = base64.b64encode(bytes.fromhex(digest)).decode()
         return told

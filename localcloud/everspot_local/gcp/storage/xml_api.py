@@ -47,10 +47,9 @@ class XmlApi:
             self._let_in(request)
             response = self._answer(request)
         except StorageRefused as refused:
-            response = _refusal(refused)
-        except ApiError as error:  # "HTTP status and error codes for XML"
-            code = "AuthenticationRequired" if error.status == 401 else "AccessDenied"
-            response = _refusal(StorageRefused(error.status, code, "Access denied.", error.message))
+            response = _refusal(self._unseen(request) if refused.code == "NoSuchKey" else refused)
+        except ApiError as error:
+            response = _refusal(_denied(error))
         return response(environ, start_response)
 
     def _let_in(self, request: Request) -> None:
@@ -60,6 +59,17 @@ class XmlApi:
         bucket, _, key = request.path.lstrip("/").partition("/")
         if self._enter is not None and bucket:
             self._enter(told, _method(request, key), {"bucket": bucket, **({"object": key} if key else {})})
+
+    def _unseen(self, request: Request) -> StorageRefused:
+        """An object that is missing: who may not list is not told so, but denied access ("IAM permissions for XML
+        requests")."""
+        bucket, _, key = request.path.lstrip("/").partition("/")
+        try:
+            if self._enter is not None:
+                self._enter(request.headers["Authorization"], "storage.objects.list", {"bucket": bucket})
+        except ApiError as error:
+            return _denied(error)
+        return StorageRefused(404, "NoSuchKey", "The specified key does not exist.", f"No such object: {bucket}/{key}")
 
     def _answer(self, request: Request) -> Response:
         bucket, _, key = request.path.lstrip("/").partition("/")
@@ -145,6 +155,12 @@ class XmlApi:
         name, stored = self._objects.complete(upload, _part_numbers(request.get_data()))
         named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(stored.etag)}</ETag>"
         return _xml("CompleteMultipartUploadResult", named, _headers(stored))
+
+
+def _denied(error: ApiError) -> StorageRefused:
+    """As the XML API says it ("HTTP status and error codes for XML")."""
+    code = "AuthenticationRequired" if error.status == 401 else "AccessDenied"
+    return StorageRefused(error.status, code, "Access denied.", error.message)
 
 
 def _method(request: Request, key: str) -> str:

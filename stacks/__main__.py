@@ -1,9 +1,13 @@
 """The environments: typed settings in, components, outputs. Everything that differs stands in Pulumi.<stack>.yaml."""
 
-import pulumi
-from choices import CLOUDS
-from everspot.parts import outputs
-from settings import cluster_name, read_settings
+import gc
+
+gc.disable()  # a fifth of a run, and all that it would look at, the SDK's ten thousand classes, stays until the end
+
+import pulumi  # noqa: E402 - these are what it would look at
+from choices import CLOUDS  # noqa: E402
+from everspot.parts import outputs  # noqa: E402
+from settings import cluster_name, read_settings  # noqa: E402
 
 settings = read_settings(pulumi.Config(), stack=pulumi.get_stack())
 for cloud in settings.clouds:

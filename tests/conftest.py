@@ -1,6 +1,7 @@
 """What tests of several rooms share: an AWS in this process, the environment of a program that may use it, and that no
 property is judged by how busy the machine is."""
 
+import compileall
 import gc
 import importlib.util
 import logging
@@ -24,6 +25,18 @@ TESTS = Path(__file__).parent
 LONGEST = ("engine", "e2e", "faults", "bridge", "setup", "trainer", "localcloud")
 """Folders whose files take longest, by what a single test of theirs waits for. A worker takes whole files, so these
 come first: a long file that is begun last is what everybody waits for in the end."""
+
+
+SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "scheduler", "stacks", "store", "tools",
+           "training_image")  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile what tests start processes of, once, as pip has compiled the dependencies: where Python is told to leave
+    no bytecode behind (PYTHONDONTWRITEBYTECODE), hundreds of processes would compile the same modules anew."""
+    if not hasattr(config, "workerinput"):
+        for folder in SOURCES:
+            compileall.compile_dir(TESTS.parent / folder, quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

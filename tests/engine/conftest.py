@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Preview:
-    """What a preview said, and what it would do by resource name; what stays the same is left out."""
+class Run:
+    """What a run of the engine said, and what it did or would do by resource name; what stays the same is left out."""
 
     told: str
     changes: dict[str, str]
@@ -78,7 +78,8 @@ class Rig:
         return dict(content["config"]["everspot:cluster"])
 
     def settings(self, name: str, value: Any, stack: str = "local") -> None:
-        """Set one setting of the cluster by its path, for example `capacity.standing.target`; a text is YAML."""
+        """Set one setting of the cluster by its path, for example `capacity.standing.target`; a text is YAML, and None
+        takes the setting out."""
         file = self.project / "stacks" / f"Pulumi.{stack}.yaml"
         content = yaml.safe_load(file.read_text())
         *path, last = name.split(".")
@@ -86,25 +87,27 @@ class Rig:
         for step in path:
             found = found.setdefault(step, {})
         found[last] = yaml.safe_load(value) if isinstance(value, str) else value
+        if value is None:
+            del found[last]
         file.write_text(yaml.safe_dump(content, sort_keys=False))
 
-    def up(self, stack: str = "local", *options: str) -> dict[str, int]:
-        """Deploy; how many resources were made, changed or stayed, by the engine's words."""
+    def up(self, stack: str = "local", *options: str) -> Run:
+        """Deploy, without a preview unless it is among the options; `outputs` are the stack's then."""
+        first = () if "--yes" in options else ("--yes", "--skip-preview")
         with self.noted("deploy"):
-            events = self._watched("up", "--yes", "--skip-preview", "--parallel=64", *options, stack=stack)[1]
-        self.outputs = json.loads(self.pulumi("stack", "output", "--json", stack=stack))
-        (summary,) = [event["summaryEvent"] for event in events if "summaryEvent" in event]
-        return dict(summary["resourceChanges"])
+            told, events = self._watched("up", *first, "--parallel=64", *options, stack=stack)
+        ends = [event["resOutputsEvent"]["metadata"] for event in events if "resOutputsEvent" in event]
+        (self.outputs,) = [end["new"]["outputs"] for end in ends if end["type"] == "pulumi:pulumi:Stack"]
+        return Run(told, _changes(events))
 
     def destroy(self, stack: str = "local") -> None:
         with self.noted("deploy"):
             self.pulumi("destroy", "--yes", "--skip-preview", "--parallel=64", "--color=never", stack=stack)
 
-    def preview(self, stack: str = "local") -> Preview:
+    def preview(self, stack: str = "local") -> Run:
         with self.noted("preview"):
             told, events = self._watched("preview", stack=stack)
-        steps = [event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event]
-        return Preview(told, {s["urn"].rsplit("::", 1)[1]: s["op"] for s in steps if s["op"] != "same"})
+        return Run(told, _changes(events))
 
     def refused(self, stack: str = "local") -> str:
         """What a preview says that is refused: sentences for the one who wrote the settings."""
@@ -150,6 +153,11 @@ class Rig:
                 return
             time.sleep(0.25)
         raise AssertionError("the local cloud did not come that far")
+
+
+def _changes(events: list[dict[str, Any]]) -> dict[str, str]:
+    steps = [event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event]
+    return {step["urn"].rsplit("::", 1)[1]: step["op"] for step in steps if step["op"] != "same"}
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 """The local environment through the real engine: what changes in place, and what comes and goes beside it.
 
-The tests share one cluster and run in this order; each leaves it as its settings say.
+The tests share one cluster and run in this order.
 """
 
 import base64
 import json
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,7 +40,18 @@ def test_up_declares_what_the_settings_say(rig: Any) -> None:
     assert (manifest["standing"]["on_demand_units"], manifest["standing"]["spot_units"]) == (1, 4)
 
 
+def test_an_instances_root_volume_is_as_large_as_its_image(rig: Any) -> None:
+    ec2 = rig.client("ec2")
+    (image,) = ec2.describe_images(ImageIds=[rig.outputs["imageId"]])["Images"]
+    sizes = [m["Ebs"]["VolumeSize"] for m in image["BlockDeviceMappings"] if m["DeviceName"] == image["RootDeviceName"]]
+    asked = {"LaunchTemplateId": rig.outputs["launchTemplateId"], "Versions": ["$Default"]}
+    (version,) = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+    launched = version["LaunchTemplateData"]["BlockDeviceMappings"]
+    assert [(m["DeviceName"], m["Ebs"]["VolumeSize"]) for m in launched] == [(image["RootDeviceName"], *sizes)]
+
+
 def test_instances_carry_the_tags_by_which_they_are_found(rig: Any) -> None:
+    rig.wait(lambda: len(rig.agents()) >= 5 and len(scheduler(rig)) > 0)
     filters = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
     reservations = rig.client("ec2").describe_instances(Filters=filters)["Reservations"]
     roles = [
@@ -52,11 +61,7 @@ def test_instances_carry_the_tags_by_which_they_are_found(rig: Any) -> None:
     assert roles.count("scheduler") == 1
 
 
-def test_a_second_up_changes_nothing(rig: Any) -> None:
-    rig.up("local", "--expect-no-changes")
-
-
-def test_without_the_workaround_a_second_up_would_replace_the_fleet(rig: Any) -> None:
+def test_without_the_workaround_a_second_up_would_replace_the_fleet_and_change_nothing_else(rig: Any) -> None:
     program = rig.project / "stacks" / "__main__.py"
     kept = program.read_text()
     program.write_text("import everspot.aws.fleet\neverspot.aws.fleet.ignored_changes = lambda *_: []\n" + kept)
@@ -64,37 +69,8 @@ def test_without_the_workaround_a_second_up_would_replace_the_fleet(rig: Any) ->
         changes = rig.preview().changes
     finally:
         program.write_text(kept)
-    assert changes[SPOT] in REPLACED
-
-
-SIZES = [
-    # target, base, percentage, and the two sizes that they come to
-    (8, 3, 40, 5, 3),
-    (8, 8, 0, 8, 0),
-    (6, 0, 0, 0, 6),
-]
-
-
-def test_target_base_and_percentage_change_in_place_and_end_nothing(rig: Any, restored: Callable[[], None]) -> None:
-    ids = rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]
-    rig.wait(lambda: len(rig.agents()) >= 5)
-    template = rig.client("ec2").describe_launch_templates(LaunchTemplateIds=[rig.outputs["launchTemplateId"]])
-    for target, base, percentage, on_demand, spot in SIZES:
-        rig.settings("capacity.standing.target", target)
-        rig.settings("capacity.standing.onDemandBase", base)
-        rig.settings("capacity.standing.onDemandPercentage", percentage)
-        assert set(rig.up()) <= {"same", "update"}
-        assert (rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]) == ids
-        assert (rig.total("onDemand"), rig.total("spot")) == (on_demand, spot)
-    # EC2 has launched what each size added, and every agent that ever ran is running still.
-    rig.wait(lambda: len(rig.agents()) >= 8 + 6)
-    assert set(rig.agents().values()) <= {"pending", "running"}
-    assert (
-        rig.client("ec2").describe_launch_templates(LaunchTemplateIds=[rig.outputs["launchTemplateId"]])[
-            "LaunchTemplates"
-        ]
-        == template["LaunchTemplates"]
-    )  # no new version: a size is nothing that an instance is launched with
+    assert changes.pop(SPOT) in REPLACED
+    assert changes == {}
 
 
 # What is declared beside the standing fleets, by what declares it.
@@ -107,40 +83,79 @@ def cluster_json(rig: Any) -> dict[str, Any]:
     return dict(json.loads(found))
 
 
-def test_elastic_capacity_and_monitoring_come_change_and_go_without_touching_what_runs(
-    rig: Any, restored: Callable[[], None]
-) -> None:
-    before, agents = cluster_json(rig), set(rig.agents())
+def sized(rig: Any, target: int, base: int, percentage: int) -> None:
+    """Set the size of what stands."""
+    rig.settings("capacity.standing.target", target)
+    rig.settings("capacity.standing.onDemandBase", base)
+    rig.settings("capacity.standing.onDemandPercentage", percentage)
+
+
+def fleet_ids(rig: Any) -> tuple[str, str]:
+    return rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]
+
+
+def template(rig: Any) -> Any:
+    """What the fleets launch, with its versions."""
+    ids = [rig.outputs["launchTemplateId"]]
+    return rig.client("ec2").describe_launch_templates(LaunchTemplateIds=ids)["LaunchTemplates"]
+
+
+def run_still(rig: Any, agents: set[str]) -> bool:
+    """Whether these agents are there, and every agent that ever ran is running still."""
+    found = rig.agents()
+    return agents <= set(found) and set(found.values()) <= {"pending", "running"}
+
+
+def test_sizes_change_in_place_while_elastic_capacity_and_monitoring_come_and_touch_nothing_that_runs(rig: Any) -> None:
+    before, agents, ids, launches = cluster_json(rig), set(rig.agents()), fleet_ids(rig), template(rig)
     assert before.get("elastic") is None and before.get("monitoring") is None
     topic = rig.client("sns").create_topic(Name="alarms")["TopicArn"]
+    sized(rig, target=8, base=3, percentage=40)
     rig.settings("capacity.elastic", {"maxInstances": 8, "maxUsdPerHour": 1})
     rig.settings("monitoring.topicArn", topic)
-    told = rig.preview().told
-    assert "elastic: up to $1.00 more (maxUsdPerHour; 8 instances of m6i.xlarge at" in told
-    assert re.search(r"nothing running: at least \$0\.[01]\d\d \(", told) and "standing: $" in told
-    assert "monitoring $0.009" in told
-    # The scheduler's profile waits for its permission: in a preview its template may change, in `up` it does not.
-    rig.up()
+    changes = rig.up().changes
+    assert changes[SPOT] == changes[ON_DEMAND] == "update" and set(changes.values()) <= {"update", "create"}
+    assert fleet_ids(rig) == ids
+    assert (rig.total("onDemand"), rig.total("spot")) == (5, 3)
+    assert template(rig) == launches  # no new version: a size is nothing that an instance is launched with
     found = cluster_json(rig)
     check_elastic(rig, found["elastic"])
     assert found["generation"] == before["generation"]
     check_monitoring(rig, found["monitoring"], topic)
-    # Numbers and the idle limit reach cluster.json and the elastic template, and nothing else.
+    rig.wait(lambda: len(rig.agents()) >= 5 + 4)  # on Spot nothing was ended
+    assert run_still(rig, agents)
+
+
+def test_numbers_and_the_idle_limit_reach_cluster_json_and_the_elastic_template_and_then_nothing_changes(
+    rig: Any,
+) -> None:
     rig.settings("capacity.elastic.maxInstances", 3)
     rig.settings("capacity.elastic.idleLimit", "9m")
-    assert rig.preview().changes == {
+    assert rig.up().changes == {
         "everspot-local-manifest": "update", "everspot-local-elastic-template": "update",
     }  # fmt: skip
-    rig.up()
     assert cluster_json(rig)["elastic"]["idle_limit"] == 540
     rig.up("local", "--expect-no-changes")
-    restored()
-    changes = rig.preview().changes
+
+
+def test_elastic_capacity_goes_without_a_trace_and_a_limit_reaches_the_scheduler_by_itself(rig: Any) -> None:
+    ids, before, agents = fleet_ids(rig), scheduler(rig), set(rig.agents())
+    rig.settings("capacity.elastic", None)
+    rig.settings("monitoring", None)
+    rig.settings("limits.stopMargin", "9s")
+    sized(rig, target=8, base=8, percentage=0)
+    changes = rig.up().changes
     assert {name: kind for name, kind in changes.items() if name in ELASTIC} == dict.fromkeys(ELASTIC, "delete")
-    rig.up()
+    assert changes["everspot-local-scheduler-group"] == changes["everspot-local-scheduler-template"] == "update"
+    assert changes[SPOT] == changes[ON_DEMAND] == changes["everspot-local-manifest"] == "update"
+    assert set(changes.values()) <= {"update", "delete"}
+    assert fleet_ids(rig) == ids
+    assert (rig.total("onDemand"), rig.total("spot")) == (8, 0)
     assert cluster_json(rig).get("elastic") is None and cluster_json(rig).get("monitoring") is None
     assert rig.client("cloudwatch").describe_alarms()["MetricAlarms"] == []
-    assert set(rig.agents()) == agents and set(rig.agents().values()) <= {"pending", "running"}
+    rig.wait(lambda: scheduler(rig) != before and "," not in scheduler(rig))
+    rig.wait(lambda: len(rig.agents()) >= 8 + 4)
+    assert run_still(rig, agents)
 
 
 def check_elastic(rig: Any, elastic: dict[str, Any]) -> None:
@@ -171,30 +186,23 @@ def scheduler(rig: Any) -> str:
     return ",".join(sorted(instance["InstanceId"] for instance in group["Instances"]))
 
 
-def test_what_an_instance_is_launched_with_reaches_the_scheduler_by_itself_and_types_and_tags_change_in_place(
-    rig: Any, restored: Callable[[], None]
-) -> None:
-    fleet_id, before, agents = rig.outputs["spotFleetId"], scheduler(rig), set(rig.agents())
-    rig.settings("limits.stopMargin", "9s")
-    changes = rig.preview().changes
-    assert changes["everspot-local-scheduler-group"] == changes["everspot-local-scheduler-template"] == "update"
-    assert changes[SPOT] == changes["everspot-local-manifest"] == "update"
-    restored()
+def test_types_and_tags_change_in_place(rig: Any) -> None:
+    ids, agents = fleet_ids(rig), set(rig.agents())
     rig.settings("capacity.instanceTypes", [*rig.declared()["capacity"]["instanceTypes"], "c7i.xlarge"])
     rig.settings("tags.Team", "vision")
-    changes = rig.preview().changes
-    assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update")
-    # One update carries it all.
-    rig.settings("limits.stopMargin", "9s")
-    rig.up()
+    sized(rig, target=6, base=0, percentage=0)
+    changes = rig.up().changes
+    assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update") and set(changes.values()) == {"update"}
+    assert fleet_ids(rig) == ids
+    assert (rig.total("onDemand"), rig.total("spot")) == (0, 6)
     fleet = rig.fleet()
-    assert rig.outputs["spotFleetId"] == fleet_id
     assert "c7i.xlarge" in {o["InstanceType"] for o in fleet["LaunchTemplateConfigs"][0]["Overrides"]}
     assert {t["Key"]: t["Value"] for t in fleet["Tags"]}["Team"] == "vision"
     vpc = rig.client("ec2").describe_vpcs(VpcIds=[rig.outputs["vpcId"]])["Vpcs"][0]
     assert {t["Key"]: t["Value"] for t in vpc["Tags"]}["Team"] == "vision"
-    rig.wait(lambda: scheduler(rig) != before and "," not in scheduler(rig))
-    assert set(rig.agents()) == agents and set(rig.agents().values()) <= {"pending", "running"}
+    # EC2 has launched what each size added.
+    rig.wait(lambda: len(rig.agents()) >= 8 + 6)
+    assert run_still(rig, agents)
 
 
 def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through(rig: Any) -> None:
@@ -203,6 +211,23 @@ def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through
     filters = [{"Name": "vpc-id", "Values": [rig.outputs["vpcId"]]}, {"Name": "group-name", "Values": ["default"]}]
     (group,) = rig.client("ec2").describe_security_groups(Filters=filters)["SecurityGroups"]
     assert group["IpPermissions"] == group["IpPermissionsEgress"] == []
+
+
+def test_destroy_leaves_nothing(rig: Any) -> None:
+    rig.destroy()
+    rig.destroy("account")
+    ec2 = rig.client("ec2")
+    living = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    assert ec2.describe_instances(Filters=living)["Reservations"] == []
+    assert [f for f in ec2.describe_fleets()["Fleets"] if f["FleetState"] == "active"] == []
+    assert ec2.describe_launch_templates()["LaunchTemplates"] == []
+    assert [v for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]] == []
+    assert rig.client("s3").list_buckets()["Buckets"] == []
+    assert rig.client("sqs").list_queues().get("QueueUrls", []) == []
+    assert rig.client("events").list_rules()["Rules"] == []
+    assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
+    mine = [r for r in rig.client("iam").list_roles()["Roles"] if r["RoleName"].startswith("everspot")]
+    assert mine == []
 
 
 def test_whoever_deploys_needs_nothing_that_is_not_in_the_table(rig: Any) -> None:

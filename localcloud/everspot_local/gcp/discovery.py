@@ -111,8 +111,9 @@ class Api:
     def _body(self, found: Mapping[str, Any]) -> Body | None:
         if "request" not in found:
             return None
-        patched = found["httpMethod"] == "PATCH"
-        return Body(self._document["schemas"], found["request"], found["id"], empties=self._empties or patched)
+        patch = found["httpMethod"] == "PATCH"
+        schemas = self._document["schemas"]
+        return Body(schemas, found["request"], found["id"], empties=self._empties, patch=patch)
 
 
 @cache

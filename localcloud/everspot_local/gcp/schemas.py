@@ -32,11 +32,15 @@ class Body:
         schemas: of the API, by name.
         schema: of the body.
         method: id of the method, by which schemas say what it requires.
-        empties: whether what is empty counts as said: where it is patched, and on APIs newer than Compute.
+        empties: whether what is empty counts as said, as on APIs newer than Compute.
+        patch: whether it changes what is there: what is empty counts as said, and nothing is required.
     """
 
-    def __init__(self, schemas: Mapping[str, Schema], schema: Schema, method: str, *, empties: bool) -> None:
-        self._schemas, self._schema, self._method, self._empties = schemas, schema, method, empties
+    def __init__(
+        self, schemas: Mapping[str, Schema], schema: Schema, method: str, *, empties: bool, patch: bool = False
+    ) -> None:
+        self._schemas, self._schema, self._method, self._empties = schemas, schema, method, empties or patch
+        self._patch = patch
 
     def read(self, body: Any) -> dict[str, Any]:
         """Return a body with every value in the form in which answers tell it.
@@ -48,7 +52,8 @@ class Body:
         found = self._value(self._schema, {} if body is None else body, "resource", bad)
         if bad:
             raise refusal(bad)
-        self._check_required(self._schema, found, "resource")
+        if not self._patch:  # what is not said in a patch stays as it is
+            self._check_required(self._schema, found, "resource")
         return found  # type: ignore[no-any-return]
 
     def _value(self, schema: Schema, value: Any, path: str, bad: list[BadField]) -> Any:

@@ -1,0 +1,38 @@
+"""What the tests' instances run: a machine with a child, which does as its metadata says and asks who it is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+
+def fetch(path: str) -> str:
+    """One value of the metadata server."""
+    url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/{path}"
+    ask = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(ask) as answer:
+        return str(answer.read().decode())
+
+
+def main() -> None:
+    """Do what the metadata says."""
+    order = json.loads(fetch("instance/attributes/order"))
+    Path("environment.json").write_text(json.dumps(dict(os.environ)))
+    if order["do"] == "exit":
+        sys.exit(int(order["code"]))
+    if order.get("stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: (Path("tidied").touch(), sys.exit(0)))
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path("ready").write_text(fetch("instance/id"))
+    print("up", flush=True)
+    while True:
+        time.sleep(600)
+
+
+main()

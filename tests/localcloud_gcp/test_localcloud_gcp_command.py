@@ -1,0 +1,66 @@
+"""`everspot-local up --cloud gcp`, as a user meets it."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class GcpCommand:
+    """`everspot-local` on a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "everspot_local.main", *arguments, "--state-dir", str(self.folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcpCommand]:
+    command = GcpCommand(Path(tmp_path_factory.mktemp("command")) / "local")
+    told = ("--time-scale", "120", "--no-processes", "--quota", "PREEMPTIBLE_CPUS=64", "--delay", "operation=9s")
+    command("up", "--cloud", "gcp", *told)
+    yield command
+    command("down")
+
+
+def test_env_names_every_product_and_nothing_of_another_cloud(local: GcpCommand) -> None:
+    told = local.json("env")
+    url = told["EVERSPOT_GCP_ENDPOINT"]
+    assert told["GOOGLE_COMPUTE_CUSTOM_ENDPOINT"] == f"{url}/compute/v1/"
+    assert told["GOOGLE_IAM_BETA_CUSTOM_ENDPOINT"] == f"{url}/iam/v1/"
+    assert (told["GOOGLE_PROJECT"], told["GOOGLE_REGION"]) == ("everspot-local", "europe-west4")
+    assert not [name for name in told if name.startswith("AWS_")]
+    assert all(value.endswith("/") for name, value in told.items() if name.endswith("_CUSTOM_ENDPOINT"))
+    request = urllib.request.Request(
+        f"{told['GOOGLE_COMPUTE_CUSTOM_ENDPOINT']}projects/{told['GOOGLE_PROJECT']}/regions/{told['GOOGLE_REGION']}",
+        headers={"Authorization": f"Bearer {told['GOOGLE_OAUTH_ACCESS_TOKEN']}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        region = json.loads(answer.read())
+    assert [zone.rpartition("/")[2] for zone in region["zones"]] == [f"europe-west4-{x}" for x in "abc"]
+
+
+def test_status_and_the_actions_are_the_same(local: GcpCommand) -> None:
+    assert local.json("drought", "g2-standard-4/europe-west4-a")["pools"] == ["g2-standard-4/europe-west4-a"]
+    assert local.json("status")["time_scale"] == 120
+    assert json.loads((local.folder / "state.json").read_text())["cloud"] == "gcp"
+
+
+def test_a_cloud_or_a_quota_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    command = GcpCommand(tmp_path)
+    assert "one of aws, gcp" in command("up", "--cloud", "other", code=1)
+    assert "PREEMPTIBLE_CPUS" in command("up", "--cloud", "gcp", "--quota", "L-34B43A08=1", code=1)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,120 @@
+"""Instances as process trees: what they start with, and how they end when they are asked to, taken, or done."""
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_local.address import alive
+from everspot_local.options import Options
+
+SCRIPT = Path(__file__).with_name("gcp_machine.py")
+ZONE = "europe-west4-a"
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    state = Path(tmp_path_factory.mktemp("machines"))
+    command = (sys.executable, str(SCRIPT))
+    return Options(state, cloud="gcp", scale=120, boot_command=command, data_dir=state / "data")
+
+
+@pytest.fixture
+def net(kit: Any) -> Any:
+    kit.network()
+    return kit
+
+
+def start(kit: Any, name: str = "one", order: Any = None, **more: Any) -> tuple[Any, list[int], Path]:
+    """An instance whose processes are up: as it is told, their ids, its folder."""
+    items = [{"key": "order", "value": json.dumps({"do": "run", **(order or {})})}]
+    found = kit.run(name, metadata={"items": items}, **more)
+    processes = kit.cloud.machines.processes
+    home = processes.folder(found["id"])
+    kit.until((home / "ready").exists)
+    pids = kit.until(lambda: [pids for pids in [processes.processes(found["id"])] if len(pids) == 2])[0]
+    return found, pids, home
+
+
+def ended(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+def test_the_environment_is_made_from_scratch(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_LAPTOP", "1")
+    found, _, home = start(net)
+    told = json.loads((home / "environment.json").read_text())
+    told.pop("LC_CTYPE", None)  # Python's own doing
+    assert set(told) == {
+        "PATH", "HOME", "LANG", "EVERSPOT_CLOUD", "EVERSPOT_GCP_ENDPOINT", "GCE_METADATA_HOST", "GOOGLE_BASE_URL",
+        "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
+    }  # fmt: skip
+    assert (told["EVERSPOT_CLOUD"], told["EVERSPOT_GCP_ENDPOINT"]) == ("gcp", net.cloud.endpoint)
+    assert told["EVERSPOT_INSTANCE_ID"] == found["id"] == (home / "ready").read_text()
+    console = net.get(f"zones/{ZONE}/instances/one/serialPort")
+    assert (console["contents"], console["next"]) == ("up\n", "3")
+
+
+def test_deleting_asks_first_and_leaves_no_process(net: Any) -> None:
+    _, pids, home = start(net)
+    net.do("DELETE", f"zones/{ZONE}/instances/one")
+    assert (home / "tidied").exists() and ended(pids)
+
+
+def test_a_preemption_asks_first_and_counts_as_one_when_the_programs_end_by_themselves(net: Any) -> None:
+    found, pids, home = start(net)
+    with net.still():
+        net.market("interrupt", instance=found["id"])
+        net.until(lambda: (home / "tidied").exists() and ended(pids))
+    net.gone("one")
+    (told,) = net.told("compute.instances.preempted")
+    (end,) = net.log("end")
+    assert told["targetId"] == found["id"] and end["interrupted"]
+
+
+def test_with_a_notice_the_programs_are_asked_two_minutes_later(net: Any) -> None:
+    notice = {"preemptionNoticeDuration": {"seconds": 120}}
+    found, _, home = start(net, scheduling=notice)
+    with net.still() as later:
+        net.market("interrupt", instance=found["id"])
+        later(119)
+        assert not (home / "tidied").exists()
+        later(2)
+        net.until((home / "tidied").exists)
+    net.gone("one")
+
+
+def test_one_that_ignores_the_request_is_killed_after_thirty_seconds(net: Any) -> None:
+    found, pids, home = start(net, order={"stubborn": True})
+    with net.still() as later:
+        asked = net.cloud.market.clock.now()
+        net.market("interrupt", instance=found["id"])
+        later(29)
+        assert not ended(pids)
+    net.gone("one")
+    (end,) = net.log("end")
+    assert not (home / "tidied").exists() and ended(pids)
+    assert (datetime.fromisoformat(end["at"]) - asked).total_seconds() >= 30
+
+
+def test_an_instance_that_leaves_before_it_is_taken_was_not_preempted(net: Any) -> None:
+    """As an agent does: it has itself deleted within its notice."""
+    found, _, _ = start(net, scheduling={"preemptionNoticeDuration": {"seconds": 120}})
+    with net.still():
+        net.market("interrupt", instance=found["id"])
+        net.begin("DELETE", f"zones/{ZONE}/instances/one")
+    net.gone("one")
+    (end,) = net.log("end")
+    assert not end["interrupted"] and net.told("compute.instances.preempted") == []
+
+
+def test_one_that_powers_itself_off_stays_stopped_with_its_name(net: Any) -> None:
+    items = [{"key": "order", "value": json.dumps({"do": "exit", "code": 0})}]
+    found = net.run("one", metadata={"items": items})
+    left = net.until(lambda: next((i for i in net.instances() if i["status"] == "TERMINATED"), None))
+    assert left["id"] == found["id"]
+    (told,) = net.told("compute.instances.guestTerminate")
+    (end,) = net.log("end")
+    assert told["targetId"] == found["id"] and not end["interrupted"]

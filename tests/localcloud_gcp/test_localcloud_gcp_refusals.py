@@ -1,0 +1,29 @@
+"""The table of refusals in docs/local-google-cloud.md names tests that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SOURCES = "".join(file.read_text(encoding="utf-8") for file in HERE.glob("test_*.py"))
+TESTS = set(re.findall(r"^def test_(\w+)", SOURCES, re.MULTILINE))
+
+
+def rows() -> list[str]:
+    """Every row of every table of refusals."""
+    text = (HERE.parents[1] / "docs" / "local-google-cloud.md").read_text(encoding="utf-8")
+    part = text.partition("\n## What it refuses\n")[2].partition("\n## ")[0]
+    return [line for line in part.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| rule"))]
+
+
+def test_the_tables_hold_every_rule() -> None:
+    assert len(rows()) > 30
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.split("|")[1].strip()[:40])
+def test_every_rule_names_a_test_that_exists(row: str) -> None:
+    named = re.findall(r"`(\w+)(…?)`", row.split("|")[-2])
+    assert named
+    for name, cut in named:
+        assert any(test.startswith(name) if cut else test == name for test in TESTS)

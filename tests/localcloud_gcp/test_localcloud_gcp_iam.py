@@ -16,6 +16,7 @@ from obstore.store import GCSStore
 ROOT = "projects/everspot-local"
 ACCOUNTS = f"/iam/v1/{ROOT}/serviceAccounts"
 ROLES = f"/iam/v1/{ROOT}/roles"
+REGION = f"/compute/v1/{ROOT}/regions/europe-west4"
 PROJECT = f"/resourcemanager/v1/{ROOT}"
 AGENT = "everspot-agent@everspot-local.iam.gserviceaccount.com"
 ROLE = {"roleId": "everspotAgent", "role": {"title": "Agents", "includedPermissions": ["compute.instances.delete"]}}
@@ -259,6 +260,55 @@ def test_calls_are_booked_with_their_permissions(worker: Any) -> None:
     assert refused["principal"] == f"serviceAccount:{AGENT}"
     assert refused["checked"] == [{"action": "compute.networks.list", "resource": ROOT}]
     assert (refused["action"], refused["allowed"], allowed["allowed"]) == ("networks.list", False, True)
+
+
+LAUNCH = (
+    "compute.disks.create", "compute.disks.setLabels", "compute.images.useReadOnly",
+    "compute.instanceTemplates.useReadOnly", "compute.instances.create", "compute.instances.setLabels",
+    "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",
+    "compute.subnetworks.use",
+)  # fmt: skip
+"""What a template asks of who launches from it, if it has all of these."""
+
+
+def template(kit: Any) -> str:
+    """A template with a service account, labels, tags, metadata, and an image and a labelled disk of the project."""
+    kit.network()
+    properties = kit.properties()
+    image = f"{ROOT}/global/images/family/everspot"
+    disk = {"diskSizeGb": "50", "sourceImage": image, "labels": {"everspot-cluster": "demo"}}
+    properties["disks"][0]["initializeParams"].update(disk)
+    more = {
+        "labels": {"everspot-cluster": "demo"}, "tags": {"items": ["everspot"]},
+        "metadata": {"items": [{"key": "everspot-manifest", "value": "{}"}]},
+        "serviceAccounts": [{"email": AGENT, "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}],
+    }  # fmt: skip
+    body = {"name": "t1", "properties": {**properties, **more}}
+    kit.do("POST", f"{REGION}/instanceTemplates", body)
+    return "regions/europe-west4/instanceTemplates/t1"
+
+
+def test_a_launch_needs_what_its_template_asks_for(kit: Any) -> None:
+    worker = Worker(kit)
+    kit.until(lambda: kit.call("GET", f"{ACCOUNTS}/{AGENT}").status == 200)
+    body = {"count": "2", "namePattern": "everspot-##", "sourceInstanceTemplate": template(kit)}
+    token = worker.token()
+    kit.cloud.calls.restart()
+    assert kit.call("POST", f"{REGION}/instances/bulkInsert", body, token=token).status == 403
+    (booked,) = kit.cloud.calls.read()
+    needed = {each["action"] for each in booked["checked"]}
+    assert needed == {*LAUNCH, "iam.serviceAccounts.actAs"}
+    worker.may(*LAUNCH, condition=ON_INSTANCES.replace("==", "!=").replace("&&", "||"))
+    act = {"roleId": "everspotActor", "role": {"includedPermissions": ["iam.serviceAccounts.actAs"]}}
+    kit.call("POST", ROLES, act)
+    given = {"role": f"{ROOT}/roles/everspotActor", "members": [f"serviceAccount:{AGENT}"]}
+    kit.call("POST", f"{ACCOUNTS}/{AGENT}:setIamPolicy", policy(given))
+    since = kit.cloud.market.clock.exact()
+    kit.until(lambda: kit.cloud.market.clock.exact() >= since + 121)
+    other = {**body, "namePattern": "other-##"}
+    refused = kit.call("POST", f"{REGION}/instances/bulkInsert", other, token=token)
+    assert "Required 'compute.instances.create' permission for" in refused.message
+    assert kit.call("POST", f"{REGION}/instances/bulkInsert", body, token=token).status == 200
 
 
 def test_permissions_are_tested_on_the_project(worker: Any) -> None:

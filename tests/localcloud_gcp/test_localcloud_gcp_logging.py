@@ -13,19 +13,16 @@ ROOT = "projects/everspot-local"
 SINKS = f"/logging/v2/{ROOT}/sinks"
 TOPIC = f"{ROOT}/topics/ends"
 FILTER = f'resource.type="gce_instance" AND protoPayload.methodName=("{PREEMPTED}" OR "{DELETED}")'
+SPOT = {
+    "provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False, "onHostMaintenance": "TERMINATE",
+    "instanceTerminationAction": "DELETE",
+}  # fmt: skip
 SINK = {"name": "ends", "destination": f"pubsub.googleapis.com/{TOPIC}", "filter": FILTER}
 
 
 def entry(kit: Any, method: str = PREEMPTED) -> dict[str, Any]:
     now = kit.cloud.market.clock.now()
     return instance_event("everspot-local", "europe-west4-a", "spot-1", "42", method, now, user="somebody")
-
-
-def offer(kit: Any, method: str) -> None:
-    """As Compute Engine does when something has come to an end."""
-    link = f"{kit.cloud.endpoint}/compute/v1/{ROOT}/zones/europe-west4-a/instances/spot-1"
-    operation = {"targetLink": link, "targetId": "42", "status": "DONE", "operationType": method, "user": "system"}
-    kit.cloud.side.products.heard(operation)
 
 
 @pytest.fixture
@@ -62,37 +59,41 @@ def test_a_sink_has_a_writer_of_the_projects_own(kit: Any) -> None:
     assert kit.call("GET", f"{SINKS}/ends").status == 404
 
 
-def test_an_end_reaches_the_topic_once_the_writer_may_publish(ends: Any) -> None:
+def test_ends_reach_the_topic_once_the_writer_may_publish(ends: Any) -> None:
     writer = ends.call("POST", f"{SINKS}?uniqueWriterIdentity=true", SINK).body["writerIdentity"]
-    with ends.still() as later:
-        offer(ends, PREEMPTED)
-        assert received(ends) == []
-        grant(ends, writer)
-        offer(ends, PREEMPTED)
-        assert received(ends) == []
-        later(120)
-        offer(ends, PREEMPTED)
-        offer(ends, "delete")
-        offer(ends, "insert")
-        preempted, deleted = received(ends)
+    ends.network()
+    lost, taken, stopped = (ends.run(f"vm-{n}", scheduling=SPOT) for n in range(3))
+    ends.market("interrupt", instance=lost["id"], notice=False)
+    ends.gone("vm-0")
+    grant(ends, writer)
+    since = ends.cloud.market.clock.exact()
+    ends.until(lambda: ends.cloud.market.clock.exact() >= since + 121)
+    ends.market("interrupt", instance=taken["id"], notice=False)
+    ends.gone("vm-1")
+    ends.do("DELETE", "zones/europe-west4-a/instances/vm-2")
+    preempted, asked, done = ends.until(lambda: found if len(found := received(ends)) == 3 else [])
     assert preempted["protoPayload"]["methodName"] == "compute.instances.preempted"
     assert preempted["resource"]["labels"] == {
-        "instance_id": "42", "project_id": "everspot-local", "zone": "europe-west4-a",
+        "instance_id": taken["id"], "project_id": "everspot-local", "zone": "europe-west4-a",
     }  # fmt: skip
     assert preempted["logName"].endswith("cloudaudit.googleapis.com%2Fsystem_event")
-    assert deleted["protoPayload"]["methodName"] == DELETED
-    assert deleted["operation"]["last"] is True
+    assert [each["protoPayload"]["methodName"] for each in (asked, done)] == [DELETED, DELETED]
+    assert (asked["operation"].get("first"), done["operation"].get("last")) == (True, True)
+    assert done["resource"]["labels"]["instance_id"] == stopped["id"]
+    assert done["protoPayload"]["authenticationInfo"]["principalEmail"] == "owner@everspot-local.example"
 
 
 def test_a_sink_that_is_off_or_wants_something_else_sends_nothing(ends: Any) -> None:
-    sinks = [{**SINK, "disabled": True}, {**SINK, "name": "others", "filter": "severity>=ERROR"}]
-    for sink in sinks:
+    others = {**SINK, "name": "others", "filter": 'protoPayload.methodName="compute.instances.preempted"'}
+    for sink in ({**SINK, "disabled": True}, others):
         writer = ends.call("POST", f"{SINKS}?uniqueWriterIdentity=true", sink).body["writerIdentity"]
-    with ends.still() as later:
-        grant(ends, writer)
-        later(120)
-        offer(ends, PREEMPTED)
-        assert received(ends) == []
+    grant(ends, writer)
+    since = ends.cloud.market.clock.exact()
+    ends.network()
+    ends.run("vm-0")
+    ends.until(lambda: ends.cloud.market.clock.exact() >= since + 121)
+    ends.do("DELETE", "zones/europe-west4-a/instances/vm-0")
+    assert received(ends) == []
 
 
 @pytest.mark.parametrize(

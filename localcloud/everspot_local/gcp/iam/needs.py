@@ -45,6 +45,8 @@ class Needs:
         """All needs of a call. A method that is not known needs a permission of its own name, which no role has."""
         if method in ("compute.regionInstances.bulkInsert", "compute.instances.bulkInsert", "compute.instances.insert"):
             return list(dict.fromkeys(self._launch(params, body)))
+        if method.startswith("compute.") and params.get("project") != self._project:
+            return []  # images that everybody may see; of all else the method itself knows nothing there
         permissions = PERMISSIONS.get(method, (method,))
         resource = self._named(method, params, body)
         found = [Need(permission, resource) for permission in permissions]
@@ -136,6 +138,8 @@ class Needs:
         new = [disk for disk in properties.get("disks") or [] if disk.get("initializeParams") or not disk.get("source")]
         if new:
             yield Need("compute.disks.create", _disk(instance))
+        if any((disk.get("initializeParams") or {}).get("labels") for disk in new):
+            yield Need("compute.disks.setLabels", _disk(instance))
         for disk in new:
             image = str((disk.get("initializeParams") or {}).get("sourceImage") or "")
             if f"projects/{self._project}/" in image or image.startswith("global/"):

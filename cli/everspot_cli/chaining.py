@@ -1,4 +1,4 @@
-"""The jobs that a job comes after, and when it may begin: what its file says, as the cluster knows it."""
+"""The jobs that a job comes after, and the time at which it may begin: its file, resolved in the cluster."""
 
 import re
 from datetime import timedelta
@@ -27,8 +27,8 @@ def earlier_of(session: "Session", what: str, submission: JobSubmission) -> list
     """The jobs that this one comes after, by id. `what`: its file.
 
     Raises:
-        CliError: naming every one that is not there, or that has not succeeded and never will, or whose name another
-            one has too.
+        CliError: naming every one that does not exist, that has not succeeded and never will, or whose name is
+            ambiguous.
     """
     words = submission.spec.after
     if not words or submission.after:  # else another attempt, which comes after what the first one came after
@@ -52,7 +52,7 @@ def earlier_of(session: "Session", what: str, submission: JobSubmission) -> list
 
 
 def _find(session: "Session", word: str) -> tuple[JobSubmission, JobState] | None:
-    """The job of this id, else the one of this name that was submitted last, with its state."""
+    """The job with this id, else the newest one with this name; with its state."""
     store = session.store
     live, archived = store.jobs.names(), store.archive.keys()
     like = re.compile(re.escape(word) + _ID)
@@ -74,7 +74,7 @@ def _find(session: "Session", word: str) -> tuple[JobSubmission, JobState] | Non
 
 
 def live_run(session: "Session", run: JobSubmission) -> JobSubmission | None:
-    """The run of a job's series that has not ended; None where it belongs to none, or that is over."""
+    """The run of a job's series that has not ended. None: the job belongs to no series, or the series is over."""
     series, store = run.series, session.store
     if series is None:
         return None

@@ -20,7 +20,7 @@ from everspot_cli.tables import duration, humane
 from everspot_cli.views import instance_rows
 
 CHEAPEST = 5
-"""Pools that are listed although nothing has happened there."""
+"""The number of pools that are listed without any instance or refusal."""
 COMING, IDLE, BUSY = "BOOTING", "READY", "BUSY"
 
 
@@ -73,7 +73,7 @@ def _ask(session: Session, known: Mapping[PoolKey, PoolHistory]) -> MarketAnswer
 
 
 def pool_rows(found: Read) -> list[dict[str, Any]]:
-    """A row for each pool of which anything is known: those with instances first, then the cheapest."""
+    """A row for each known pool: those with instances first, then the cheapest."""
     noted = {_pool(state): state for state in (found.state.pools if found.state else ())}
     here: dict[PoolKey, list[dict[str, Any]]] = defaultdict(list)
     for row in found.instances:
@@ -127,7 +127,7 @@ def _order(row: dict[str, Any]) -> tuple[bool, bool, float, str, str, str]:
 
 
 def of_interest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of the pools that something is in, or was, or was refused, and of the `CHEAPEST` of the others."""
+    """The rows of pools that have or had instances or refused some, and the `CHEAPEST` of the others."""
     others = [row for row in rows if not _is_known(row) and row["usd_per_hour"] is not None]
     cheapest = sorted(others, key=_order)[:CHEAPEST]
     return [row for row in rows if _is_known(row) or row in cheapest]
@@ -168,7 +168,7 @@ _WORSE = {
 
 
 def norm_notes(found: Read) -> list[str]:
-    """Which pools are over their norms, a sentence each."""
+    """A sentence for each pool that is over its norms."""
     return [
         f"Over its norm: {pool.instance_type} in {pool.zone}, {pool.market.value}, "
         f"{' and '.join(_WORSE[norm] for norm in norms)}."
@@ -177,7 +177,7 @@ def norm_notes(found: Read) -> list[str]:
 
 
 def notes(session: Session, found: Read, now: datetime) -> list[str]:
-    """What is said below the table."""
+    """The notes below the table."""
     said, state, elastic = norm_notes(found), found.state, session.manifest.elastic
     if state is not None and state.elastic is not None:
         use = state.elastic

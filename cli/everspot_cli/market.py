@@ -1,4 +1,4 @@
-"""What the cloud says of its pools at this moment, and what the cluster's own books have seen of them."""
+"""The pools as the cloud describes them now, and as the cluster's ledger has seen them."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class MarketAnswer:
-    """What a cloud has answered. `prices`: what spot costs now, and since when. `regions`: scores of whole regions, by
-    type and region. `troubles`: what could not be asked, and why."""
+    """A cloud's answer. `prices`: of spot now, and since when. `regions`: scores of whole regions, by type and region.
+    `troubles`: the questions that failed, and why."""
 
     prices: "dict[Place, PricePoint]" = field(default_factory=dict)
     scores: "dict[Place, PlacementScore]" = field(default_factory=dict)
@@ -36,12 +36,13 @@ class MarketAnswer:
 def ask(
     session: Session, types: Iterable[InstanceType], zones: Collection[str], regions: Collection[str] = ()
 ) -> MarketAnswer:
-    """Ask the cluster's cloud for spot prices and placement scores. What cannot be had is told, and never an error.
+    """Ask the cluster's cloud for spot prices and placement scores. A question that fails is reported in the answer,
+    and is never an error.
 
     Args:
-        types: those of the cluster. Scores are of all of them that may stand in for each other.
-        zones: of the cluster; none: no prices.
-        regions: whose scores as a whole are wanted too.
+        types: those of the cluster. A score is for all types together that may replace each other.
+        zones: those of the cluster. Without any, there are no prices.
+        regions: the regions for which a score as a whole is wanted.
     """
     kinds = list(types)
     try:
@@ -97,7 +98,7 @@ def _asked(
 
 
 def with_prices(session: Session, catalogue: Catalogue, asked: MarketAnswer) -> Catalogue:
-    """The catalogue with the spot prices that a cloud has stated in place of its own."""
+    """The catalogue with a cloud's spot prices in place of its own."""
     spot: dict[str, dict[str, float]] = {}
     for (name, zone), point in asked.prices.items():
         spot.setdefault(name, {})[zone] = point.usd_per_hour
@@ -114,20 +115,20 @@ def with_prices(session: Session, catalogue: Catalogue, asked: MarketAnswer) -> 
 
 
 def seen(session: Session) -> dict[PoolKey, PoolHistory]:
-    """What the ledger says of the pools from which the cluster has had instances."""
+    """The history of the pools from which the cluster has had instances, by the ledger."""
     return histories(*_given(session), session.now)
 
 
 @dataclass(frozen=True)
 class Past:
-    """What the ledger says of the pools. `over`: which spot pools do worse than they use to, and in what."""
+    """The history of the pools by the ledger. `over`: the spot pools that do worse than usual, and in what."""
 
     known: dict[PoolKey, PoolHistory]
     over: dict[PoolKey, tuple[Norm, ...]]
 
 
 def past(session: Session) -> Past:
-    """As `seen`, and which pools are over their norms, by the rule of the scheduler's own figures and alarm."""
+    """As `seen`, with the pools that are over their norms, by the rule of the scheduler's metrics and alarm."""
     launches, ends = _given(session)
     now, by_id = session.now, {launch.instance_id: launch for launch in launches}
     used = in_use(by_id, ends, now)
@@ -142,7 +143,7 @@ def _given(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
 
 
 def zones_of(session: Session, known: Iterable[PoolKey]) -> list[str]:
-    """The zones in which the cluster may have instances: as declared, else those in which it has had any."""
+    """The zones in which the cluster may have instances: the declared ones, else those in which it has had any."""
     manifest = session.manifest
     declared = {
         *(manifest.elastic.places if manifest.elastic else ()),

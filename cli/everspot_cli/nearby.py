@@ -28,7 +28,8 @@ def local_cloud() -> str:
 
 
 def with_local_cloud(hint: str) -> str:
-    """A hint, after the one about the local cloud if there is one: who has started a local cloud probably means it."""
+    """The hint about the local cloud, if there is one, and then this hint. A user who has started a local cloud
+    probably means that one."""
     return "; or ".join(part for part in (local_cloud(), hint) if part)
 
 

@@ -13,12 +13,12 @@ from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
 
 RECENT = timedelta(days=1)
-"""How long archived jobs are listed without being asked for."""
+"""How long archived jobs are listed by default."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which jobs are wanted. Each field narrows the choice.
+    """The choice of jobs. Each field narrows it.
 
     `since`: leaves out jobs that had ended before; `archived`: includes all archived jobs. Without either, archived
     jobs of the last day are included. `names`: patterns such as `fashion-*`, over names and ids. `states`: words of the
@@ -37,14 +37,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Rows:
-    """Jobs, newest first, and how many there are in all, those included that `limit` has left out."""
+    """Jobs, newest first, and their total number, including those that `limit` left out."""
 
     rows: list[dict[str, Any]]
     count: int
 
 
 def job_rows(session: Session, wanted: Wanted | None = None) -> Rows:
-    """The jobs that are wanted: one listing for each kind of document, and of the documents those that changed."""
+    """The rows of the chosen jobs. It takes one listing for each kind of document, and reads the documents that
+    changed."""
     wanted = wanted or Wanted()
     dossiers, cancels = _read(session, wanted)
     chosen = [d for d in dossiers if _of_interest(d, wanted, d.job_id in cancels, session.now)]
@@ -87,8 +88,8 @@ def _of_interest(dossier: Dossier, wanted: Wanted, cancelling: bool, now: dateti
 
 
 def _with_events(session: Session, dossiers: list[Dossier]) -> list[Dossier]:
-    """Those whose record does not tell everything, with their events: the last step of what has ended well, and the
-    time with an instance where an older release wrote the record."""
+    """The jobs whose record lacks something, with their events: the last step of succeeded jobs, and the time with an
+    instance if an older release wrote the record."""
     silent = [
         d.job_id
         for d in dossiers

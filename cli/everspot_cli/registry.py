@@ -68,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type for what takes no value."""
+    """A command whose help shows no type for flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its arguments and options."""
@@ -76,7 +76,7 @@ class Command(TyperCommand):
 
 
 def plain_flags(params: list[Any]) -> list[Any]:
-    """The parameters, of which the flags show no type of a value in a command's help: they take none."""
+    """The parameters. Flags show no type in the command's help, because they take no value."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -116,7 +116,7 @@ class LazyGroup(TyperGroup):
 
 
 class _Listed(TyperGroup):
-    """The same group with commands that have nothing but their line of help."""
+    """The same group with commands that have only a line of help."""
 
     @classmethod
     def of(cls, group: TyperGroup) -> "_Listed":

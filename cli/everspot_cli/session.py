@@ -59,16 +59,16 @@ class Session:
 
     @cached_property
     def target(self) -> Target:
-        """Where the cluster is, and what named it.
+        """The location of the cluster, and what named it.
 
         Raises:
-            CliError: if nobody did.
+            CliError: if nothing names a cluster.
         """
         return choose(self.store_option, self.cluster_option, self.stack)
 
     @property
     def store_url(self) -> str:
-        """The URL of the control bucket; as `target`."""
+        """The URL of the control bucket. Raises as `target`."""
         return self.target.url
 
     @cached_property
@@ -99,7 +99,7 @@ class Session:
         """The adapter to the cluster's cloud.
 
         Raises:
-            CliError: if this version has nothing for it.
+            CliError: if this version has no adapter for it.
         """
         from everspot_clouds.registry import UnknownCloud, provider
 
@@ -112,7 +112,7 @@ class Session:
 
     @cached_property
     def catalogue(self) -> "Catalogue":
-        """Types and prices: the newest that were read for the cluster, and what it declares in place."""
+        """Types and prices: the newest that were read for the cluster, and the types that it declares."""
         from everspot_core.catalogue import builtin
         from everspot_core.price_table import priced
 
@@ -136,8 +136,8 @@ class Session:
 
     @contextmanager
     def progress(self, words: str, *, shown: bool) -> Iterator[None]:
-        """A line on standard error that says what goes on, while it does; not with `json`, nor where nobody
-        looks on: rich leaves an empty line in a file."""
+        """Show a line of progress on standard error while the block runs. Not with `json`, and not outside a terminal,
+        where rich leaves an empty line."""
         if self.json or not shown or not self.errors.is_terminal:
             yield
             return
@@ -149,9 +149,9 @@ class Session:
             yield
 
     def redraw(self, draw: "Callable[[], RenderableType]", lines: Callable[[], dict[str, str]]) -> None:
-        """Draw again and again, until Ctrl-C. Where that is no terminal, print a line for each thing that changes.
+        """Draw again and again, until Ctrl-C. Outside a terminal, print a line for each thing that changes.
 
-        `lines`: what is told of each thing, by its name.
+        `lines`: the line of each thing, by its name.
         """
         if not self.console.is_terminal:
             self._print_changes(lines)
@@ -191,7 +191,7 @@ class Session:
         )
 
     def _named(self, value: Any) -> Any:
-        """The answer with the cluster's name in it; of a list, in every row."""
+        """The answer with the cluster's name in it; in a list, in every row."""
         if isinstance(value, list):
             return [self._named(row) for row in value]
         if "store" not in self.__dict__ or not isinstance(value, dict) or "cluster" in value:

@@ -23,8 +23,8 @@ from everspot_cli.yamlfile import parse_yaml, read_yaml
 
 @dataclass(frozen=True)
 class Overrides:
-    """`fields`: values by their path, such as `resources.gpus`. `problems`: options that cannot be read, which are
-    told with what is wrong in the job. `code`: the exit code if there are any."""
+    """`fields`: values by their path, such as `resources.gpus`. `problems`: those of options that cannot be read, which
+    are reported with the job's. `code`: the exit code if there are any."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     problems: tuple[dict[str, str], ...] = ()
@@ -32,8 +32,8 @@ class Overrides:
 
     @classmethod
     def read(cls, name: str | None, sets: Sequence[str], env: Sequence[str]) -> "Overrides":
-        """From `--name`, `--set FIELD=VALUE` (the value as in the file) and `--env KEY=VALUE`. One that has no `=`, or
-        whose value is no YAML, is one of the `problems`."""
+        """Read `--name`, `--set FIELD=VALUE` (the value as in the file) and `--env KEY=VALUE`. An option without `=`,
+        or whose value is no YAML, becomes one of the `problems`."""
         options = [("--set", "FIELD", words) for words in sets] + [("--env", "KEY", words) for words in env]
         bad = [
             {"field": f"{option} {words}", "problem": f"write {option} {left}=VALUE"}
@@ -54,7 +54,7 @@ class Overrides:
         return cls(fields | named, (*bad, *unread), Exit.USAGE if bad else Exit.USER)
 
     def over(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The file's fields with these in their places."""
+        """The file's fields with these in place of its own."""
         data = dict(data)
         for path, value in self.fields.items():
             # The name of a variable is one word, whatever is in it.
@@ -69,12 +69,11 @@ class Overrides:
 
 
 def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = False) -> JobSpec:
-    """The job that a file describes, with what the command line says instead; `code` is made absolute, relative to
-    the file. `forced`: its author insists on a deadline that cannot be kept.
+    """The job that a file describes, with the overrides of the command line. `code` is resolved relative to the file.
+    `forced`: the author insists on a deadline that cannot be kept.
 
     Raises:
-        CliError: if there is no such file, or if it is not a valid job; then with every fault, those of the options
-            included.
+        CliError: if there is no such file, or if it is no valid job; with every fault, including those of the options.
     """
     overrides = overrides or Overrides()
     data = read_yaml(path)
@@ -88,11 +87,11 @@ def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = 
 
 
 def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
-    """A job that was submitted once, with other values in some fields. `what`: its name, for errors.
+    """A submitted job with other values in some fields. `what`: its name, for errors.
 
     Raises:
-        CliError: if the result is no valid job, or if it names other code, requirements or datasets: those are read
-            where a job is submitted, and kept with it.
+        CliError: if the result is no valid job, or if it names other code, requirements or datasets, which are read
+            when a job is submitted and kept with it.
     """
     kept = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
     said = [Problem(path, "cannot be changed: submit the job's file instead") for path in kept]
@@ -107,7 +106,7 @@ def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
 
 
 def _refused(what: str, overrides: Overrides, found: list[Problem]) -> CliError:
-    """All that is wrong with a job and with the options that change it."""
+    """The error with all problems of a job and of the options that change it."""
     problems = [*overrides.problems, *listed(found)]
     if not found:
         return CliError("options cannot be read", overrides.code, problems=problems)
@@ -118,7 +117,7 @@ def _refused(what: str, overrides: Overrides, found: list[Problem]) -> CliError:
 
 
 def examined(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple[JobSpec | None, list[Problem]]:
-    """The job of these fields, and all that is wrong with them; no job if anything is. `path`: the job's file."""
+    """The job of these fields, and their problems. None instead of the job if there are any. `path`: the job's file."""
     problems: list[Problem] = []
     spec: JobSpec | None = None
     try:

@@ -1,4 +1,4 @@
-"""The Pulumi stack of a cluster, through the user's own `pulumi`: what it declares, and its end."""
+"""The Pulumi stack of a cluster, through the user's own `pulumi`: its outputs, and its destroy."""
 
 import json
 import os
@@ -23,16 +23,16 @@ DESTROYED_IN = timedelta(hours=1)
 """Longest wait for a destroy. Clouds take minutes to delete fleets and networks."""
 
 GIVEN_UP_IN = timedelta(minutes=5)
-"""Time for the engine to finish the step that it is at, once it was asked to stop."""
+"""Time for the engine to finish its present step, once it was asked to stop."""
 
 CHECKED = {"EVERSPOT_FORCE_DESTROY": "1"}
-"""The variable by which the components' guard lets a destroy through, since whoever asks has looked already: by the
-cloud's answers, which are newer than what the store says of instances that have just ended."""
+"""The variable by which the components' guard lets a destroy through. The CLI sets it because it has checked already,
+by the cloud's answers, which are newer than the store's on instances that have just ended."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of the Pulumi project in this folder. `name` None: the one that is selected there."""
+    """A stack of the Pulumi project in this folder. `name` None: the selected one."""
 
     pulumi: str
     name: str | None
@@ -69,7 +69,7 @@ class Stack:
 
     @property
     def said(self) -> str:
-        """What it is called, for people."""
+        """The name of the stack, for people."""
         return f"stack {self.name}" if self.name else "this folder's Pulumi stack"
 
     def destroy(self, tell: Callable[[str], None]) -> None:

@@ -29,7 +29,7 @@ _LEFT_OUT = ("traceback",)  # shown above the history, where it explains somethi
 
 def history(events: Sequence[Event], *, whole: bool = False) -> Table:
     """A job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a long
-    history is left out, as is how long first steps took."""
+    history and the durations of first steps are left out."""
     table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), left=5, fold=("DETAIL",))
     dated = len({event.at.date() for event in events}) > 1
     runs = [[event] for event in events] if whole else _runs([e for e in events if e.kind is not EventKind.STEPPED])
@@ -52,7 +52,7 @@ def history(events: Sequence[Event], *, whole: bool = False) -> Table:
 
 
 def _runs(events: Sequence[Event]) -> list[list[Event]]:
-    """Checkpoints that follow one another in an attempt together, everything else alone."""
+    """Groups of events: consecutive checkpoints of an attempt together, every other event alone."""
     runs = []
     for (kind, _, _), run in groupby(events, key=lambda e: (e.kind, e.epoch, e.data.get("trigger"))):
         found = list(run)

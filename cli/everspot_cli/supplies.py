@@ -1,4 +1,4 @@
-"""What a job needs besides its code: exact versions of its datasets, and the wheels of its requirements."""
+"""A job's needs besides its code: exact versions of its datasets, and the wheels of its requirements."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PYTHON = "3.12"
 
 
 def supplied(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:
-    """The submission with its datasets pinned and its wheels uploaded. Nothing is asked or sent that it does not need.
+    """The submission with its datasets pinned and its wheels uploaded. It asks for and sends only what the job needs.
 
     Raises:
         CliError: naming every dataset that does not exist, or what is wrong with the requirements.
@@ -41,10 +41,10 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
 
 
 def refuse_missing(session: Session, what: str, submission: JobSubmission) -> None:
-    """Refuse a job whose datasets are not there. `what`: the job's file.
+    """Refuse a job whose datasets do not exist. `what`: the job's file.
 
     Raises:
-        CliError: naming every one.
+        CliError: naming every missing one.
     """
     if not submission.datasets:  # else another attempt, which gets what the first one got
         _pinned(session, what, submission)
@@ -76,14 +76,14 @@ def pin(session: Session, word: str) -> str | None:
 
 
 def _python(session: Session) -> str:
-    """The interpreter of the cluster's instances, as the last of them that said so did."""
+    """The Python version of the cluster's instances, by the newest report."""
     beats = sorted((doc.value for doc in session.store.instances.scan().values()), key=lambda beat: beat.updated_at)
     return next((beat.python for beat in reversed(beats) if beat.python), PYTHON)
 
 
 def _archs(session: Session) -> list[str]:
-    """The architectures of what the fleets may be made of; where nobody has said that, those that the cluster has had,
-    and x86_64 where it has had none."""
+    """The architectures of the declared types. If none are declared, those of the instances that the cluster has had;
+    if it has had none, x86_64."""
     catalogue, fleet = session.catalogue, session.manifest.fleet
     if fleet is not None:
         names = set(fleet.types)

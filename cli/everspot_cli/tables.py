@@ -33,8 +33,8 @@ NARROW = 110
 
 
 def sheet(columns: Sequence[str], *, left: int, fold: Sequence[str] = ()) -> Table:
-    """An empty table whose first `left` columns are text, the others figures. Figures are never cut; where the width
-    does not suffice, the columns named in `fold` go on in a second line."""
+    """An empty table whose first `left` columns are text, the others figures. Figures are never cut; if the width does
+    not suffice, the columns named in `fold` are continued on a second line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for index, name in enumerate(columns):
         folds = name in fold
@@ -44,23 +44,23 @@ def sheet(columns: Sequence[str], *, left: int, fold: Sequence[str] = ()) -> Tab
 
 
 def stamp(moment: datetime, *, dated: bool) -> str:
-    """A moment for a row of a table; with its day where the rows are of several."""
+    """A moment for a row of a table; with its day if the rows are of several days."""
     return f"{moment:%m-%d %H:%M:%S}" if dated else f"{moment:%H:%M:%S}"
 
 
 def humane(moment: datetime, now: datetime) -> str:
-    """How long ago, or in how long: `3h12m ago`, `in 4m05s`."""
+    """A moment relative to now: `3h12m ago`, `in 4m05s`."""
     seconds = (now - moment).total_seconds()
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
 def dated(moment: datetime, now: datetime) -> str:
-    """A moment for people, who count from now: `3h12m ago (2026-03-01 12:00 UTC)`."""
+    """A moment relative to now, with its date: `3h12m ago (2026-03-01 12:00 UTC)`."""
     return f"{humane(moment, now)} ({moment:%Y-%m-%d %H:%M} UTC)"
 
 
 def duration(seconds: float | None) -> str:
-    """Two units at most: `3h12m`, `4m05s`, `12s`."""
+    """A duration in at most two units: `3h12m`, `4m05s`, `12s`."""
     if seconds is None:
         return "—"
     sign, whole = ("-", -seconds) if seconds < 0 else ("", seconds)
@@ -78,7 +78,7 @@ def word(state: str) -> Text:
 
 
 def status(row: dict[str, Any]) -> Text:
-    """A job's state in its colour, and that its deadline has passed. A failed job is late for good, and says so."""
+    """A job's state in its colour, with a mark if its deadline has passed. A failed job with a deadline stays late."""
     text = word(row["status"])
     if row["deadline"] == "missed" and row["status"] != "FAILED":
         text.append(", late", style="bold red")
@@ -93,8 +93,8 @@ def steps(row: dict[str, Any]) -> str:
 
 
 def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
-    """The queue. Where the terminal is too narrow, what a job runs on stands below its id, and priority and submission
-    are left to `everspot job ID`."""
+    """The queue. In a narrow terminal a job's instance is below its id, and priority and submission are only in
+    `everspot job ID`."""
     wide = sheet(
         ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."), left=5
     )
@@ -122,7 +122,7 @@ def _where(row: dict[str, Any], between: str) -> str:
 
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
-    """The fleet. Where the terminal is too narrow, type and zone stand below the id."""
+    """The fleet. In a narrow terminal type and zone are below the id."""
     wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), left=8)
     narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), left=3, fold=("JOB",))
     for row in rows:
@@ -150,7 +150,7 @@ def _notice(row: dict[str, Any]) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> Table:
-    """Names and values, one below the other; None is left out."""
+    """Names and values, one below the other. Values of None are left out."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")

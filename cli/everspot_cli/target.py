@@ -23,7 +23,8 @@ _WAYS = (
 
 @dataclass(frozen=True)
 class Target:
-    """Where the cluster's control bucket is. `said`: who named it, for people; `profile`: the cloud's, if any."""
+    """The location of the cluster's control bucket. `said`: what named it, for people; `profile`: the cloud's, if
+    any."""
 
     url: str
     said: str
@@ -34,7 +35,7 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
     """The cluster of the options, else of the environment, else the one in use, else of this folder's Pulumi stack.
 
     Raises:
-        CliError: if more than one option is given, or nothing tells.
+        CliError: if more than one option is given, or nothing names a cluster.
     """
     given = [name for name, value in (("--store", store), ("--cluster", cluster), ("--stack", stack)) if value]
     if len(given) > 1:
@@ -54,12 +55,12 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
 
 
 def as_url(given: str) -> str:
-    """A store as its URL: a plain path is a folder's."""
+    """A store as a URL: a plain path becomes a folder's URL."""
     return given if "://" in given else Path(given).resolve().as_uri()
 
 
 def noted(name: str, said: str) -> Target:
-    """The cluster that the user has noted under a name.
+    """The cluster that the user's file has under a name.
 
     Raises:
         CliError: if there is none.
@@ -73,9 +74,10 @@ def noted(name: str, said: str) -> Target:
 
 
 def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
-    """The error for what `pulumi` would not tell of a stack, by its own last line.
+    """The error if `pulumi` does not answer about a stack, by its own last line.
 
-    A stack that does not exist is said with those that do. `otherwise`: what is said before any other of its words.
+    If the stack does not exist, the error lists those that do. `otherwise`: the words before any other message of
+    `pulumi`.
     """
     said = (stderr.strip().splitlines() or ["nothing"])[-1].removeprefix("error: ")
     if stack is None or not said.startswith("no stack named"):
@@ -86,7 +88,7 @@ def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliE
 
 
 def _stacks(pulumi: str) -> list[str]:
-    """The stacks of the project in this folder; none, if Pulumi does not say."""
+    """The stacks of the project in this folder; empty if Pulumi does not answer."""
     asked = _asked([pulumi, "stack", "ls", "--json", "--non-interactive"])
     try:
         return sorted(str(row["name"]) for row in json.loads(asked.stdout)) if not asked.returncode else []

@@ -15,7 +15,7 @@ _HEAD = "# The clusters that `everspot use` has noted. Every command talks to th
 
 @dataclass(frozen=True)
 class KnownCluster:
-    """A cluster that the user has named. `profile`: of the cloud's own configuration, whose credentials it takes."""
+    """A cluster that the user has named. `profile`: of the cloud's own configuration, for its credentials."""
 
     name: str
     store: str
@@ -24,24 +24,24 @@ class KnownCluster:
 
 @dataclass(frozen=True)
 class UserConfig:
-    """What the file says: the clusters by name, and which of them is in use."""
+    """The file's content: the clusters by name, and the one in use."""
 
     current: str | None = None
     clusters: dict[str, KnownCluster] = field(default_factory=dict)
 
     def with_cluster(self, known: KnownCluster) -> "UserConfig":
-        """This, with a cluster more, which is the one in use."""
+        """A copy with one more cluster, which is the one in use."""
         return UserConfig(known.name, {**self.clusters, known.name: known})
 
     def without(self, name: str) -> "UserConfig":
-        """This, without a cluster."""
+        """A copy without a cluster."""
         rest = {key: known for key, known in self.clusters.items() if key != name}
         return UserConfig(None if self.current == name else self.current, rest)
 
 
 def path() -> Path:
-    """Where the file is, whether it exists or not: by the XDG base directory specification, which has a relative
-    `XDG_CONFIG_HOME` ignored (https://specifications.freedesktop.org/basedir-spec/latest/)."""
+    """The path of the file, whether it exists or not. It follows the XDG base directory specification, by which a
+    relative `XDG_CONFIG_HOME` is ignored (https://specifications.freedesktop.org/basedir-spec/latest/)."""
     return base("XDG_CONFIG_HOME", ".config") / "everspot" / "config.toml"
 
 
@@ -57,7 +57,7 @@ def base(variable: str, fallback: str) -> Path:
 
 
 def load() -> UserConfig:
-    """What the file says; nothing, if there is none.
+    """The file's content; empty if there is no file.
 
     Raises:
         CliError: if it cannot be read.
@@ -96,7 +96,7 @@ def save(config: UserConfig) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML, which escapes as JSON does."""
+    """A basic string of TOML. It is escaped like JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 

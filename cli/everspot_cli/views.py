@@ -30,7 +30,7 @@ MEANING_OF_STATUS = {
 
 
 def status_of(record: JobRecord, cancelling: bool = False) -> str:
-    """The word for people; `MEANING_OF_STATUS` explains each."""
+    """The word for a job's status; `MEANING_OF_STATUS` explains each."""
     if cancelling and not record.state.final:
         return "CANCELLING"
     if record.state is JobState.PENDING:
@@ -49,7 +49,8 @@ def job_row(
     cancelling: bool = False,
     instances: Mapping[str, InstanceRecord] | None = None,
 ) -> dict[str, Any]:
-    """One job as `jobs --json` answers it. Durations in market seconds: since submission, and with an instance."""
+    """One job as `jobs --json` answers it. Its durations, since submission and with an instance, are in market
+    seconds."""
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
     nothing = timedelta(0)  # two machines' clocks may tell of an end before its beginning
@@ -98,7 +99,8 @@ def job_row(
 
 
 def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) -> str | None:
-    """`open` while it can still be kept, `kept` or `missed`; None without one, and for a job that was cancelled."""
+    """The state of the deadline: `open` while it can still be kept, `kept` or `missed`. None without one, and for a
+    cancelled job."""
     if deadline is None or record.state is JobState.CANCELLED:
         return None
     if record.state is JobState.FAILED:
@@ -110,7 +112,8 @@ def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) 
 
 
 def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
-    """How far a job has come. The record is as old as the last renewal of the lease; the last event may be newer."""
+    """The newest progress of a job. The record is as old as the last renewal of the lease; the last event may be
+    newer."""
     finished = next((e for e in events if e.kind is EventKind.FINISHED), None)
     if finished is None or record.state is not JobState.SUCCEEDED:
         return record.progress

@@ -1,4 +1,4 @@
-"""Reads why jobs wait, as the scheduler has written it. Nothing is computed here."""
+"""Reads the reasons why jobs wait, which the scheduler has written. Nothing is computed here."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from everspot_cli.tables import dated, duration, humane, sheet
 from everspot_cli.views import SCHEDULER_SILENT, grave
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
-"""Reasons, by their codes, that faults of images and pools may explain."""
+"""The codes of reasons that faults of images and pools may explain."""
 SHOWN = 5
 """Number of reasons that are listed below a table of jobs."""
 LISTED = 10
-"""At most this many waiting jobs are listed there with what they wait for."""
+"""The most waiting jobs that are listed there with what they wait for."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReading:
-    """Why jobs wait, as it was read once. `trouble`: why there is nothing to be read; empty where there is."""
+    """The reasons why jobs wait, as read once. `trouble`: why there are none to read; empty if there are."""
 
     waits: dict[str, Wait]
     trouble: str
@@ -39,7 +39,8 @@ class WaitReading:
         return _join(wait.words, self.doubts if wait.why in NOTHING_RUNS_IT else ""), wait.since
 
     def row(self, job_id: str) -> dict[str, Any]:
-        """What a job's row says of its waiting. What a silent scheduler meant to do is not said: it does nothing."""
+        """The fields of a job's row about its waiting. The plans of a silent scheduler are left out, because it does
+        nothing."""
         because, since = self.because(job_id)
         wait = self.waits.get(job_id) if not self.trouble else None
         pool = wait.waits_for if wait is not None else None
@@ -64,7 +65,7 @@ def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def read(session: Session, jobs: Collection[str]) -> WaitReading:
-    """Read what the schedulers have written last of these jobs. Faults are read only where they may be the reason."""
+    """Read what the schedulers have written last of these jobs. Faults are read only if they may be the reason."""
     (notes, unreadable), beats = side_by_side(lambda: _written(session.store), session.store.schedulers.scan)
     waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
     trouble = _trouble(session, [found.value for found in beats.values()]) or unreadable
@@ -73,7 +74,8 @@ def read(session: Session, jobs: Collection[str]) -> WaitReading:
 
 
 def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None:
-    """The jobs of which the scheduler says what they wait for, the first to get on-demand first; None without any."""
+    """A table of the jobs for which the scheduler says what they wait for, ordered by when they get on-demand. None
+    without any."""
     telling = sorted((row for row in rows if _telling(row)), key=lambda row: (_soon(row), row["job_id"]))
     if not telling:
         return None
@@ -100,7 +102,7 @@ def _soon(row: dict[str, Any]) -> datetime:
 
 
 def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
-    """The reasons of the other jobs that wait, those of most jobs first, one sentence each."""
+    """A sentence for each reason of the other waiting jobs, the most frequent first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["waits_because"] and not _telling(row):
@@ -121,13 +123,13 @@ def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
 
 
 def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:
-    """When on-demand is launched for a job that waits at the latest, and why where no deadline says so."""
+    """The latest moment at which on-demand is launched for a waiting job, with the reason if no deadline gives it."""
     at = row["on_demand_at"]
     return f"{dated(at, now)} at the latest{_undated(row, ', ')}" if at else None
 
 
 def _undated(row: dict[str, Any], before: str) -> str:
-    """Without a deadline it is a day of waiting (`AGED` in the schedule) that makes it on-demand."""
+    """The reason for a job without a deadline: a day without spot (`AGED` in the schedule). Empty with a deadline."""
     return "" if row["deadline_at"] else f"{before}after a day without spot"
 
 
@@ -138,7 +140,7 @@ def wait_pool(row: dict[str, Any]) -> str | None:
 
 
 def _written(store: Store) -> tuple[Waiting | None, str]:
-    """What is written, and why it is not to be had."""
+    """The written note, and why it is not available."""
     try:
         return store.notes.waiting(), ""
     except BadDocument as error:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everspot_store import Store
 
 FROM_IMAGE = re.compile(r"^(torch|triton|nvidia-.*|everspot|cuda-.*)$")
-"""Packages that the image brings, each fitted to the others: a lock file may name them, and they are left out."""
+"""Packages that the image contains in matching versions. A lock file may name them; they are left out."""
 _PINNED = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*==\s*[^\s;*]+\s*(;.*)?$")
 _OPTIONS_LEFT_OUT = ("-i ", "--index-url", "--extra-index-url", "--trusted-host", "-f ", "--find-links")
 _PLATFORMS = {
@@ -30,7 +30,7 @@ _TOLD = 1500  # characters of pip's last words
 
 
 def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
-    """The lines of a lock file for pip, hashes included, and the names of the packages that the image brings.
+    """The lines of a lock file for pip, hashes included, and the names of the packages that the image contains.
 
     Raises:
         CliError: naming every line that is no `name==version`.
@@ -63,7 +63,7 @@ def gathered(
     its own settings, and put them into the data bucket.
 
     Raises:
-        CliError: if the file is no lock file, or pip cannot have a wheel.
+        CliError: if the file is no lock file, or pip cannot get a wheel.
         StoreError: if one cannot be uploaded.
     """
     try:

@@ -1,7 +1,7 @@
 """Reads YAML files from untrusted authors. Size, depth and aliases are bounded, and only JSON's types are allowed.
 
-PyYAML builds whatever a text asks for: aliases that double thirty times, lists nine hundred levels deep, duplicate keys
-of which the last one silently wins. Here the text is bounded before it is parsed, and its values while they are
+PyYAML builds whatever a text describes: aliases that double thirty times, lists nine hundred levels deep, duplicate
+keys of which the last one silently wins. This module limits the text before it is parsed, and its values while they are
 composed, so that a small file cannot become large.
 """
 
@@ -32,7 +32,7 @@ _PLAIN = {
 
 
 class _NotOurYaml(yaml.YAMLError):
-    """The text is YAML and still not taken."""
+    """The text is valid YAML, but refused."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
             raise _NotOurYaml(f"more values than the {self._most} that a file may hold, aliases written out")
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping of texts, each given once; what is merged in by `<<` may be overridden."""
+        """A mapping with texts as keys, each given once. Keys that are merged in by `<<` may be overridden."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
@@ -113,7 +113,8 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 
 
 def read_yaml(path: Path, *, size: int = SIZE, nodes: int = NODES) -> Any:
-    """What a file of at most `size` bytes and `nodes` values holds: None, booleans, numbers, texts, lists and mappings.
+    """The content of a file of at most `size` bytes and `nodes` values: None, booleans, numbers, texts, lists and
+    mappings.
 
     Raises:
         CliError: if there is no such file, or it is too large, too deep, no UTF-8 or no YAML.
@@ -122,7 +123,7 @@ def read_yaml(path: Path, *, size: int = SIZE, nodes: int = NODES) -> Any:
 
 
 def parse_yaml(text: str, path: str, *, nodes: int = NODES) -> Any:
-    """What a text of at most `nodes` values holds. `path`: whose text it is, for errors.
+    """The content of a text of at most `nodes` values. `path`: the file of the text, for errors.
 
     Raises:
         CliError: if it is too deep, or no YAML.

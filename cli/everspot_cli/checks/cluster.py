@@ -52,8 +52,8 @@ def _manifest(session: Session) -> Check:
 
 
 def _conditional_writes(session: Session) -> Check:
-    """On a key of its own: a create, a second create that must fail, a replacement, and a stale replacement that must
-    fail."""
+    """Try conditional writes on a key of its own: a create, a second create that must fail, a replacement, and a stale
+    replacement that must fail."""
     control, key = session.store.control, f"doctor/{secrets.token_hex(8)}.json"
     try:
         first = control.create(key, b'{"n": 1}')
@@ -75,7 +75,7 @@ def _conditional_writes(session: Session) -> Check:
 
 
 def _patiently(control: Bucket, write: Callable[[], WriteResult]) -> WriteResult:
-    """One write, made again where the store takes so many to a key only in a longer time."""
+    """Make one write, and try again if the store refuses so many writes to one key."""
     result = write()
     for attempt in range(1, ATTEMPTS):
         if result.outcome is not WriteOutcome.BUSY:

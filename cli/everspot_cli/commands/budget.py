@@ -50,8 +50,8 @@ def budget(
 ) -> None:
     """Show what teams and the environment have spent and may spend, or set a cap.
 
-    Days and months are those of the calendar in UTC. Where a job would pass a cap, it waits; what runs at the cap
-    checkpoints and waits, and goes on once the cap is raised or the next period begins.
+    Days and months are those of the calendar in UTC. A job that would pass a cap waits. A job that runs when a cap is
+    reached checkpoints and waits. It goes on once the cap is raised or the next period begins.
     """
     session = session_of(context, json)
     _check(action, team, per, {"dollars": dollars, "gpu_hours": gpu_hours})

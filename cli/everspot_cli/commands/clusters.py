@@ -1,4 +1,4 @@
-"""`everspot use` and `everspot clusters`: which cluster the commands talk to, from whatever folder."""
+"""`everspot use` and `everspot clusters`: choose the cluster that the commands talk to, in any folder."""
 
 import os
 import re
@@ -42,8 +42,8 @@ def use(
 ) -> None:
     """Choose the cluster that all commands talk to from now on, in any folder.
 
-    The first time, --store or --stack says where it is; it is asked for its description before it is noted. The names
-    are kept in a file of the user's own, $XDG_CONFIG_HOME/everspot/config.toml.
+    The first time, --store or --stack says where the cluster is. Its description is read before its name is noted. The
+    names are kept in a file of the user, $XDG_CONFIG_HOME/everspot/config.toml.
     """
     session = session_of(context, json)
     if name is None:

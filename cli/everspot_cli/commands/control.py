@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def user() -> str:
-    """Who asks, as this machine knows them."""
+    """The name of the user on this machine."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -36,7 +36,7 @@ def user() -> str:
 
 
 def request_of(session: Session, note: str = "") -> Request:
-    """What is asked for now, and by whom."""
+    """A request by this user, at this moment."""
     return Request(at=session.now, by=user(), note=note)
 
 
@@ -50,7 +50,7 @@ def _say(session: Session, answer: dict[str, Any], words: str) -> None:
 def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
     """End a job. Its instance is free for others at once; what it has checkpointed stays.
 
-    Of a series, the run that lives or is to come next is ended, and with it the series.
+    For a series, this ends the run that is alive or comes next, and with it the series.
     """
     session = session_of(context, json)
     submission = find_job(session, job_id)
@@ -75,8 +75,8 @@ def interrupt(
 ) -> None:
     """Drill: interrupt a running job as the cloud would, and see it resume.
 
-    The job checkpoints and gives its instance back, which stays. It resumes on another instance if one is free, and
-    otherwise on the same one.
+    The job checkpoints and gives its instance back; the instance stays. It resumes on another instance if one is free,
+    and otherwise on the same one.
     """
     session = session_of(context, json)
     submission = find_job(session, job_id)

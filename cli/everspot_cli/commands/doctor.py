@@ -59,7 +59,7 @@ def _checks(session: Session) -> list[Check]:
 
 
 def _said(url: str) -> str | None:
-    """The region that a store's URL names, if it can be read at all."""
+    """The region that a store's URL names. None: it names none, or is no valid URL."""
     try:
         return split_region(url)[1]
     except StoreError:

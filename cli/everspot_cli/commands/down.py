@@ -1,4 +1,4 @@
-"""`everspot down`: the whole way from a cluster with jobs to nothing that costs money, with a check at its end."""
+"""`everspot down`: takes a cluster down, jobs and all, and checks that nothing is left that costs money."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ GONE_IN = timedelta(minutes=5)
 
 _SHOWN = 8
 _GONE = (StoreMissing, NoCluster)
-"""How it shows that an earlier destroy has begun."""
+"""The errors that show that an earlier destroy has begun."""
 
 
 def register(app: typer.Typer) -> None:
@@ -82,7 +82,7 @@ def down(
 
 
 def _stack(session: Session, name: str | None) -> Stack:
-    """The stack to destroy, which has to be that of the cluster that was chosen in another way, if one was."""
+    """The stack to destroy. If the cluster was chosen in another way too, the stack has to be the same cluster's."""
     if name and session.stack and name != session.stack:
         raise CliError(f"two stacks are named: {session.stack} and {name}", Exit.USAGE)
     name = name or session.stack
@@ -105,7 +105,7 @@ def _named(session: Session) -> bool:
 
 
 def _manifest(session: Session, declared: Stack) -> Manifest:
-    """The cluster's manifest; of a cluster whose store is gone already, what the stack says of it."""
+    """The cluster's manifest. If its store is gone already, it is made from the stack's outputs."""
     try:
         return session.manifest
     except _GONE:
@@ -117,7 +117,8 @@ def _manifest(session: Session, declared: Stack) -> Manifest:
 
 
 def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
-    """What the cloud has of the cluster. That it answers is known before anything is changed."""
+    """What the cloud has of the cluster. It is asked before anything is changed, so that a cloud that does not answer
+    is known early."""
     try:
         site = provider(manifest.cloud).site(manifest)
         return site, site.left()
@@ -145,8 +146,8 @@ def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: boo
 
 
 def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
-    """Have every job checkpoint, and wait until none has an instance. The jobs that had one; None: there is no store
-    to ask any more."""
+    """Have every job checkpoint, and wait until none has an instance. Returns the jobs that had one. None: there is no
+    store any more."""
     try:
         session.store.request_drain(request_of(session, "everspot down"))
         had = owned(session)
@@ -177,7 +178,8 @@ def _still_drained(session: Session, drained: Sequence[str] | None, force: bool)
 
 
 def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
-    """Wait until the scheduler has released what it launched, and end what it does not. The ids of these."""
+    """Wait until the scheduler has released what it launched, and end what it does not release. Returns the ids of the
+    latter."""
 
     def launched() -> list[Left]:
         return [one for one in _left(site) if one.launched and not one.ending]
@@ -202,7 +204,8 @@ def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
 
 
 def _check(session: Session, site: Site) -> list[Left]:
-    """What is left after the destroy, once what is ending has ended. Instances that still run are ended."""
+    """What is left after the destroy, once resources that are being deleted are gone. Instances that still run are
+    ended."""
 
     def left() -> list[Left]:
         return [one for one in _left(site) if not one.kept]
@@ -240,7 +243,7 @@ def _end(site: Site, ids: Sequence[str]) -> None:
 
 
 def _until(session: Session, limit: timedelta, rest: Callable[[], list[Any]]) -> list[Any]:
-    """Wait until nothing of it is left, or the limit is reached. What is left then."""
+    """Wait until nothing of it is left, or the limit is reached. Returns what is left then."""
     began = session.clock.monotonic()
     while (found := rest()) and session.clock.monotonic() - began < limit:
         session.clock.sleep(POLL)

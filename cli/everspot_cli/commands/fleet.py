@@ -67,7 +67,7 @@ def _page(session: Session, live: bool, *, every: bool) -> RenderableType:
 
 
 def _lines(session: Session, live: bool) -> dict[str, str]:
-    """What is told of each pool where it changes, and nobody looks at a table."""
+    """A line for each pool, printed when it changes if standard output is no terminal."""
     told = {}
     for row in pool_rows(read(session, live=live)):
         pool = f"{row['instance_type']} {row['zone']} {row['market']}"

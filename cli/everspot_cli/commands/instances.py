@@ -49,7 +49,7 @@ def _page(session: Session, all: bool) -> RenderableType:
 
 
 def _lines(session: Session, all: bool) -> dict[str, str]:
-    """What is told of each instance where it changes, and nobody looks at a table."""
+    """A line for each instance, printed when it changes if standard output is no terminal."""
     told = {}
     for row in instance_rows(session, gone=all):
         name, jobs = row["instance_id"], row["job_id"] or ", ".join(row["residents"])
@@ -59,7 +59,7 @@ def _lines(session: Session, all: bool) -> dict[str, str]:
 
 
 def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What happens to instances beyond what is declared, and when, by market; nothing where there are none."""
+    """What happens to instances beyond the declared number, and when, by market. Empty if there are none."""
     standing, told = manifest.standing, []
     if standing is None:
         return []

@@ -77,7 +77,7 @@ def _deadline(row: dict[str, Any], now: datetime) -> str | None:
 
 
 def _series(row: dict[str, Any], spec: dict[str, Any]) -> str | None:
-    """Which run it is, and how often there is one."""
+    """The number of the run in its series, and the interval of the series."""
     if row["series"] is None or spec["every"] is None:
         return None
     skip = f", skipped if {spec['skip_if']}" if spec["skip_if"] else ""

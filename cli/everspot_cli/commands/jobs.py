@@ -18,7 +18,7 @@ from everspot_cli.views import MEANING_OF_STATUS
 from everspot_cli.waiting import sentences, waiting_table
 
 PAGE = 100
-"""Rows of a table where nobody asks for more; JSON has all."""
+"""The default number of rows in a table; JSON has all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -99,7 +99,7 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
 
 
 def _lines(session: Session, wanted: Wanted) -> dict[str, str]:
-    """What is told of each job where it changes, and nobody looks at a table."""
+    """A line for each job, printed when it changes if standard output is no terminal."""
     told = {}
     for row in job_rows(session, wanted).rows:
         where = f" on {row['instance_type']} {row['zone']} {row['market']}" if row["instance_type"] else ""
@@ -117,7 +117,7 @@ def _nothing(wanted: Wanted) -> str:
 
 
 def _moment(session: Session, text: str | None, bad: list[dict[str, str]]) -> datetime | None:
-    """The moment that `--since` means. What is wrong goes to `bad`, as with the other options."""
+    """The moment that `--since` means. Faults go to `bad`, as with the other options."""
     if text is None:
         return None
     try:

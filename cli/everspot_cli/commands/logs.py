@@ -94,7 +94,8 @@ def _chosen(
     *,
     agent: bool = False,
 ) -> "Iterable[Chunk]":
-    """The pieces that were asked for. The last lines count once: what comes later is printed as it comes."""
+    """The pieces that were asked for. With `--follow`, the last lines are chosen once; later ones are printed as they
+    come."""
     stream = session.store.agent_logs if agent else session.store.logs
     since = session.now - age if age is not None else None
     if tail is not None and after is None:
@@ -116,7 +117,8 @@ def _print(session: Session, chunks: "Iterable[Chunk]") -> tuple[int, int] | Non
 
 
 def _follow(session: Session, job: str) -> None:
-    """Whoever may only read follows too, and hears of things within a minute."""
+    """Ask the agent for output within seconds. A user who may only read follows too, and gets output within a
+    minute."""
     from everspot_store import StoreDenied
 
     with suppress(StoreDenied):
@@ -124,7 +126,7 @@ def _follow(session: Session, job: str) -> None:
 
 
 def _end_following(session: Session, job: str) -> None:
-    """Whoever may read but not delete leaves a request behind that expires by itself."""
+    """Take the request back. A user who may not delete leaves it behind, and it expires by itself."""
     from everspot_store import StoreError
 
     with suppress(StoreError):

@@ -51,14 +51,14 @@ Watch = Annotated[
 
 
 def session_of(context: typer.Context, json: bool = False) -> Session:
-    """The session of this run; `--json` counts wherever it stands."""
+    """The session of this run. `--json` counts before and after the command's name."""
     session: Session = context.obj
     session.json = session.json or json
     return session
 
 
 def duration_of(text: str, option: str) -> timedelta:
-    """What an option says.
+    """The duration that an option gives.
 
     Raises:
         CliError: if it is no duration.

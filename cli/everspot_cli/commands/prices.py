@@ -1,4 +1,4 @@
-"""`everspot prices`: what the cluster reckons with, how old that is, and newer figures from the cloud's price lists."""
+"""`everspot prices`: the prices that the cluster uses, their age, and newer ones from the cloud's price lists."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -17,7 +17,7 @@ from everspot_cli.tables import sheet
 
 
 class Action(StrEnum):
-    """What `everspot prices` may be asked to do."""
+    """The actions of `everspot prices`."""
 
     SHOW = "show"
     REFRESH = "refresh"

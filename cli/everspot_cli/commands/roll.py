@@ -1,4 +1,4 @@
-"""`everspot roll`: the instances that run are replaced by ones of the current image and settings."""
+"""`everspot roll`: replaces running instances by ones of the current image and settings."""
 
 from datetime import timedelta
 from typing import Annotated, Any
@@ -29,8 +29,8 @@ def roll(
 ) -> None:
     """Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.
 
-    Idle ones are replaced without being asked for, busy ones when their job leaves them. With this their jobs
-    checkpoint, move on, and the instance is replaced now.
+    Without this command idle instances are replaced by themselves, and busy ones when their job leaves them. With it
+    their jobs checkpoint and move on, and the instances are replaced now.
     """
     session = session_of(context, json)
     limit = duration_of(timeout, "--timeout")
@@ -66,7 +66,7 @@ def _wait(session: Session, generation: str, limit: timedelta) -> dict[str, Any]
 
 
 def _look(session: Session, generation: str) -> dict[str, Any]:
-    """How far it is. `leaving` are among the `old` ones."""
+    """The progress of the roll. `leaving` are among the `old` ones."""
     store = session.store
     told, ends = store.assignments.scan(), set(store.ends.scan())
     agents = [d.value for i, d in store.instances.scan().items() if i not in ends and _there(d.value)]

@@ -17,7 +17,7 @@ from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 
 RUNS, USER, PROGRAMS = "/var/lib/everspot/runs", "everspot", "/opt/everspot/bin"
-"""Where the image's agent keeps its runs, whose they are, and where its programs are."""
+"""The folder of the agent's runs on the image, their user, and the folder of its programs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -83,7 +83,7 @@ def _running(session: Session, given: str) -> JobRecord:
 
 
 def _start(session: Session, handover: Handover) -> int:
-    """Let the cloud's own program take over; its exit code."""
+    """Run the cloud's own program. Returns its exit code."""
     for program, words in handover.needs:
         if shutil.which(program) is None:
             raise CliError(f"{words} is not installed", Exit.UNAVAILABLE, hint=handover.install)

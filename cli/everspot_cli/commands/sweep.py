@@ -66,7 +66,7 @@ def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> No
     """Begin the sweep, or check that it is the one that was begun; its caps may have changed.
 
     Raises:
-        CliError: if it differs in more than its caps, or is only to be shown and was never begun.
+        CliError: if it differs in more than its caps, or if it is only shown and has never begun.
     """
     record = SweepRecord(spec=spec, made_at=session.now, made_by=user())
     known = session.store.studies.begin(record) if begin else session.store.studies.get(spec.name)

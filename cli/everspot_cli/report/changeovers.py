@@ -1,4 +1,4 @@
-"""How long changeovers have taken, part by part, as rows and as a table."""
+"""The durations of changeovers, part by part, as rows and as a table."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reads from the store what a report is made from."""
+"""Reads the material of a report from the store."""
 
 import json
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
 
 
 def _changeovers(store: Store) -> Changeovers | None:
-    """What changeovers have taken; a document that cannot be read says no more than none would."""
+    """The measured changeovers. A document that cannot be read counts as none."""
     try:
         return store.notes.changeovers()
     except BadDocument:
@@ -107,8 +107,7 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
 
 
 def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
-    """The record as it was at an earlier moment, as far as the events up to then tell. A job that ended later had not
-    ended."""
+    """The record as it was at an earlier moment, by the events up to then. A job that ended later had not ended."""
     if as_of is None or not record.state.final or record.changed_at <= as_of:
         return record
     history = attempts(events)
@@ -149,11 +148,11 @@ def _last_step(lines: Sequence[bytes]) -> int:
 
 
 def settle(session: Session) -> str | None:
-    """Bring the ledger up to date by the scheduler's own reading of the cloud: note what the scheduler has not noted
-    yet, and what only a later reader can, the end of its own instance.
+    """Bring the ledger up to date from the cloud, by the same code as the scheduler. This adds what the scheduler has
+    not written yet, and the end of the scheduler's own instance, which it cannot write.
 
-    Every note is written once, whoever comes first, so this is harmless beside a living scheduler. Returns why it
-    could not be done, for the report's notes; None if the ledger is complete.
+    Every entry is written once, by whoever comes first, so this is harmless beside a running scheduler. Returns why it
+    failed, for the report's notes. None: the ledger is complete.
     """
     manifest = session.manifest
     cloud = session.cloud

@@ -60,8 +60,8 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table whose first `left` columns are text. The first one stays in sight where the page is narrow, and a state
-    has its colour."""
+    """A table whose first `left` columns are text. The first column stays in sight on a narrow page, and states are
+    coloured."""
     head = "".join(f"<th{' class=l' if index < left else ''}>{escape(name)}</th>" for index, name in enumerate(columns))
 
     def cell(index: int, value: str) -> str:

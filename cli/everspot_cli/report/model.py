@@ -1,4 +1,4 @@
-"""The report as one document: the answer of `report --json`, from which terminal and page are drawn."""
+"""The report as one document: the answer of `report --json`, and the input of terminal and page."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
 
 
 def usd(amount: Fraction) -> float:
-    """Dollars with six decimals: far below a cent, and the parts still add up to the cent."""
+    """Dollars with six decimals, so that the parts still add up to the cent."""
     return float(rounded(amount, 6))
 
 
@@ -123,7 +123,7 @@ def _hours(usages: Sequence[Usage]) -> dict[str, float]:
 
 
 def _unpriced(usages: Sequence[Usage]) -> float:
-    """Hours without a known price. They are in no sum, so every sum is then a lower bound."""
+    """The hours without a known price. No sum contains them, so every sum is then a lower bound."""
     cut = (s.seconds * usage.share for usage in usages for s in usage.paid if s.basis is Basis.NONE)
     return round(float(total(cut) / HOUR), 4)
 
@@ -192,7 +192,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
 
 
 def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:
-    """None without a deadline, for a cancelled job, and while it can still be met."""
+    """Whether the deadline was met. None without a deadline, for a cancelled job, and while it can still be met."""
     if deadline is None or record.state is JobState.CANCELLED:
         return None
     if record.state is JobState.SUCCEEDED:

@@ -1,4 +1,4 @@
-"""What the sweeps have cost: all trials together, for each of them, and for each that was of use."""
+"""The cost of sweeps: of all trials together, per trial, and per useful trial."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from everspot_cli.session import side_by_side
 
 
 def sweeps_of(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[str, SweepRecord]:
-    """The sweeps that have trials among these jobs, by name. One whose document cannot be read is left out: its jobs
-    are told all the same.
+    """The sweeps that have trials among these jobs, by name. A sweep whose document cannot be read is left out; the
+    report still shows its jobs.
 
     Raises:
         StoreError: if the store could not be asked.

@@ -28,12 +28,12 @@ def redone(of: dict[str, Any], key: str = "steps_redone") -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share, `—` where there is nothing to compare with."""
+    """A share in percent; `—` if there is nothing to compare with."""
     return "—" if value is None else f"{value if abs(value) >= 0.05 else 0.0:.1f} %"
 
 
 def several_days(report: dict[str, Any]) -> bool:
-    """Whether its moments need their day beside them."""
+    """Whether the report spans several days, so that moments need their day."""
     moments = [job["submitted_at"] for job in report["jobs"]] + [i["launched_at"] for i in report["instances"]]
     moments += [stroke["at"] for stroke in report["interruptions"]] + [report["as_of"]]
     return len({moment[:10] for moment in moments if moment}) > 1
@@ -103,7 +103,7 @@ def _cost(report: dict[str, Any]) -> Text:
 
 
 def waived(report: dict[str, Any]) -> str | None:
-    """The further saving by spot hours that were not billed, which nobody can count on."""
+    """The further saving by spot hours that were not billed. Nobody can count on it."""
     if not report["free_usd"]:
         return None
     return (
@@ -113,7 +113,7 @@ def waived(report: dict[str, Any]) -> str | None:
 
 
 def at_least(report: dict[str, Any]) -> str:
-    """A sentence on sums that lack prices: each is less than what will be billed."""
+    """A sentence on sums that lack prices: the bill will be higher."""
     hours = report["unpriced_hours"]
     return (
         f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
@@ -122,7 +122,7 @@ def at_least(report: dict[str, Any]) -> str:
 
 
 def _accuracy(report: dict[str, Any]) -> str | None:
-    """The lowest, which is said where there is more than one."""
+    """The lowest accuracy of the jobs, with a note if there are several."""
     if report["accuracy"] is None:
         return None
     several = sum(job["accuracy"] is not None for job in report["jobs"]) > 1
@@ -186,7 +186,7 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
 
 
 def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
-    """Where a job went on after an interruption. A job that has ended will not go on."""
+    """The instance on which a job went on after an interruption. A job that has ended will not go on."""
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
     over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))
@@ -216,7 +216,8 @@ def _sweeps(rows: list[dict[str, Any]]) -> Table:
 
 
 def sweep_figures(row: dict[str, Any]) -> list[str]:
-    """The cells of a sweep behind its name: trials and useful ones, then dollars of all, of one, of a useful one."""
+    """The cells of a sweep after its name: trials, useful trials, then dollars in total, per trial and per useful
+    trial."""
     return [
         str(row["trials"]),
         str(row["useful_trials"]),
@@ -249,7 +250,7 @@ def _small_print(report: dict[str, Any]) -> Text:
 
 
 def where_prices_come_from(report: dict[str, Any]) -> list[str]:
-    """The source and age of every price, and what had to be assumed, a sentence each."""
+    """A sentence on the source and age of every price, and on every assumption."""
     lines = ["Spot prices: what the cloud stated for each moment."] if report["spot_hours"] else []
     sources: dict[tuple[str, str], list[str]] = {}
     for price in report["list_prices"]:

@@ -1,4 +1,4 @@
-"""The timeline as SVG: a row for each instance, a bar for each job on it, and a mark for each thing that happened."""
+"""The timeline as SVG: a row for each instance, a bar for each job on it, and a mark for each event."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Axis:
 
     @classmethod
     def over(cls, start: datetime, end: datetime) -> "Axis":
-        """From one moment to another, a minute at the least."""
+        """The axis from one moment to another, at least a minute long."""
         return cls(start, max(end, start + timedelta(minutes=1)))
 
     def x(self, moment: datetime) -> float:
@@ -79,7 +79,7 @@ def draw(material: Material, only: str | None = None) -> str:
 
 
 def legend(material: Material, only: str | None = None) -> str:
-    """What the colours and marks mean. A job that never had an instance has no bar, and no colour here."""
+    """The meaning of colours and marks. A job that never had an instance has no bar, so it is not listed."""
     ran = {bill.job_id for bill in material.bill.jobs if bill.attempts}
     jobs = [
         f"<span><i {swatch(index)}></i>{escape(job)}</span>"
@@ -136,7 +136,7 @@ def _row(
 
 
 def _lanes(usages: Sequence[Usage]) -> dict[str, tuple[float, float]]:
-    """Of each job that shares the instance: where its bar begins, as a part of the row's, and how high it is."""
+    """For each job that shares the instance, the top and the height of its bar, as fractions of the row."""
     ends: list[datetime] = []
     lane: dict[str, int] = {}
     for usage in sorted((u for u in usages if u.job_id and u.share < 1), key=lambda u: u.paid[0].start):
@@ -174,7 +174,7 @@ def _bar(
 
 
 _OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.CAP.value, Reason.WINDOW.value)
-"""Why a job was told to stop that the cloud had no part in: no notice of the instance's end."""
+"""Reasons to stop a job that do not come from the cloud, so that they are no notice of the instance's end."""
 
 
 def _marked(material: Material, instance: str, only: str | None) -> list[Event]:

@@ -1,1 +1,1 @@
-"""What `everspot sweep` does: a study of Optuna's, kept in the store, whose trials are ordinary jobs."""
+"""The sweeps of `everspot sweep`: studies of Optuna in the store, whose trials are ordinary jobs."""

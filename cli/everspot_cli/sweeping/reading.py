@@ -1,4 +1,4 @@
-"""Reads a sweep's file, and the file of its job with the sweep's values in it. One error names the faults of both."""
+"""Reads a sweep's file, and its job's file with the sweep's values. One error names the faults of both."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from everspot_cli.yamlfile import read_yaml
 
 
 def read_sweep(file: Path) -> SweepSpec:
-    """The sweep that a file describes. Its values have been tried in the job's file.
+    """The sweep that a file describes, after a check of its values in the job's file.
 
     Raises:
         CliError: naming every fault, of the sweep, of its values in the job, and of the job itself.
@@ -40,13 +40,12 @@ def read_sweep(file: Path) -> SweepSpec:
 
 
 def values_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a trial of the sweep `name` changes in its job: these fields, and its name."""
+    """The fields that a trial of the sweep `name` changes in its job: these values, and the job's name."""
     return {path: str(value) if path.startswith("env.") else value for path, value in fields.items()} | {"name": name}
 
 
 def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
-    """What is wrong with the values of the sweep `data` in its job, and with the job itself. `alone`: nothing else is
-    wrong.
+    """The problems of the values of the sweep `data` in its job, and of the job itself. `alone`: nothing else is wrong.
 
     Raises:
         CliError: if the job's file alone is wrong.
@@ -84,7 +83,7 @@ def _first(values: Any) -> Any:
 
 
 def _blamed(problem: Problem, firsts: Mapping[str, Any]) -> Problem | None:
-    """The problem as one of the sweep's own field. None if that has no value, and so is told already."""
+    """The problem as one of the sweep's own field. None if that field has no value, which is reported already."""
     for path in problem.path.split(", "):
         for field, first in firsts.items():
             if _within(path, field) or _within(field, path):

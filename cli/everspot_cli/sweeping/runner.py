@@ -1,7 +1,7 @@
-"""Runs a sweep: begins trials as jobs, tells Optuna how they do, and ends what is not worth its money.
+"""Runs a sweep: begins trials as jobs, reports their results to Optuna, and ends unpromising trials.
 
-All that is remembered is in the store: the journal and the jobs, whose ids follow from the trials' numbers. So the
-command may be ended at any moment, and goes on where it was when it is run again, on whatever machine.
+The whole state is in the store: the journal and the jobs, whose ids follow from the trials' numbers. So the command may
+be ended at any moment. Run again on any machine, it continues.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One trial as it stands. `value`: the last that its job has reported of the metric. `useful`: see `is_useful`."""
+    """The state of one trial. `value`: the last value of the metric that its job has reported. `useful`: see
+    `is_useful`."""
 
     number: int
     job_id: str
@@ -46,7 +47,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepStanding:
-    """A sweep as it stands. `over`: nothing runs, and nothing more will begin. `exhausted`: its budget is used up."""
+    """The state of a sweep. `over`: no trial runs, and none will begin. `exhausted`: its budget is used up."""
 
     trials: tuple[Trial, ...]
     over: bool
@@ -54,17 +55,17 @@ class SweepStanding:
 
     @property
     def spent(self) -> Amount:
-        """By all trials together."""
+        """The spending of all trials together."""
         return sum((trial.spent for trial in self.trials), NOTHING)
 
     @property
     def useful(self) -> list[Trial]:
-        """The trials that have been of use."""
+        """The useful trials."""
         return [trial for trial in self.trials if trial.useful]
 
     @property
     def cost(self) -> SweepCost:
-        """What it has cost so far."""
+        """The cost so far."""
         return SweepCost(trials=len(self.trials), useful=len(self.useful), dollars=self.spent.dollars)
 
 
@@ -80,7 +81,7 @@ class SweepRun:
         self._useful: set[int] = set()
 
     def turn(self, *, act: bool = True) -> SweepStanding:
-        """Look at the trials once, and do what is to be done. Without `act` only look.
+        """Read the trials once, and act on them: begin and end trials. Without `act` only read.
 
         Raises:
             CliError: if a trial's job is refused.
@@ -142,7 +143,7 @@ class SweepRun:
         self._session.store.cancels.create(job, Request(at=self._session.now, by=user(), note=why))
 
     def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
-        """What is known of the trials' jobs, those included that have left the tables; by the trials' numbers."""
+        """The dossiers of the trials' jobs, archived ones included, by the trials' numbers."""
         store, numbers = self._session.store, {trial_job(self._spec.name, t.number): t.number for t in trials}
         jobs = list(numbers)
         found, records = store.jobs.read(jobs), store.records.read(jobs)
@@ -159,7 +160,7 @@ class SweepRun:
         return {numbers[job]: dossier for job, dossier in known.items()}
 
     def _reckon(self, trials: list[Any], dossiers: dict[int, Dossier]) -> None:
-        """What each trial has used, by the rules of the bill; of those that are over, once."""
+        """The cost of each trial, by the rules of the bill. For trials that are over it is computed once."""
         session, store = self._session, self._session.store
         begun = {n: d for n, d in dossiers.items() if d.record is not None and d.record.epoch}
         if begun:
@@ -211,7 +212,7 @@ def _is_over(dossier: Dossier | None) -> bool:
 
 
 def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]) -> JobSubmission:
-    """The job of a trial: that of the file with these values, named and tagged for the sweep.
+    """The job of a trial: the file's job with these values, named and tagged for the sweep.
 
     Raises:
         CliError: if the result is no valid job.

@@ -1,4 +1,4 @@
-"""Optuna's part: which values are tried next, and which trials are ended early."""
+"""Optuna's part of a sweep: it chooses the values to try next, and the trials to end early."""
 
 import warnings
 from importlib import import_module
@@ -10,14 +10,14 @@ from everspot_store.studies import Journal
 from everspot_cli.errors import CliError
 
 PRUNED = "everspot:pruned"
-"""The mark of a trial that is to be ended early: its job is being cancelled."""
+"""The mark of a trial that is being ended early: its job is being cancelled."""
 LENGTH = "everspot:steps"
-"""The attribute of a study that says how many steps a trial has, as the first one that told it did. Hyperband divides
-trials into brackets by it, so it stays what it is: with another length the same trial would be in another bracket."""
+"""The attribute of a study with the number of steps of a trial, as the first trial reported it. Hyperband divides
+trials into brackets by it, so it never changes: with another length a trial would change its bracket."""
 
 
 def opened(spec: SweepSpec, journal: Journal) -> Any:
-    """The study of a sweep, an `optuna.Study`; made where it is not there yet.
+    """The study of a sweep, an `optuna.Study`. It is created if it does not exist yet.
 
     Raises:
         CliError: if Optuna is not installed.
@@ -44,7 +44,7 @@ def ask(study: Any, spec: SweepSpec) -> Any:
 
 
 def lasts(study: Any, spec: SweepSpec, steps: int | None) -> None:
-    """A trial has told, or shown by its end, that it has so many steps. The first one counts."""
+    """Note the number of steps of a trial, which it has reported or shown by its end. Only the first note counts."""
     if not steps or spec.pruner is not Pruning.HYPERBAND or LENGTH in study.user_attrs:
         return
     study.set_user_attr(LENGTH, steps)
@@ -52,7 +52,7 @@ def lasts(study: Any, spec: SweepSpec, steps: int | None) -> None:
 
 
 def report(study: Any, trial: Any, value: float, step: int) -> bool:
-    """Tell how a trial that runs does at a step; whether it is to be ended early. What was told is not told again."""
+    """Report the value of a running trial at a step, once. Returns whether to end the trial early."""
     handle = _optuna().trial.Trial(study, trial._trial_id)
     if step <= max(trial.intermediate_values, default=-1):
         return PRUNED in trial.user_attrs
@@ -64,7 +64,7 @@ def report(study: Any, trial: Any, value: float, step: int) -> bool:
 
 
 def complete(study: Any, trial: Any, value: float, step: int) -> None:
-    """A trial has run to its end, at this step. Those that still run are compared with it, too."""
+    """Note that a trial has run to its end, at this step. Running trials are compared with it too."""
     if step > max(trial.intermediate_values, default=0):
         handle = _optuna().trial.Trial(study, trial._trial_id)
         handle.report(value, step)
@@ -73,7 +73,7 @@ def complete(study: Any, trial: Any, value: float, step: int) -> None:
 
 
 def fail(study: Any, trial: Any) -> None:
-    """A trial has ended, and was of no use: it was ended early, or has failed."""
+    """Note that a trial was ended early or has failed."""
     _tell(study, trial.number, None, "PRUNED" if PRUNED in trial.user_attrs else "FAIL")
 
 
@@ -82,7 +82,8 @@ def _tell(study: Any, number: int, value: float | None, state: str) -> None:
 
 
 def _pruner(optuna: Any, spec: SweepSpec, length: int | None) -> Any:
-    """What ends trials early. Hyperband needs to know how long one is; until then it ends none."""
+    """The pruner, which ends trials early. Hyperband needs the length of a trial; until it is known, no trial is
+    ended."""
     if spec.pruner is Pruning.ASHA:
         return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps)
     if spec.pruner is Pruning.HYPERBAND and length is not None:
@@ -100,7 +101,7 @@ def _distribution(dimension: Dimension) -> Any:
 
 
 def _optuna() -> Any:
-    """Imported only where a sweep is run, and asked for by name: few need it."""
+    """Import Optuna, only when a sweep is run, because few users need it."""
     try:
         optuna = import_module("optuna")
     except ImportError:

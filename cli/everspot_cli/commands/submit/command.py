@@ -48,8 +48,9 @@ def submit(
 ) -> None:
     """Submit a job. Once this returns, the job is never lost.
 
-    Refused are a job that nothing of the cluster can hold, with what the cluster does have; a deadline that could not
-    be kept even on-demand, with the earliest that could be and its cost; a budget in dollars where there is no price.
+    A job is refused if nothing of the cluster can hold it; the error says what the cluster has. It is refused if its
+    deadline could not be kept even on-demand; the error says the earliest possible one and its cost. It is refused if
+    it has a budget in dollars and a price is unknown.
     """
     session = session_of(context, json)
     submission = _submission(session, file, Overrides.read(name, set or (), env or ()), forced=force)

@@ -122,12 +122,12 @@ def _cost(said: "Feasibility") -> str:
 
 
 def _span(value: timedelta, step: timedelta) -> str:
-    """In whole steps, and never less, so that it can be written into the file."""
+    """A duration in whole steps, rounded up, as it can be written into the file."""
     return format_duration(-(-value // step) * step)
 
 
 def _minute(moment: datetime, *, up: bool = False) -> str:
-    """To the minute. `up`: not before the moment, so that it can be written into the file."""
+    """A moment to the minute. `up`: rounded up, so that it can be written into the file."""
     if up and moment.replace(second=0, microsecond=0) != moment:
         moment += _MINUTE
     return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -88,10 +88,10 @@ def cluster_rules(
 def refuse_impossible(
     session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None, wait_for_capacity: bool
 ) -> None:
-    """Refuse a job that nothing of the cluster can hold.
+    """Refuse a job that no instance type of the cluster can hold.
 
     Raises:
-        CliError: if nothing can, and nobody means to wait for what could.
+        CliError: if none can, and the user does not insist on waiting for one that could.
     """
     wanted = submission.spec.resources
     if fleet is None or wait_for_capacity or any(not misfits(kind, wanted) for kind in fleet.kinds):
@@ -111,7 +111,7 @@ def refuse_impossible(
 
 
 def price_warnings(session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None) -> list[str]:
-    """What is said of types that could hold the job and whose price nobody knows.
+    """Warnings about types that could hold the job, but have no known price.
 
     Raises:
         CliError: if the job has a budget in dollars, which could not be kept there.
@@ -135,7 +135,7 @@ def price_warnings(session: Session, file: Path, submission: JobSubmission, flee
 
 
 def thread_warnings(submission: JobSubmission) -> list[str]:
-    """What is said of a job that brings more threads than it has vCPUs: they take turns and wait for each other."""
+    """Warnings about a job with more threads than vCPUs: the threads take turns and wait for each other."""
     given, vcpus = submission.spec.env.get(THREADS), submission.spec.resources.vcpus
     if given is None or not given.isdecimal() or int(given) <= vcpus:
         return []
@@ -147,7 +147,7 @@ def thread_warnings(submission: JobSubmission) -> list[str]:
 
 
 def sharing_warnings(session: Session, submission: JobSubmission) -> list[str]:
-    """What is said of a job that may share an instance, on a cluster where none is shared."""
+    """Warnings about a job that may share an instance, on a cluster without shared instances."""
     if not submission.spec.resources.shared or session.manifest.shared_instances:
         return []
     return [

@@ -1,4 +1,4 @@
-"""`.everspotignore` in the root of a job's code: what is not packed, written as for git."""
+"""`.everspotignore` in the root of a job's code: the paths that are not packed, as patterns like git's."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +9,13 @@ NAME = ".everspotignore"
 
 
 def ignored_in(folder: Path) -> Callable[[str], bool] | None:
-    """Whether a path inside the folder is left out; None where there is no such file.
+    """Returns a function that says whether a path inside the folder is left out. None: there is no such file.
 
     As in git the last pattern that matches counts, `!` takes a path back in, and nothing below a folder that is left
     out can be taken back in. Files of this name in folders below are not looked at.
 
     Raises:
-        CliError: if the file cannot be read, or a pattern is none.
+        CliError: if the file cannot be read, or a pattern is invalid.
     """
     path = folder / NAME
     try:

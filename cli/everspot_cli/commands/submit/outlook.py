@@ -34,12 +34,12 @@ class Outlook:
         return [whole.score] if whole is not None else []
 
     def history(self, candidate: Candidate) -> PoolHistory:
-        """What was seen of the candidate on spot."""
+        """The history of the candidate's spot pools."""
         return spot_of(self.known, candidate.instance_type.name) if candidate.region == self.region else PoolHistory()
 
 
 def outlook(session: Session, types: Collection[InstanceType], regions: Collection[str]) -> Outlook:
-    """Ask the cloud and the ledger about the cluster's types. `regions`: those among which somebody wants to choose."""
+    """Ask the cloud and the ledger about the cluster's types. `regions`: those to choose from."""
     known = seen(session)
     zones = zones_of(session, known)
     several = regions if len(regions) > 1 else ()
@@ -52,14 +52,14 @@ def priced_now(session: Session, catalogue: Catalogue, look: Outlook) -> Catalog
 
 
 def is_estimate(candidate: Candidate) -> bool:
-    """Whether its spot price is the catalogue's own: a figure of an earlier day, which was never the cluster's."""
+    """Whether its spot price is the catalogue's own, which is older and not measured in the cluster."""
     return candidate.spot is not None and candidate.spot == builtin().spot_range(
         candidate.instance_type.name, candidate.region
     )
 
 
 def as_json(candidate: Candidate, look: Outlook) -> dict[str, Any]:
-    """What JSON says of a candidate's pools."""
+    """A candidate's pools, for JSON."""
     name, history, here = candidate.instance_type.name, look.history(candidate), candidate.region == look.region
     scores = look.scores(candidate)
     spot = candidate.spot[0] if candidate.spot else None
@@ -91,7 +91,7 @@ def _pool(name: str, zone: str, look: Outlook) -> dict[str, Any]:
 
 
 def columns(shown: list[Candidate], look: Outlook) -> list[str]:
-    """Which columns there is something to be said in."""
+    """The columns that have content."""
     return [
         *(["SCORE"] if any(look.scores(c) for c in shown) else []),
         *(["TAKEN"] if any(look.history(c).launches for c in shown) else []),
@@ -107,7 +107,7 @@ def cells(candidate: Candidate, look: Outlook, wanted: list[str]) -> list[str]:
 
 
 def notes(session: Session, shown: list[Candidate], look: Outlook) -> list[str]:
-    """What is said below the table."""
+    """The notes below the table."""
     said = []
     if any(is_estimate(c) for c in shown):
         said.append("~ an estimate: the catalogue's figure of an earlier day, not what spot costs here now")

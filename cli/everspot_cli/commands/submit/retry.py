@@ -1,4 +1,4 @@
-"""`everspot retry`: a job that failed or was cancelled, once more, from where it was."""
+"""`everspot retry`: runs a failed or cancelled job again, from its newest checkpoint."""
 
 import secrets
 from datetime import timedelta

@@ -70,7 +70,7 @@ def test_a_gang_is_whole_in_one_zone_and_of_one_type():
 def test_names_and_the_id_of_the_request_come_from_the_token_alone():
     body = accepted(intent("g2-standard-4/a"))
     names = list(body["perInstanceProperties"])
-    assert names == ["train-e-0123456789abcdef0123-0000", "train-e-0123456789abcdef0123-0001"]
+    assert names == ["train-e-cdef0123456789abcdef-0000", "train-e-cdef0123456789abcdef-0001"]
     assert capacity.request_id(TOKEN) == capacity.request_id(TOKEN) == "01234567-89ab-4def-8123-456789abcdef"
     long = capacity.request("c" * 40, intent("g2-standard-4/a"), ZONES, None)
     assert all(len(name) <= 63 for name in long["perInstanceProperties"])

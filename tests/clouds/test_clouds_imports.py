@@ -10,11 +10,11 @@ import sys
 before = set(sys.modules)
 from everspot_clouds.registry import provider
 class Clock: pass
-provider("aws").metadata(Clock(), {}.get)
+provider("CLOUD").metadata(Clock(), {}.get)
 for name in sorted({name.partition(".")[0] for name in set(sys.modules) - before}):
     print(name)
 """
-PLANTED = READER.replace("class Clock", "import everspot_clouds.aws.cloud\nclass Clock")
+PLANTED = READER.replace("class Clock", "import everspot_clouds.CLOUD.cloud\nclass Clock")
 
 
 def loaded(program: str) -> set[str]:
@@ -23,15 +23,16 @@ def loaded(program: str) -> set[str]:
     return {name for name in found.stdout.split() if not name.startswith("everspot_")} - sys.stdlib_module_names
 
 
-def test_reading_the_metadata_loads_the_standard_library_and_nothing_else() -> None:
-    assert loaded(READER) == set()
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_reading_the_metadata_loads_the_standard_library_and_nothing_else(cloud: str) -> None:
+    assert loaded(READER.replace("CLOUD", cloud)) == set()
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "pydantic"])
-def test_a_heavy_import_is_found(heavy: str) -> None:
-    assert heavy in loaded(PLANTED)
+@pytest.mark.parametrize(("cloud", "heavy"), [("aws", "boto3"), ("aws", "pydantic"), ("gcp", "google")])
+def test_a_heavy_import_is_found(cloud: str, heavy: str) -> None:
+    assert heavy in loaded(PLANTED.replace("CLOUD", cloud))
 
 
 def test_a_pulumi_program_needs_no_client_of_a_cloud() -> None:
     program = "import sys\nimport everspot\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    assert loaded(program) & {"boto3", "botocore", "everspot_scheduler"} == set()
+    assert loaded(program) & {"boto3", "botocore", "requests", "everspot_scheduler"} == set()

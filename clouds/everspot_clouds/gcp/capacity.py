@@ -36,7 +36,8 @@ from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, i
 WAIT = timedelta(seconds=20)
 """Real time that an operation is waited for at once. One that takes longer is asked for again by the scheduler, by the
 same intent, and its other work goes on in between."""
-LOOK_EVERY = timedelta(seconds=1)
+LOOK_FIRST, LOOK_EVERY = timedelta(milliseconds=100), timedelta(seconds=1)
+"""Real time between two looks at an operation: at first, doubling, and at last."""
 SHORT = "RESOURCE_POOL_EXHAUSTED"
 """What is taken to be the matter where an operation brought fewer instances and gives no reason."""
 AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
@@ -66,8 +67,10 @@ class BulkLaunches:
             kind = errors.trouble(error)
             if kind in AGAIN:
                 raise
-            if error.taken and (brought := instances.of_launch(self._api, intent.token)):
-                return LaunchAnswer(instances=tuple(map(_brought, _alive(brought))))
+            if error.taken:  # what the same request has brought, which Google does not remember any more
+                if brought := _alive(instances.of_launch(self._api, intent.token)):
+                    return LaunchAnswer(instances=tuple(map(_brought, brought)))
+                kind = Trouble.TRANSIENT  # the next request has names of its own
             return LaunchAnswer(errors=(_refused(error, kind, intent),))
         done = self._done(operation, region)
         self._operations.pop(intent.token, None)
@@ -102,15 +105,17 @@ class BulkLaunches:
         return operation
 
     def _done(self, operation: dict[str, Any], region: str) -> dict[str, Any]:
-        """The operation when it is done; asked for once a second."""
+        """The operation when it is done."""
         end, path = self._clock.monotonic() + WAIT, f"projects/{self._api.project}/regions/{region}/operations"
+        pause = LOOK_FIRST
         while operation.get("status") != "DONE":
             if self._clock.monotonic() >= end:
                 words = (
                     f"the launch is still under way after {WAIT.total_seconds():.0f} s (operation {operation['name']})"
                 )
                 raise StillUnderWay(words)
-            self._clock.sleep(LOOK_EVERY)
+            self._clock.sleep(pause)
+            pause = min(2 * pause, LOOK_EVERY)
             operation = self._api.get("compute", f"{path}/{operation['name']}")
         return operation
 
@@ -130,9 +135,7 @@ class BulkLaunches:
         if not group:
             return []
         asked = f'(operationType="insert") AND (insertTime>="{done.get("startTime") or done.get("insertTime")}")'
-        pages = self._api.pages(
-            "compute", f"projects/{self._api.project}/aggregated/operations", filter=asked, returnPartialSuccess="true"
-        )
+        pages = self._api.pages("compute", f"projects/{self._api.project}/aggregated/operations", filter=asked)
         return [
             op
             for page in pages

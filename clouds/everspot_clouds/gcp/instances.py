@@ -45,7 +45,7 @@ class Whereabouts(NamedTuple):
 def described(api: Api, label: str, value: str) -> list[dict[str, Any]]:
     """Every instance of the project with a label, in the form of the API. Raises the errors of `Api`."""
     path = f"projects/{api.project}/aggregated/instances"
-    pages = api.pages("compute", path, filter=f"labels.{label}={value}", returnPartialSuccess="false")
+    pages = api.pages("compute", path, filter=f"labels.{label}={value}")
     return [
         raw for page in pages for scope in (page.get("items") or {}).values() for raw in scope.get("instances") or ()
     ]
@@ -108,7 +108,7 @@ def _operations(api: Api, since: datetime) -> Iterator[Mapping[str, Any]]:
     types = " OR ".join(f'(operationType="{kind}")' for kind in ENDS)
     asked = f'(insertTime>="{since.astimezone(UTC).isoformat()}") AND ({types})'
     path = f"projects/{api.project}/aggregated/operations"
-    for page in api.pages("compute", path, filter=asked, returnPartialSuccess="true"):
+    for page in api.pages("compute", path, filter=asked):
         for scope in (page.get("items") or {}).values():
             for op in scope.get("operations") or ():
                 over = op.get("status") == "DONE" and not op.get("error")

@@ -17,8 +17,8 @@ from everspot_core.market import Market
 
 from everspot_clouds.base import Identity, MetadataError, MetadataUnavailable
 from everspot_clouds.gcp import endpoints
+from everspot_clouds.gcp.booting import MANIFEST_KEY, TRUSTED
 from everspot_clouds.gcp.machines import described
-from everspot_clouds.gcp.rules import MANIFEST_KEY, TRUSTED
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 TIMEOUT = timedelta(seconds=2)

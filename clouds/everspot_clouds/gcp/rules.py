@@ -9,6 +9,9 @@ from datetime import timedelta
 from everspot_core.billing import BillingRules
 from everspot_core.job_rules import CloudRules
 
+from everspot_clouds.gcp.booting import MANIFEST_KEY as MANIFEST_KEY
+from everspot_clouds.gcp.booting import TRUSTED as TRUSTED
+
 CLUSTER_LABEL = "everspot-cluster"
 """Label by which the scheduler and the CLI find what belongs to a cluster."""
 
@@ -20,9 +23,6 @@ LAUNCH_LABEL = "everspot-launch"
 
 IMAGE_LABEL = "everspot-image"
 """Label of instances: their image's name. Instances themselves do not tell what their boot disk was made from."""
-
-MANIFEST_KEY = "everspot-manifest"
-"""The instance metadata's key of the manifest."""
 
 DOOR_TAG = "everspot-door"
 """Network tag of instances that people may enter through Identity-Aware Proxy: the firewall rule goes by it."""
@@ -40,9 +40,6 @@ NOTICES = (timedelta(0), timedelta(seconds=120))
 GUEST_SHUTDOWN = timedelta(seconds=30)
 """Time between the ACPI signal that ends a Spot VM and its end, best effort (Compute API, Scheduling,
 skipGuestOsShutdown: "120 seconds … for Standard VMs and 30 seconds for Spot VMs"; Spot VMs, "Preemption process")."""
-
-TRUSTED = timedelta(seconds=25)
-"""How much of it is counted on, market time."""
 
 STOP_SPOT, STOP_STANDARD = timedelta(seconds=20), timedelta(seconds=80)
 """Real time that an agent takes at most to stop its job once its machine is being switched off: within the 30 s of a
@@ -111,8 +108,9 @@ BILLING = BillingRules(
 
 
 def instance_name(cluster: str, token: str, number: int) -> str:
-    """The name of an instance that a launch brings; no two launches have the same ones. At most 63 characters."""
-    return f"{name_prefix(cluster)}{token[:20]}-{number:04d}"
+    """The name of an instance that a launch brings; no two launches have the same ones: the end of the token is
+    random. At most 63 characters."""
+    return f"{name_prefix(cluster)}{token[-20:]}-{number:04d}"
 
 
 def name_prefix(cluster: str) -> str:

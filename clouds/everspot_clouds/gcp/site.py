@@ -75,7 +75,7 @@ class GcpSite:
     def _disks(self) -> Iterator[Left]:
         path = f"projects/{self._api.project}/aggregated/disks"
         asked = f"labels.{CLUSTER_LABEL}={self._cluster}"
-        for page in self._api.pages("compute", path, filter=asked, returnPartialSuccess="false"):
+        for page in self._api.pages("compute", path, filter=asked):
             for scope in (page.get("items") or {}).values():
                 for disk in scope.get("disks") or ():
                     yield _disk(disk)

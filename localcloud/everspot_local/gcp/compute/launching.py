@@ -116,6 +116,7 @@ def launch(
         return failed, None
     compute.add(path, "instance", _instance(compute, path, zone, name, properties, kind))
     vm = Vm(compute, path, cast(MarketPool, compute.project.market.pools.get(kind, zone)), fleet)
+    vm.disk_labels = tuple(dict(disk.get("initializeParams", {}).get("labels", {})) for disk in properties["disks"])
     never = timedelta(seconds=-1)  # it is done when the instance runs
     vm.beginning = compute.operations.begin("insert", scope, path, vm.machine.id, user, takes=never)
     vm.beginning.document.update({"operationGroupId": group} if group else {})

@@ -1,6 +1,16 @@
 """All methods of Compute Engine that the local cloud has: a line for each part."""
 
-from everspot_local.gcp.compute import bulk, health, images, instances, networks, operation_calls, places, templates
+from everspot_local.gcp.compute import (
+    bulk,
+    disks,
+    health,
+    images,
+    instances,
+    networks,
+    operation_calls,
+    places,
+    templates,
+)
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.router import Handler
 
@@ -15,5 +25,6 @@ def routes(compute: Compute) -> dict[str, Handler]:
         **images.routes(compute),
         **templates.routes(compute),
         **instances.routes(compute),
+        **disks.routes(compute),
         **bulk.routes(compute),
     }

@@ -45,6 +45,7 @@ class Vm:
         compute.vms[path] = self
         self.beginning: Operation | None = None
         self.ends: list[Operation] = []
+        self.disk_labels: tuple[dict[str, str], ...] = ()
         self._deleted = False
         rules = self.document["scheduling"]
         spot = rules["provisioningModel"] == "SPOT"

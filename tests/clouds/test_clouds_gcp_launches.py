@@ -1,0 +1,166 @@
+"""Launches, ends and interruptions of a cluster on the local Google Cloud, through the whole adapter."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from everspot_clouds.base import Phase
+from everspot_clouds.gcp.cloud import GcpCloud
+from everspot_clouds.gcp.site import GcpSite
+from everspot_core.launching import LaunchTrouble
+from everspot_core.market import Market
+from everspot_core.records import Role
+from everspot_local.cloud import LocalCloud
+from google_site import CLUSTER, SPOT, A, B, C, GoogleSite
+
+FOUR, EIGHT = "g2-standard-4", "g2-standard-8"
+
+
+@pytest.fixture
+def site(google: LocalCloud) -> GoogleSite:
+    """A cluster's network and template. Every pool has four instances."""
+    found = GoogleSite(google)
+    found.build()
+    for zone in (A, B, C):
+        for kind in (FOUR, EIGHT):
+            google.do("depth", pool=f"{kind}/{zone}", instances=4)
+    return found
+
+
+@pytest.fixture
+def cloud(site: GoogleSite) -> Iterator[GcpCloud]:
+    """The cloud as the cluster's scheduler sees it, on the market's clock."""
+    found = GcpCloud.open(site.manifest(notice=timedelta(seconds=120)), site.clock)
+    yield found
+    found.close()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Ask again and again until it gives something."""
+    end = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def test_what_was_launched_is_described_with_its_launch(site: GoogleSite, cloud: GcpCloud) -> None:
+    intent = site.intent((FOUR, A), (FOUR, B), jobs=3)
+    began = site.clock.now()
+    answer = cloud.launch(intent)
+    assert len(answer.instances) == 3 and answer.errors == ()
+    found = {i.instance_id: i for i in cloud.instances()}
+    assert set(found) == {i.instance_id for i in answer.instances}
+    one = found[answer.instances[0].instance_id]
+    assert one.instance_id.isdecimal()
+    assert (one.instance_type, one.market, one.role, one.launch) == (FOUR, Market.SPOT, Role.AGENT, intent.token)
+    assert (one.phase, one.image, one.ended_at, one.interrupted) == (Phase.ALIVE, "train-image-7", None, None)
+    assert one.zone in (A, B)
+    assert began - timedelta(minutes=1) <= one.launched_at <= site.clock.now()
+    assert cloud.ends() == []
+
+
+def test_asked_again_by_the_same_intent_nothing_more_comes(site: GoogleSite, cloud: GcpCloud) -> None:
+    intent = site.intent((FOUR, A), jobs=2)
+    first = cloud.launch(intent)
+    again = GcpCloud.open(site.manifest(), site.clock).launch(intent)
+    assert set(again.instances) == set(first.instances)
+    assert len(cloud.instances()) == 2
+
+
+def test_a_gang_comes_whole_into_one_zone_or_not_at_all(site: GoogleSite, cloud: GcpCloud) -> None:
+    site.cloud.do("drought", pool=f"{FOUR}/{A}")
+    answer = cloud.launch(site.intent((FOUR, A), (FOUR, B), (EIGHT, B), jobs=4, whole=True))
+    assert {(i.instance_type, i.zone) for i in answer.instances} == {(FOUR, B)}
+    refused = cloud.launch(site.intent((FOUR, A), (FOUR, B), (EIGHT, B), jobs=4, whole=True))
+    assert refused.instances == ()
+    assert {(e.instance_type, e.zone, e.kind) for e in refused.errors} == {
+        (FOUR, A, LaunchTrouble.CAPACITY), (FOUR, B, LaunchTrouble.CAPACITY),
+    }  # fmt: skip
+    assert {e.code for e in refused.errors} == {"ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"}
+    assert len(cloud.instances()) == 4
+
+
+def test_single_instances_take_the_next_rank_and_what_is_short_is_told(site: GoogleSite, cloud: GcpCloud) -> None:
+    pools = [(FOUR, A), (EIGHT, A)]
+    answer = cloud.launch(site.intent(*pools, jobs=6))
+    assert sorted(i.instance_type for i in answer.instances) == [FOUR] * 4 + [EIGHT] * 2
+    short = cloud.launch(site.intent(*pools, jobs=6))
+    assert [i.instance_type for i in short.instances] == [EIGHT] * 2
+    assert {e.kind for e in short.errors} == {LaunchTrouble.CAPACITY}
+    dry = cloud.launch(site.intent(*pools, jobs=6))
+    assert dry.instances == ()
+    assert {(e.instance_type, e.zone) for e in dry.errors} == {(FOUR, ""), (EIGHT, "")}, "of its zones, all"
+
+
+def test_on_demand_is_launched_by_the_same_template(site: GoogleSite, cloud: GcpCloud) -> None:
+    cloud.launch(site.intent((FOUR, C), market=Market.ON_DEMAND))
+    (found,) = cloud.instances()
+    assert (found.market, found.zone) == (Market.ON_DEMAND, C)
+
+
+def test_a_template_that_is_not_there_is_a_mistake_of_the_request(site: GoogleSite, cloud: GcpCloud) -> None:
+    intent = site.intent((FOUR, A)).model_copy(
+        update={"template": "projects/everspot-local/regions/europe-west4/instanceTemplates/none"}
+    )
+    (error,) = cloud.launch(intent).errors
+    assert (error.kind, error.instance_type, error.zone) == (LaunchTrouble.REQUEST, "", "")
+
+
+def test_an_instance_that_was_ended_has_an_end_although_nobody_describes_it(site: GoogleSite, cloud: GcpCloud) -> None:
+    (launched,) = cloud.launch(site.intent((FOUR, A))).instances
+    cloud.instances()
+    began = site.clock.now()
+    cloud.terminate([launched.instance_id, "12345"])
+    until(lambda: launched.instance_id not in {i.instance_id for i in cloud.instances()})
+    (end,) = until(cloud.ends)
+    assert (end.instance_id, end.interrupted) == (launched.instance_id, False)
+    assert began - timedelta(minutes=1) <= end.ended_at <= site.clock.now()
+    later = GcpCloud.open(site.manifest(), site.clock, reads=True)
+    assert (later.instances(), later.ends()) == ([], [end])
+
+
+def test_an_instance_that_was_taken_was_interrupted(site: GoogleSite, cloud: GcpCloud) -> None:
+    (launched,) = cloud.launch(site.intent((FOUR, A))).instances
+    cloud.instances()
+    site.cloud.do("interrupt", instance=launched.instance_id)
+    until(lambda: not cloud.instances())
+    (end,) = until(cloud.ends)
+    assert (end.instance_id, end.interrupted) == (launched.instance_id, True)
+
+
+def test_what_is_only_switched_off_is_deleted_if_a_scheduler_launched_it(site: GoogleSite, cloud: GcpCloud) -> None:
+    stops = {"provisioningModel": "SPOT", "instanceTerminationAction": "STOP"}
+    labels = {"everspot-cluster": CLUSTER}
+    own = site.run("by-hand", B, scheduling=stops, labels=labels)
+    ours = site.run("launched", A, scheduling=stops, labels={**labels, "everspot-launch": "1" * 32})
+    reading = GcpCloud.open(site.manifest(), site.clock, reads=True)
+    for name in (own, ours):
+        site.cloud.do("interrupt", instance=name, notice=False)
+    stopped = until(lambda: [i for i in reading.instances() if i.phase is Phase.ENDED and i.instance_id == ours])
+    assert stopped[0].ended_at is not None
+    assert {(end.instance_id, end.interrupted) for end in reading.ends()} >= {(ours, True)}
+    until(lambda: {i.instance_id for i in cloud.instances()} == {own})
+
+
+def test_the_site_tells_what_still_costs_money(site: GoogleSite, cloud: GcpCloud) -> None:
+    (launched,) = cloud.launch(site.intent((FOUR, A))).instances
+    own = site.run("by-hand", B)
+    place = GcpSite(site.manifest(), site.clock)
+    found = {left.name: left for left in place._instances()}
+    assert set(found) == {launched.instance_id, own}
+    assert (found[launched.instance_id].launched, found[own].launched) == (True, False)
+    assert f"{FOUR} in {A}, running" in found[launched.instance_id].detail
+    disks = {left.name: left for left in place._disks()}
+    assert len(disks) == 2 and all(left.ending for left in disks.values()), "they go with their instances"
+    place.end([launched.instance_id, own, "1"])
+    until(lambda: not [*place._instances(), *place._disks()])
+
+
+def test_nobody_else_is_described(site: GoogleSite, cloud: GcpCloud) -> None:
+    site.run("stranger", A, labels={"everspot-cluster": "other"})
+    mine = site.run("mine", A, scheduling=SPOT, labels={"everspot-cluster": CLUSTER, "everspot-role": "scheduler"})
+    (found,) = cloud.instances()
+    assert (found.instance_id, found.role, found.launch) == (mine, Role.SCHEDULER, "")

@@ -1,19 +1,14 @@
-"""The clouds on which an environment can be declared, by the word that its settings say."""
+"""The clouds on which an environment can be declared, by the word that its settings say.
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+What a cloud brings is in a module of its own, which is loaded when a settings file says its name: the SDK of a cloud
+takes seconds to load.
+"""
 
-from everspot import (
-    AwsAccountSetup,
-    AwsAccountSetupArgs,
-    AwsInstanceTypeArgs,
-    AwsTrainingCluster,
-    AwsTrainingClusterArgs,
-)
-from everspot.aws.account import account_problems
-from everspot.aws.asking import check_signed_in, zones_now
-from everspot.aws.checking import asked_zones, cluster_problems
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, cast
+
 from everspot_core.problems import Problems
 
 
@@ -23,7 +18,8 @@ class Cloud:
 
     `sign_in` asks the cloud who asks, before anything else is asked or declared. `problems`: what adds the
     problems that the components themselves see in a section of this name, given the cluster's name and its inputs.
-    `short`: inputs that can be written as their only mandatory text.
+    `short`: inputs that can be written as their only mandatory text. `lacks`: settings that only other clouds have, by
+    their path without positions in lists, and what to do instead.
     """
 
     account: Callable[[str, Any], Any]
@@ -33,25 +29,23 @@ class Cloud:
     sign_in: Callable[[], None]
     problems: dict[str, Callable[[Problems, str, Any], None]]
     short: dict[type, str]
+    lacks: Mapping[str, str] = field(default_factory=dict)
 
 
-def _account(problems: Problems, _: str, args: Any) -> None:
-    account_problems(problems, args)
+class _Clouds(Mapping[str, Cloud]):
+    """The clouds by their names; each is loaded when it is asked for."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> Cloud:
+        return cast(Cloud, import_module(self._modules[name]).CLOUD)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
-def _cluster(problems: Problems, name: str, args: Any) -> None:
-    cluster_problems(problems, name, args)
-    asked_zones(problems, args, zones_now())
-
-
-CLOUDS = {
-    "aws": Cloud(
-        account=AwsAccountSetup,
-        account_args=AwsAccountSetupArgs,
-        cluster=AwsTrainingCluster,
-        cluster_args=AwsTrainingClusterArgs,
-        sign_in=check_signed_in,
-        problems={"account": _account, "cluster": _cluster},
-        short={AwsInstanceTypeArgs: "type"},
-    )
-}
+CLOUDS: Mapping[str, Cloud] = _Clouds({"aws": "choice_aws", "gcp": "choice_gcp"})

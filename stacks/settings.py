@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 import pulumi
-from choices import CLOUDS
+from choices import CLOUDS, Cloud
 from everspot.common import CLUSTER_AT_MOST
 from everspot_core.problems import BadInputs, Problems, camel, near, shown
 
@@ -38,9 +38,6 @@ DEEPEST_SETTING = 12
 
 CLOUD = "cloud"
 """The setting that says on which cloud."""
-
-SHORT = {kind: key for cloud in CLOUDS.values() for kind, key in cloud.short.items()}
-"""Inputs that can be written as one text, which is then the value of this key: `- g5.xlarge` is `- type: g5.xlarge`."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,9 @@ def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -
         told = "is missing" if cloud is None else f"{shown(cloud)} is none{near(str(cloud), CLOUDS)}"
         here.add(CLOUD, f"{told}; there is {', '.join(CLOUDS)}")
         return None
-    parsed = parse(here, "", value, CLOUDS[cloud].cluster_args if name == "cluster" else CLOUDS[cloud].account_args)
+    choice = CLOUDS[cloud]
+    kind = choice.cluster_args if name == "cluster" else choice.account_args
+    parsed = parse(here, "", value, kind, cloud=choice)
     parsed["tags"] = {ENVIRONMENT: stack, **parsed.get("tags", {})}
     return Section(cloud, parsed)
 
@@ -189,19 +188,26 @@ def _deeper_than(value: Any, levels: int) -> bool:
     return True
 
 
-def parse(problems: Problems, name: str, value: Any, kind: Any) -> Any:
-    """`value`, as YAML gave it, as a component's input of the annotated kind; problems are added by name."""
+def parse(problems: Problems, name: str, value: Any, kind: Any, *, cloud: Cloud, path: str = "") -> Any:
+    """`value`, as YAML gave it, as a component's input of the annotated kind; problems are added by name.
+
+    `cloud`: whose component it is. An input that its `short` names can be written as one text, which is then the value
+    of that key: `- g5.xlarge` is `- type: g5.xlarge`. `path`: of the setting, without positions in lists.
+    """
     kind = _bare(kind)
     if typing.is_typeddict(kind):
-        if kind in SHORT and isinstance(value, str):
-            return {SHORT[kind]: value}
-        return _mapping(problems.at(name), value, kind)
+        if kind in cloud.short and isinstance(value, str):
+            return {cloud.short[kind]: value}
+        return _mapping(problems.at(name), value, kind, cloud, path)
     origin = typing.get_origin(kind)
     if origin is list:
         if not problems.need(isinstance(value, list), name, f"has to be a list, not {shown(value)}"):
             return []
         (item,) = typing.get_args(kind)
-        return [parse(problems, f"{name}[{index}]", entry, item) for index, entry in enumerate(value)]
+        return [
+            parse(problems, f"{name}[{index}]", entry, item, cloud=cloud, path=path)
+            for index, entry in enumerate(value)
+        ]
     if origin is dict:
         return _table(problems, name, value, typing.get_args(kind)[1])
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -254,19 +260,23 @@ def _fits(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _mapping(problems: Problems, value: Any, kind: Any) -> dict[str, Any]:
+def _mapping(problems: Problems, value: Any, kind: Any, cloud: Cloud, path: str) -> dict[str, Any]:
     if not problems.need(isinstance(value, Mapping), "", f"has to be a mapping, not {shown(value)}"):
         return typing.cast(dict[str, Any], _stand_in(kind))
     hints = inspect.get_annotations(kind)
     names = {camel(key): key for key in hints}
-    problems.unknown(value, names, "is not a setting", listed=True)
+    before = f"{path}." if path else ""
+    lacking = [name for name in value if f"{before}{name}" in cloud.lacks and name not in names]
+    for name in lacking:
+        problems.add(name, f"is another cloud's setting: {cloud.lacks[f'{before}{name}']}")
+    problems.unknown([name for name in value if name not in lacking], names, "is not a setting", listed=True)
     parsed = {}
     for setting, key in names.items():
         if setting in value:
-            before = len(problems.found)
-            parsed[key] = parse(problems, setting, value[setting], hints[key])
+            found = len(problems.found)
+            parsed[key] = parse(problems, setting, value[setting], hints[key], cloud=cloud, path=f"{before}{setting}")
             number = _bare(hints[key]) in (int, float)
-            if number and len(problems.found) > before and key not in kind.__required_keys__:
+            if number and len(problems.found) > found and key not in kind.__required_keys__:
                 del parsed[key]
         elif key in kind.__required_keys__:
             problems.add(setting, "is missing")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everspot_clouds.aws.fleet import AwsOnDemandAllocation, AwsSpotAllocation
+    from everspot_clouds.gcp.fleet import GcpPrefer, GcpShape
     from everspot_core.fleet import WeightBy
 
     from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
@@ -31,6 +32,20 @@ if TYPE_CHECKING:
     from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
     from everspot.aws.scraping import AwsPrometheusArgs
     from everspot.aws.store import AwsStore, AwsStoreArgs
+    from everspot.gcp.account import GcpAccountSetup, GcpAccountSetupArgs
+    from everspot.gcp.capacity import GcpCapacityArgs, GcpElasticArgs, GcpInstanceTypeArgs, GcpStandingArgs
+    from everspot.gcp.cluster import GcpTrainingCluster, GcpTrainingClusterArgs
+    from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs
+    from everspot.gcp.events import GcpInterruptionEvents, GcpInterruptionEventsArgs
+    from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
+    from everspot.gcp.identity import GcpIdentity, GcpIdentityArgs
+    from everspot.gcp.launch import GcpMachineArgs
+    from everspot.gcp.monitoring import GcpAlarmsArgs, GcpMonitoring, GcpMonitoringArgs
+    from everspot.gcp.network import GcpNetwork, GcpNetworkArgs
+    from everspot.gcp.notifications import GcpNotificationsArgs
+    from everspot.gcp.scheduler import GcpSchedulerService, GcpSchedulerServiceArgs
+    from everspot.gcp.scraping import GcpPrometheusArgs
+    from everspot.gcp.store import GcpStore, GcpStoreArgs
     from everspot.limits import LimitsArgs
 
 __all__ = [
@@ -65,6 +80,36 @@ __all__ = [
     "AwsTrainingClusterArgs",
     "AwsTrainingFleet",
     "AwsTrainingFleetArgs",
+    "GcpAccountSetup",
+    "GcpAccountSetupArgs",
+    "GcpAlarmsArgs",
+    "GcpCapacityArgs",
+    "GcpElasticArgs",
+    "GcpElasticCapacity",
+    "GcpElasticCapacityArgs",
+    "GcpIdentity",
+    "GcpIdentityArgs",
+    "GcpInstanceTypeArgs",
+    "GcpInterruptionEvents",
+    "GcpInterruptionEventsArgs",
+    "GcpMachineArgs",
+    "GcpMonitoring",
+    "GcpMonitoringArgs",
+    "GcpNetwork",
+    "GcpNetworkArgs",
+    "GcpNotificationsArgs",
+    "GcpPrefer",
+    "GcpPrometheusArgs",
+    "GcpSchedulerService",
+    "GcpSchedulerServiceArgs",
+    "GcpShape",
+    "GcpStandingArgs",
+    "GcpStore",
+    "GcpStoreArgs",
+    "GcpTrainingCluster",
+    "GcpTrainingClusterArgs",
+    "GcpTrainingFleet",
+    "GcpTrainingFleetArgs",
     "LimitsArgs",
     "WeightBy",
 ]
@@ -90,8 +135,23 @@ _HOMES = {
     "everspot.aws.scheduler": ("AwsSchedulerService", "AwsSchedulerServiceArgs"),
     "everspot.aws.scraping": ("AwsPrometheusArgs",),
     "everspot.aws.store": ("AwsStore", "AwsStoreArgs"),
+    "everspot.gcp.capacity": ("GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpStandingArgs"),
+    "everspot.gcp.cluster": ("GcpTrainingCluster", "GcpTrainingClusterArgs"),
+    "everspot.gcp.elastic": ("GcpElasticCapacity", "GcpElasticCapacityArgs"),
+    "everspot.gcp.events": ("GcpInterruptionEvents", "GcpInterruptionEventsArgs"),
+    "everspot.gcp.fleet": ("GcpTrainingFleet", "GcpTrainingFleetArgs"),
+    "everspot.gcp.identity": ("GcpIdentity", "GcpIdentityArgs"),
+    "everspot.gcp.launch": ("GcpMachineArgs",),
+    "everspot.gcp.monitoring": ("GcpAlarmsArgs", "GcpMonitoring", "GcpMonitoringArgs"),
+    "everspot.gcp.network": ("GcpNetwork", "GcpNetworkArgs"),
+    "everspot.gcp.notifications": ("GcpNotificationsArgs",),
+    "everspot.gcp.account": ("GcpAccountSetup", "GcpAccountSetupArgs"),
+    "everspot.gcp.scheduler": ("GcpSchedulerService", "GcpSchedulerServiceArgs"),
+    "everspot.gcp.scraping": ("GcpPrometheusArgs",),
+    "everspot.gcp.store": ("GcpStore", "GcpStoreArgs"),
     "everspot.limits": ("LimitsArgs",),
     "everspot_clouds.aws.fleet": ("AwsOnDemandAllocation", "AwsSpotAllocation"),
+    "everspot_clouds.gcp.fleet": ("GcpPrefer", "GcpShape"),
     "everspot_core.fleet": ("WeightBy",),
 }
 """The modules that names come from."""

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NotRequired, TypedDict
 
 from everspot_core.catalogue import InstanceType
@@ -105,13 +106,15 @@ def build_manifest(
     monitoring: Monitoring | None = None,
     metrics: Metrics | None = None,
     proxy: Proxy | None = None,
+    notice: timedelta | None = None,
+    health_port: int | None = None,
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, and for a manifest that names the queue, queue_url. `standing`, `fleet`, `elastic`,
-    `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only, `metrics` for the
-    scheduler.
+    data_url, account where a cloud has such a thing, and for a manifest that names the queue, queue_url. `standing`,
+    `fleet`, `elastic`, `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only,
+    `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -119,6 +122,9 @@ def build_manifest(
         region=facts["region"],
         control_url=facts["control_url"],
         data_url=facts["data_url"],
+        account=facts.get("account", ""),
+        notice=notice,
+        health_port=health_port,
         proxy=proxy,
         limits=Limits.model_validate(limits),
         instance_types=types,

@@ -103,10 +103,9 @@ def ranks(capacity: CapacitySpec, usd_per_hour: Mapping[str, float]) -> dict[str
     if capacity.prefer is Prefer.DEPTH:
         return dict.fromkeys(names, 0)
     if capacity.prefer is Prefer.ORDER:
-        by_priority = sorted(
-            capacity.types, key=lambda choice: math.inf if choice.priority is None else choice.priority
-        )
-        return {choice.name: rank for rank, choice in enumerate(by_priority)}
+        places = [float(n) if choice.priority is None else choice.priority for n, choice in enumerate(capacity.types)]
+        order = sorted(set(places))
+        return {name: order.index(place) for name, place in zip(names, places, strict=True)}
     factor = EQUALLY_GOOD if capacity.prefer is Prefer.BALANCE else 1.0
     costs = {choice.name: _usd_per_work(choice, usd_per_hour) for choice in capacity.types}
     found: dict[str, int] = {}

@@ -81,15 +81,15 @@ def test_every_job_file_is_one_that_can_be_submitted():
 
 def test_the_settings_of_the_readme_are_taken(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "stacks"))
-    for module in ("settings", "choices"):
+    for module in ("settings", "choices", "choice_aws"):
         monkeypatch.delitem(sys.modules, module, raising=False)
+    from choices import CLOUDS
     from settings import parse
 
     (block,) = [yaml.safe_load(b) for _, b in blocks("yaml") if "everspot:cluster" in b]
     problems = Problems()
     section = block["config"]["everspot:cluster"]
-    assert section.pop("cloud") == "aws"
-    args = parse(problems, "", section, AwsTrainingClusterArgs)
+    args = parse(problems, "", section, AwsTrainingClusterArgs, cloud=CLOUDS[section.pop("cloud")])
     assert not problems.found
     args["tags"]["Environment"] = "aws-dev"  # from the stack's name
     check_cluster("everspot-aws-dev", args)

@@ -1,86 +1,78 @@
 """A fleet's neutral shape in Compute Engine's terms, names of types, and quotas."""
 
+from datetime import timedelta
+
 import pytest
-from everspot_clouds.gcp.fleet import capacity_problems, ranks, selections, sizes
+from everspot_clouds.gcp.fleet import GcpCapacity, GcpShape, capacity_problems, scheduling, selections
 from everspot_clouds.gcp.machines import Machine, described, description, machine_of, type_name
 from everspot_clouds.gcp.quotas import metrics_of, quota_of, reaches
 from everspot_core.catalogue import builtin
-from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice, WeightBy
+from everspot_core.fleet import TypeChoice
 from everspot_core.market import Market
 from everspot_core.problems import Problems
 
 KNOWN = builtin()
-TYPES = ("g2-standard-8", "g2-standard-4", "g2-standard-12")
 
 
-def spec(*names: str, **fields: object) -> CapacitySpec:
-    return CapacitySpec.model_validate({"target": 4, "types": [{"name": name} for name in names], **fields})
+def spec(*names: str, **fields: object) -> GcpCapacity:
+    return GcpCapacity.model_validate({"target": 4, "types": [{"name": name} for name in names], **fields})
 
 
-@pytest.mark.parametrize(
-    ("prefer", "found"),
-    [
-        (Prefer.ORDER, {"g2-standard-8": 1, "g2-standard-4": 2, "g2-standard-12": 3}),
-        (Prefer.PRICE, {"g2-standard-8": 2, "g2-standard-4": 1, "g2-standard-12": 3}),
-        (Prefer.DEPTH, {"g2-standard-8": 1, "g2-standard-4": 1, "g2-standard-12": 1}),
-        (Prefer.BALANCE, {"g2-standard-8": 2, "g2-standard-4": 1, "g2-standard-12": 3}),
-    ],
-)
-def test_what_a_fleet_prefers_becomes_ranks(prefer: Prefer, found: dict[str, int]) -> None:
-    assert ranks(spec(*TYPES, prefer=prefer), KNOWN, "europe-west4", Market.SPOT) == found
-
-
-def test_types_of_about_the_same_price_share_a_rank_so_that_the_deeper_one_is_taken() -> None:
-    # Per vCPU: 0.0394, 0.0484 and 0.0382 dollars on Spot.
-    capacity = spec("g2-standard-24", "g2-standard-8", "g2-standard-48", prefer=Prefer.BALANCE, weight_by=WeightBy.VCPU)
-    assert ranks(capacity, KNOWN, "europe-west4", Market.SPOT) == {
-        "g2-standard-24": 1, "g2-standard-8": 2, "g2-standard-48": 1,
-    }  # fmt: skip
-
-
-def test_a_type_without_a_price_comes_last_and_given_priorities_count() -> None:
-    assert ranks(spec("x9-huge", "g2-standard-4", prefer=Prefer.PRICE), KNOWN, "europe-west4", Market.SPOT) == {
-        "x9-huge": 2, "g2-standard-4": 1,
-    }  # fmt: skip
-    capacity = CapacitySpec(
-        target=1, prefer=Prefer.ORDER,
-        types=(TypeChoice(name="a-1", priority=5), TypeChoice(name="b-1", priority=1),
-               TypeChoice(name="c-1", priority=1)),
-    )  # fmt: skip
-    found = ranks(capacity, KNOWN, "europe-west4", Market.SPOT)
-    assert found == {"a-1": 2, "b-1": 1, "c-1": 1}
-    assert selections(found) == {
-        "rank-1": {"rank": "1", "machineTypes": ["b-1", "c-1"]},
-        "rank-2": {"rank": "2", "machineTypes": ["a-1"]},
+def test_types_of_one_rank_are_one_selection() -> None:
+    assert selections({"g2-standard-4": 0, "a2-highgpu-1g": 1, "g2-standard-8": 0}) == {
+        "rank-0": {"rank": "0", "machineTypes": ["g2-standard-4", "g2-standard-8"]},
+        "rank-1": {"rank": "1", "machineTypes": ["a2-highgpu-1g"]},
     }
 
 
-def test_a_target_in_units_becomes_a_number_of_vms() -> None:
-    assert sizes(spec(*TYPES, on_demand_base=1), KNOWN.types) == (1, 3)
-    gpus = spec("g2-standard-48", "g2-standard-8", target=8, weight_by=WeightBy.GPU, on_demand_percentage=50)
-    assert sizes(gpus, KNOWN.types) == (1, 1)
+def test_spot_says_all_of_its_words_and_what_it_asks_for() -> None:
+    spot = scheduling(Market.SPOT, gpus=False, notice=timedelta(seconds=120))
+    assert spot == {
+        "automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "SPOT", "preemptible": True,
+        "instanceTerminationAction": "DELETE", "preemptionNoticeDuration": {"seconds": 120},
+    }  # fmt: skip
+    assert "preemptionNoticeDuration" not in scheduling(Market.SPOT, gpus=True, notice=timedelta(0))
+    standard = scheduling(Market.ON_DEMAND, gpus=False, notice=timedelta(seconds=120), max_run=timedelta(days=2))
+    assert standard == {
+        "automaticRestart": False, "onHostMaintenance": "MIGRATE", "provisioningModel": "STANDARD",
+        "preemptible": False, "instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": 172800},
+    }  # fmt: skip
+    assert scheduling(Market.ON_DEMAND, gpus=True)["onHostMaintenance"] == "TERMINATE"
 
 
 def test_what_compute_engine_cannot_do_is_refused_by_name() -> None:
     problems = Problems()
-    capacity = CapacitySpec(
-        target=3000, on_demand_base=4000, on_demand_percentage=120, max_price=1.0,
+    capacity = GcpCapacity(
+        target=3000, on_demand_base=4000, on_demand_percentage=120, shape=GcpShape.EVEN,
         types=(
-            TypeChoice(name="n1-standard-8+t4"), TypeChoice(name="a4-highgpu-8g", max_price=2.0),
-            TypeChoice(name="g2-standard-4", priority=1.5), TypeChoice(name="g2-standard-4+t9"),
+            TypeChoice(name="n1-standard-8+t4"), TypeChoice(name="a4-highgpu-8g", zones=("us-central1-a",)),
+            TypeChoice(name="g2-standard-4", priority=-1), TypeChoice(name="g2-standard-4+t9"),
             *(TypeChoice(name=f"t{n}-standard-1") for n in range(8)),
         ),
     )  # fmt: skip
     capacity_problems(problems, capacity, KNOWN.types)
-    paths = [problem.path for problem in problems.found]
-    assert {
-        "standing.target", "standing.onDemandBase", "standing.onDemandPercentage", "maxPrice", "instanceTypes",
-        "instanceTypes[0].type", "instanceTypes[1].type", "instanceTypes[1].maxPrice", "instanceTypes[2].priority",
-        "instanceTypes[3].type",
-    } <= set(paths)  # fmt: skip
-    alone = Problems()
-    capacity_problems(alone, spec("n1-standard-8+t4"), KNOWN.types)
-    assert not alone.found
+    assert {problem.path for problem in problems.found} == {
+        "standing.target", "standing.onDemandBase", "standing.onDemandPercentage", "standing.shape", "standing.prefer",
+        "instanceTypes", "instanceTypes[0].type", "instanceTypes[1].type", "instanceTypes[1].zones",
+        "instanceTypes[2].priority", "instanceTypes[3].type",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", list(GcpShape))
+def test_a_type_that_stands_alone_may_have_every_shape(shape: GcpShape) -> None:
+    problems = Problems()
+    capacity_problems(problems, spec("n1-standard-8+t4", shape=shape), KNOWN.types)
+    assert not problems.found
+
+
+def test_only_a_choice_of_types_cannot_be_spread_evenly() -> None:
+    problems = Problems()
+    capacity_problems(problems, spec("g2-standard-4", "g2-standard-8", shape="EVEN"), KNOWN.types)
+    (found,) = problems.found
+    assert str(found) == (
+        "standing.shape: EVEN goes with one instance type only, not with 2: a group that may choose between types is "
+        "ANY, BALANCED or ANY_SINGLE_ZONE"
+    )
 
 
 @pytest.mark.parametrize(

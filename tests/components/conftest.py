@@ -3,13 +3,19 @@
 import asyncio
 import copy
 import gc
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pulumi
 import pytest
 from everspot import AwsTrainingClusterArgs
 from pulumi.runtime import settings, stack
+
+sys.path.insert(0, str(Path(__file__).parent))  # gcp_helpers
+
+import gcp_helpers
 
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
 
@@ -28,11 +34,15 @@ class Recorder(pulumi.runtime.Mocks):
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         self.seen.append(args)
+        if args.typ.startswith("gcp:"):
+            return gcp_helpers.new_resource(args)
         answer = {"arn": f"arn:{args.name}", "url": f"https://queue/{args.name}", "latestVersion": 3, "name": args.name}
         return f"{args.name}-id", {**answer, "prefixListId": "pl-s3", **args.inputs}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> Any:
         self.calls.append(args.token)
+        if args.token.startswith("gcp:"):
+            return gcp_helpers.call(args.token, args.args)
         if args.token == "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings":
             return self.offerings(args.args)
         subnet = str(args.args.get("id", ""))

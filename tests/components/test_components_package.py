@@ -21,14 +21,18 @@ ROOM = Path(__file__).resolve().parents[2] / "components"
 COMPONENTS = {
     "AwsAccountSetup", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsMonitoring",
     "AwsNetwork", "AwsSchedulerService", "AwsStore", "AwsTrainingCluster", "AwsTrainingFleet",
+    "GcpAccountSetup", "GcpElasticCapacity", "GcpIdentity", "GcpInterruptionEvents", "GcpMonitoring",
+    "GcpNetwork", "GcpSchedulerService", "GcpStore", "GcpTrainingCluster", "GcpTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsAlarmsArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs",
     "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs", "AwsSpotAllocation",
     "AwsStandingArgs", "LimitsArgs", "WeightBy",
+    "GcpAlarmsArgs", "GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpMachineArgs",
+    "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpStandingArgs",
 }  # fmt: skip
 
-SDKS = {"AwsTrainingCluster": "pulumi_aws"}
+SDKS = {"AwsTrainingCluster": "pulumi_aws", "GcpTrainingCluster": "pulumi_gcp"}
 
 
 def provider() -> ComponentProvider:
@@ -106,6 +110,34 @@ def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> 
     assert recorder.inputs("far-store-data")["forceDestroy"] is True
 
 
+def test_a_served_component_of_google_cloud_takes_another_languages_inputs(declare: Declare) -> None:
+    inputs: Any = {
+        "tags": {"Project": "p", "Team": "t", "Environment": "e"},
+        "zones": ["europe-west4-a"],
+        "imageId": "projects/everspot-local/global/images/everspot-1",
+        "retainStore": False,
+        "capacity": {"standing": {"target": 4.0, "onDemandBase": 1.0, "prefer": "order", "shape": "BALANCED"},
+                     "elastic": {"maxInstances": 8.0, "markets": ["spot"], "maxRun": "2d"},
+                     "instanceTypes": [{"type": "g2-standard-8"}, {"type": "g2-standard-4", "throughput": 0.5}]},
+    }  # fmt: skip
+    states: list[dict[str, Any]] = []
+
+    def program() -> dict[str, Any]:
+        result = provider().construct("far", "everspot:index:GcpTrainingCluster", inputs)
+        states.append(dict(result.state))
+        return {"urn": result.urn}
+
+    recorder, outputs = declare(program)
+    assert outputs["urn"].endswith("everspot:index:GcpTrainingCluster::far")
+    assert {"controlUrl", "queueUrl", "onDemandGroup", "spotGroup", "subnetwork"} <= states[0].keys()
+    group = recorder.inputs("far-fleet-spot")
+    assert (group["targetSize"], group["distributionPolicyTargetShape"]) == (3, "BALANCED")
+    assert [one["machineTypes"] for one in group["instanceFlexibilityPolicy"]["instanceSelections"]] == [
+        ["g2-standard-8"], ["g2-standard-4"],
+    ]  # fmt: skip
+    assert recorder.inputs("far-elastic-template")["scheduling"]["maxRunDuration"] == {"seconds": 172800}
+
+
 def test_the_folder_is_a_component_plugin() -> None:
     assert (ROOM / "PulumiPlugin.yaml").read_text().strip() == "runtime: python"
     # Whoever adds the package from git has nothing but this: the base alone would come without Pulumi.
@@ -114,7 +146,7 @@ def test_the_folder_is_a_component_plugin() -> None:
     extra = tomllib.loads((ROOM.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"][
         "components"
     ]
-    assert {"pulumi", "pulumi-aws"} <= {line.partition("==")[0] for line in extra}
+    assert {"pulumi", "pulumi-aws", "pulumi-gcp"} <= {line.partition("==")[0] for line in extra}
     assert not (ROOM / "Pulumi.yaml").exists()
 
 

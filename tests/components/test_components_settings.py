@@ -1,8 +1,11 @@
 """Settings of a stack: the components' own inputs in camelCase, every mistake told at once."""
 
 import importlib.util
+import inspect
 import json
 import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 import yaml
 from everspot.aws.capacity import check_offers
 from everspot.aws.checking import check_cluster
+from everspot.gcp import checking as gcp_checking
 from everspot_core.catalogue import region_of
-from everspot_core.problems import Problems
+from everspot_core.problems import Problems, camel
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 
 STACKS = Path(__file__).resolve().parents[2] / "stacks"
@@ -28,7 +32,8 @@ def settings() -> Any:
         patch.syspath_prepend(str(STACKS))
         spec.loader.exec_module(module)
         yield module
-    del sys.modules[spec.name], sys.modules["choices"]
+    for name in (spec.name, "choices", "choice_aws", "choice_gcp"):
+        sys.modules.pop(name, None)
 
 
 class Config:
@@ -49,12 +54,19 @@ def written(stack: str) -> Config:
     return Config(**ours)
 
 
-@pytest.mark.parametrize("stack", ["local", "aws-dev", "aws-prod"])
-def test_every_environment_is_sound(settings: Any, stack: str) -> None:
+@pytest.mark.parametrize(
+    ("stack", "cloud"),
+    [
+        *(("local", "aws"), ("aws-dev", "aws"), ("aws-prod", "aws")),
+        *(("local-gcp", "gcp"), ("gcp-dev", "gcp"), ("gcp-prod", "gcp")),
+    ],
+)
+def test_every_environment_is_sound(settings: Any, stack: str, cloud: str) -> None:
     found = settings.read_settings(written(stack), stack=stack)
-    check_cluster(f"everspot-{stack}", found.cluster.args)
+    check = check_cluster if cloud == "aws" else gcp_checking.check_cluster
+    check(f"everspot-{stack}", found.cluster.args)
     assert found.account is None
-    assert found.clouds == ["aws"]
+    assert found.clouds == [cloud]
     assert found.cluster.args["tags"]["Environment"] == stack
 
 
@@ -72,8 +84,9 @@ def test_every_environment_names_types_that_all_zones_of_its_region_have(setting
     assert not problems.found
 
 
-def test_the_account_stack_declares_no_cluster(settings: Any) -> None:
-    found = settings.read_settings(written("account"), stack="account")
+@pytest.mark.parametrize("stack", ["account", "gcp-account"])
+def test_the_account_stack_declares_no_cluster(settings: Any, stack: str) -> None:
+    found = settings.read_settings(written(stack), stack=stack)
     assert found.cluster is None
     assert {"Project", "Team", "Environment"} <= found.account.args["tags"].keys()
 
@@ -128,7 +141,7 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
 
 
 def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sys.modules["choices"], "zones_now", lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"]))
+    monkeypatch.setattr(sys.modules["choice_aws"], "zones_now", lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"]))
     planted = {
         "cloud": "aws",
         "tags": {**TAGS, "aws:x": "1"},
@@ -273,3 +286,54 @@ def test_the_stacks_own_name_is_named_where_it_does_not_fit(settings: Any) -> No
         settings.read_settings(config, stack="Dev_1")
     found = settings.read_settings(config, stack="s" * 23)
     check_cluster(settings.cluster_name("s" * 23), found.cluster.args)
+
+
+def test_what_only_another_cloud_has_is_refused_by_its_name_with_what_to_do_instead(settings: Any) -> None:
+    config = written("gcp-dev")
+    section = json.loads(config.values["cluster"])
+    section |= {"sessionManager": True, "nets": 1}
+    section["capacity"]["maxPrice"] = 1.5
+    section["capacity"]["instanceTypes"].append({"type": "a2-highgpu-1g", "weight": 2})
+    config.values["cluster"] = json.dumps(section)
+    with pytest.raises(pulumi.RunError) as raised:
+        settings.read_settings(config, stack="gcp-dev")
+    told = str(raised.value)
+    assert "everspot:cluster.sessionManager: is another cloud's setting: people come in through Identity-Aware" in told
+    assert "everspot:cluster.capacity.maxPrice: is another cloud's setting: Google Cloud takes no maximum price" in told
+    assert "instanceTypes[3].weight: is another cloud's setting: a group counts machines" in told
+    assert (
+        "everspot:cluster.nets: is not a setting (did you mean nat" in told or "cluster.nets: is not a setting" in told
+    )
+    other = written("aws-dev")
+    section = json.loads(other.values["cluster"]) | {"imageFamily": "everspot-dev"}
+    with pytest.raises(pulumi.RunError, match="imageFamily: is another cloud's setting: an image's id is in a param"):
+        settings.read_settings(Config(cluster=section), stack="aws-dev")
+
+
+def test_what_a_cloud_lacks_no_component_of_it_has_and_one_of_another_does(settings: Any) -> None:
+    choices = {name: settings.CLOUDS[name] for name in settings.CLOUDS}
+    paths = {name: set(_paths(cloud.cluster_args)) for name, cloud in choices.items()}
+    for name, cloud in choices.items():
+        others = set().union(*(found for other, found in paths.items() if other != name))
+        assert set(cloud.lacks) & paths[name] == set()
+        assert set(cloud.lacks) <= others
+        # Whoever moves a settings file from one cloud to another is told of every setting.
+        assert {path for path in others - paths[name] if path.rpartition(".")[0] not in cloud.lacks} == {
+            path for path in cloud.lacks if path.rpartition(".")[0] not in cloud.lacks
+        }
+
+
+def _paths(kind: Any, before: str = "") -> Iterator[str]:
+    """Every setting of a component, without positions in lists."""
+    for key, hint in inspect.get_annotations(kind).items():
+        path = f"{before}{camel(key)}"
+        yield path
+        for inner in _mappings(hint):
+            yield from _paths(inner, f"{path}.")
+
+
+def _mappings(hint: Any) -> Iterator[Any]:
+    if typing.is_typeddict(hint):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from _mappings(part)

@@ -44,3 +44,5 @@ def test_a_type_without_a_price_comes_last() -> None:
 def test_priorities_decide_an_order_before_the_list() -> None:
     given = types(slow={"priority": 3.0}, fast={"priority": 1.0}, dear={"priority": 2.0})
     assert ranks(spec(Prefer.ORDER, *given), PRICES) == {"fast": 0, "dear": 1, "slow": 2}
+    alike = types(slow={"priority": 3.0}, fast={"priority": 1.0}, dear={"priority": 1.0})
+    assert ranks(spec(Prefer.ORDER, *alike), PRICES) == {"fast": 0, "dear": 0, "slow": 1}

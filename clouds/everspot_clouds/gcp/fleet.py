@@ -1,108 +1,120 @@
-"""Translates a fleet's neutral shape into Compute Engine's terms: ranks and sizes in VMs, where EC2 has weights.
+"""Translates a fleet's neutral shape into Compute Engine's terms: sizes in machines, ranks of machine types, shapes of
+groups, and the scheduling of a market.
 
-A managed instance group counts VMs, and looks at no price. What is preferred becomes a rank (the lowest first, equal
-ones together), and a target in units becomes a number of VMs. Sources: Compute API, InstanceFlexibilityPolicy and
-DistributionPolicy; Compute Engine documentation, "About instance flexibility in MIGs".
+A managed instance group counts machines and knows neither weights nor prices. Its flexibility policy has ranks: lower
+ones are tried first, and among machine types of one rank it takes what is available, on Spot what is preempted least
+(Compute API, InstanceFlexibilityPolicy; Compute Engine documentation, "About instance flexibility in MIGs"). Spot and
+standard machines cannot be in one group (the v1 API has no mix of provisioning models), so a fleet is two of them.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
-from everspot_core.catalogue import Catalogue, InstanceType
-from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice, WeightBy, derived_weights
+from everspot_core.catalogue import InstanceType
+from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice
 from everspot_core.market import Market
 from everspot_core.problems import Problems
 
 from everspot_clouds.gcp.machines import machine_of
 
-SELECTIONS_AT_MOST = 10
-"""Most selections of one request of bulk creation, and most types in all of them."""
 VMS_AT_MOST = 2_000
-"""Most VMs of one regional group (Compute API, regionInstanceGroupManagers.insert)."""
+"""Most machines of one regional group (Compute API, regionInstanceGroupManagers.insert)."""
+
+SELECTIONS_AT_MOST = 10
+"""Most selections of one request of bulk creation, and most types in all of them (Compute Engine release notes of
+2026-02-12)."""
+
 NO_FLEXIBILITY = ("a3-ultragpu-", "a4-", "a4x-")
-"""Types that no flexibility policy may name (release notes of 2026-02-12)."""
+"""Types that no flexibility policy may name (the same release notes)."""
+
+MAX_RUN = (timedelta(hours=1), timedelta(days=120))
+"""Bounds of an elastic machine's life. 120 days is the most that `maxRunDuration` takes (Compute Engine documentation,
+"Limit the run time of a VM")."""
 
 
 class GcpShape(StrEnum):
-    """How a group is spread over zones. EVEN is left out: the API refuses it with a flexibility policy."""
+    """How a group's machines are spread over the zones."""
 
     ANY = "ANY"
-    """Wherever there is capacity."""
+    """Wherever there is capacity. A group that runs dry in one zone moves to another by itself. The default."""
     BALANCED = "BALANCED"
     """As evenly as capacity allows."""
     ANY_SINGLE_ZONE = "ANY_SINGLE_ZONE"
-    """All in one zone, whichever has the capacity."""
+    """All in one zone, whichever has the capacity. The group does not move when that one runs dry."""
+    EVEN = "EVEN"
+    """Exactly evenly; what a zone lacks is not made in another one. With one machine type only."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether a repaired machine may come up in another zone (Compute Engine release notes of 2026-07-21)."""
+        return self in (GcpShape.ANY, GcpShape.BALANCED)
 
 
-SHAPES = {
-    Prefer.PRICE: GcpShape.ANY,
-    Prefer.DEPTH: GcpShape.ANY,
-    Prefer.BALANCE: GcpShape.ANY,
-    Prefer.ORDER: GcpShape.ANY,
-}
-"""The target shape by what a fleet prefers. No preference is worth less capacity."""
+class GcpPrefer(StrEnum):
+    """How the groups choose between types that would all do."""
+
+    PRICE = "price"
+    """The cheapest type first, by price per `throughput`."""
+    BALANCE = "balance"
+    """The cheapest types first; what costs at most a quarter more counts as equally cheap, and the group takes what is
+    preempted least of these. The default."""
+    DEPTH = "depth"
+    """What is available and preempted least, whatever it costs."""
+    ORDER = "order"
+    """In the order of the list, or by `priority`."""
+
+
+class GcpCapacity(CapacitySpec):
+    """A fleet's shape with what Compute Engine adds to it."""
+
+    shape: GcpShape = GcpShape.ANY
 
 
 def selections(ranks: Mapping[str, int]) -> dict[str, dict[str, object]]:
-    """A flexibility policy's selections: one for each rank, with its types."""
+    """A flexibility policy's selections, in the API's words: one for each rank, with its types."""
     by_rank: dict[int, list[str]] = {}
     for name, rank in ranks.items():
         by_rank.setdefault(rank, []).append(machine_of(name).machine)
     return {f"rank-{rank}": {"rank": str(rank), "machineTypes": names} for rank, names in sorted(by_rank.items())}
 
 
-def ranks(capacity: CapacitySpec, known: Catalogue, region: str, market: Market) -> dict[str, int]:
-    """The rank of each type, from 1, by what the fleet prefers: its order, its price per unit, or neither.
+def scheduling(
+    market: Market, *, gpus: bool, notice: timedelta | None = None, max_run: timedelta | None = None
+) -> dict[str, Any]:
+    """The `scheduling` of a machine, in the API's words.
 
-    - `order`: priorities where they are given, else the order of the list.
-    - `price`, `balance`: by price per unit; with `balance`, types that cost at most a tenth more than the one before
-      share its rank, so that the cloud may take what is deepest among them.
-    - `depth`: all equal, so that the cloud takes what is available, and on Spot what is preempted less.
-    A type whose price is not known comes last.
+    A machine that failed is never started again as the same one: it is replaced by another, with another id. Spot
+    needs `preemptible`, no restart and TERMINATE together (Compute API, Scheduling). Machines with GPUs cannot be moved
+    to another host. `notice`: asked for on Spot; `max_run`: after so long the cloud ends the machine whatever it does.
     """
-    names = [choice.name for choice in capacity.types]
-    if capacity.prefer is Prefer.DEPTH:
-        return dict.fromkeys(names, 1)
-    if capacity.prefer is Prefer.ORDER:
-        given = {c.name: c.priority for c in capacity.types if c.priority is not None}
-        values = sorted({given.get(name, float(n)) for n, name in enumerate(names)})
-        return {name: 1 + values.index(given.get(name, float(n))) for n, name in enumerate(names)}
-    costs = {choice.name: _unit_price(choice, capacity, known, region, market) for choice in capacity.types}
-    slack = 1.1 if capacity.prefer is Prefer.BALANCE else 1.0
-    found, rank, first = dict[str, int](), 0, -math.inf
-    for name in sorted(names, key=lambda n: (costs[n], names.index(n))):
-        if costs[name] > first * slack or rank == 0:
-            rank, first = rank + 1, costs[name]
-        found[name] = rank
-    return {name: found[name] for name in names}
+    spot = market is Market.SPOT
+    found: dict[str, Any] = {
+        "automaticRestart": False,
+        "onHostMaintenance": "TERMINATE" if spot or gpus else "MIGRATE",
+        "provisioningModel": "SPOT" if spot else "STANDARD",
+        "preemptible": spot,
+    }
+    if spot or max_run is not None:
+        found["instanceTerminationAction"] = "DELETE"
+    if spot and notice:
+        found["preemptionNoticeDuration"] = {"seconds": int(notice.total_seconds())}
+    if max_run is not None:
+        found["maxRunDuration"] = {"seconds": int(max_run.total_seconds())}
+    return found
 
 
-def sizes(capacity: CapacitySpec, known: Mapping[str, InstanceType]) -> tuple[int, int]:
-    """VMs of the standard and of the Spot group. A unit is what the smallest type counts for, so that a target in units
-    of larger types needs fewer VMs: as many as reach it with the preferred type."""
-    weights = derived_weights(capacity, known)
-    each = weights.get(capacity.types[0].name, 1.0) if capacity.types else 1.0
-    return math.ceil(capacity.on_demand_target / each), math.ceil(capacity.spot_target / each)
-
-
-def capacity_problems(problems: Problems, capacity: CapacitySpec, known: Mapping[str, InstanceType]) -> None:
-    """Add everything in a fleet's shape that Compute Engine cannot do, by the names that the settings have."""
+def capacity_problems(problems: Problems, capacity: GcpCapacity, known: Mapping[str, InstanceType]) -> None:
+    """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`, by the names that the
+    settings have."""
     standing = problems.at("standing")
-    standing.need(
-        0 <= capacity.target <= VMS_AT_MOST, "target", f"has to lie between 0 and {VMS_AT_MOST}, not {capacity.target}"
-    )
-    standing.need(capacity.on_demand_base >= 0, "onDemandBase", f"cannot be negative: {capacity.on_demand_base}")
-    standing.need(
-        capacity.on_demand_base <= capacity.target,
-        "onDemandBase",
-        f"{capacity.on_demand_base} is above the target of {capacity.target}",
-    )
-    standing.need(
-        0 <= capacity.on_demand_percentage <= 100,
-        "onDemandPercentage",
-        f"has to lie between 0 and 100, not {capacity.on_demand_percentage:g}",
-    )
+    for key, value, top in (
+        ("target", capacity.target, VMS_AT_MOST),
+        ("onDemandBase", capacity.on_demand_base, capacity.target),
+        ("onDemandPercentage", capacity.on_demand_percentage, 100),
+    ):
+        standing.need(0 <= value <= top, key, f"has to lie between 0 and {top:g}, not {value:g}")
     names = [choice.name for choice in capacity.types]
     problems.need(bool(names), "instanceTypes", "at least one instance type is needed")
     problems.need(
@@ -110,28 +122,29 @@ def capacity_problems(problems: Problems, capacity: CapacitySpec, known: Mapping
         "instanceTypes",
         f"{len(names)} types; Compute Engine takes {SELECTIONS_AT_MOST} in one flexibility policy",
     )
-    problems.need(
-        capacity.max_price is None,
-        "maxPrice",
-        "Compute Engine knows no highest price of Spot: its prices change once a day at most, so choose the types",
-    )
-    weights = derived_weights(capacity, known)
     for index, choice in enumerate(capacity.types):
         here = problems.at(f"instanceTypes[{index}]")
         here.need(names.index(choice.name) == index, "type", f"{choice.name} is given twice")
-        _choice_problems(here, choice, names)
-        if choice.name not in weights and choice.name in known:
-            missing = "throughput" if capacity.weight_by is WeightBy.THROUGHPUT else "weight"
-            here.add(
-                missing, f"needed for {choice.name}: weightBy is {capacity.weight_by.value}, and it has no such figure"
-            )
+        here.need(
+            not choice.zones or capacity.target == 0,
+            "zones",
+            "is for elastic capacity alone: a standing group tries its types in all zones",
+        )
+        _alone_problems(here, choice, len(names))
     arches = {known[name].arch for name in names if name in known}
     problems.need(len(arches) <= 1, "instanceTypes", f"one image cannot run on {' and '.join(sorted(arches))}")
-    given = [choice.priority is not None for choice in capacity.types]
-    problems.need(all(given) or not any(given), "instanceTypes", "either every type has a priority, or none has")
+    _order_problems(problems, capacity)
+    # The API refuses this, and neither the provider nor a preview would see it.
+    standing.need(
+        capacity.shape is not GcpShape.EVEN or len(names) < 2,
+        "shape",
+        f"EVEN goes with one instance type only, not with {len(names)}: a group that may choose between types is ANY, "
+        "BALANCED or ANY_SINGLE_ZONE",
+    )
 
 
-def _choice_problems(here: Problems, choice: TypeChoice, names: Sequence[str]) -> None:
+def _alone_problems(here: Problems, choice: TypeChoice, types: int) -> None:
+    """Add a type that no flexibility policy takes and that is not the only one, or that is no type's name."""
     try:
         machine = machine_of(choice.name)
     except ValueError as error:
@@ -139,23 +152,20 @@ def _choice_problems(here: Problems, choice: TypeChoice, names: Sequence[str]) -
         return
     alone = machine.attached or machine.machine.startswith(NO_FLEXIBILITY)
     why = "its GPUs are attached by the template" if machine.attached else "no flexibility policy takes it"
-    here.need(not alone or len(names) == 1, "type", f"{choice.name} has to be the only type of its fleet: {why}")
-    here.need(
-        choice.max_price is None,
-        "maxPrice",
-        "Compute Engine knows no highest price of Spot; leave the type out instead",
-    )
-    for name, value in (("weight", choice.weight), ("throughput", choice.throughput)):
-        here.need(value is None or value > 0, name, f"has to be greater than 0, not {value}")
-    here.need(
-        choice.priority is None or (choice.priority >= 0 and float(choice.priority).is_integer()),
-        "priority",
-        f"has to be a whole number, 0 or more, not {choice.priority}",
-    )
+    here.need(not alone or types == 1, "type", f"{choice.name} has to be the only type of its cluster: {why}")
 
 
-def _unit_price(choice: TypeChoice, capacity: CapacitySpec, known: Catalogue, region: str, market: Market) -> float:
-    spot = known.spot_range(choice.name, region) if market is Market.SPOT else None
-    price = spot[0] if spot is not None else known.on_demand(choice.name, region)
-    weight = derived_weights(capacity, known.types).get(choice.name, 1.0)
-    return price.usd_per_hour / weight if price is not None else math.inf
+def _order_problems(problems: Problems, capacity: GcpCapacity) -> None:
+    given = [choice.priority is not None for choice in capacity.types]
+    problems.need(all(given) or not any(given), "instanceTypes", "either every type has a priority, or none has")
+    for index, choice in enumerate(capacity.types):
+        problems.need(
+            choice.priority is None or choice.priority >= 0,
+            f"instanceTypes[{index}].priority",
+            f"has to be 0 or more, not {choice.priority}",
+        )
+    problems.need(
+        not any(given) or capacity.target == 0 or capacity.prefer is Prefer.ORDER,
+        "standing.prefer",
+        "has to be order where types have priorities",
+    )

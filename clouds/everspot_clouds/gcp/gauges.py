@@ -10,15 +10,8 @@ from typing import Any
 
 from everspot_core.gauges import Gauge
 
+from everspot_clouds.gcp.alarms import CLUSTER, RESOURCE, metric_type
 from everspot_clouds.gcp.rest import Api
-
-CLUSTER = "cluster"
-"""The one label of every metric."""
-
-
-def metric_type(namespace: str, gauge: Gauge) -> str:
-    """Cloud Monitoring's name of a figure, such as custom.googleapis.com/everspot/usd_per_hour."""
-    return f"custom.googleapis.com/{namespace.strip('/').lower()}/{gauge.value.replace('-', '_')}"
 
 
 class MonitoringFigures:
@@ -42,7 +35,7 @@ def request(
         "timeSeries": [
             {
                 "metric": {"type": metric_type(namespace, gauge), "labels": {CLUSTER: cluster}},
-                "resource": {"type": "generic_node", "labels": node},
+                "resource": {"type": RESOURCE, "labels": node},
                 "metricKind": "GAUGE",
                 "valueType": "DOUBLE",
                 "points": [{"interval": {"endTime": at.astimezone(UTC).isoformat()}, "value": {"doubleValue": value}}],

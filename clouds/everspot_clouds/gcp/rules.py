@@ -115,4 +115,4 @@ def instance_name(cluster: str, token: str, number: int) -> str:
 
 def name_prefix(cluster: str) -> str:
     """How the names of all launched instances of a cluster begin: conditions of roles go by it."""
-    return f"{cluster[:30].rstrip('-')}-e-"
+    return f"{cluster}-e-"

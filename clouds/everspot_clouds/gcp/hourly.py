@@ -1,0 +1,83 @@
+"""What an hour of a cluster costs at list prices: with nothing running, for what stands, and at the cap of the rest."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from everspot_core.catalogue import Catalogue
+from everspot_core.fleet import CapacitySpec
+from everspot_core.hourly import Cap, Rate, cap_told, price_told, rates_of, standing_told, told_hour
+from everspot_core.market import Market
+
+from everspot_clouds.gcp.quotas import metrics_of
+
+NAT_USD_PER_HOUR = 0.0014
+"""Of Cloud NAT for each machine, up to 32 machines; and $0.045 per GB (Cloud NAT pricing)."""
+
+MONITORING_USD_A_MONTH = 4 * 1.50
+"""Cloud Monitoring pricing: $1.50 a month for each condition of an alerting policy. The few metrics are within the free
+allotment of 150 MiB."""
+
+_HOURS_A_MONTH = 730
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upkeep:
+    """What a cluster pays for while no agent runs: the scheduler, with `nat` its share of Cloud NAT, and with
+    `monitoring` the alerts."""
+
+    scheduler_type: str
+    nat: bool = False
+    monitoring: bool = False
+
+
+def hourly_cost(region: str, known: Catalogue, capacity: CapacitySpec, always: Upkeep, cap: Cap | None) -> str:
+    """The cost of an hour in a few lines, for a preview. `known`: the catalogue with the types declared in place."""
+    rates = [_at_list(rate, region, known) for rate in rates_of(region, known, capacity)]
+    lines = [
+        _nothing_running(region, known, always),
+        standing_told(capacity, rates, unit="instance", chooser="the groups choose"),
+        cap_told(rates, cap),
+        *_quotas(capacity, cap, known),
+    ]
+    return told_hour(region, known, capacity, lines)
+
+
+def _at_list(rate: Rate, region: str, known: Catalogue) -> Rate:
+    """Spot has a list price here, which is all that is ever paid."""
+    spot = known.spot_range(rate.name, region)
+    return rate if spot is None else dataclasses.replace(rate, limit=spot[1].usd_per_hour)
+
+
+def _nothing_running(region: str, known: Catalogue, always: Upkeep) -> str:
+    scheduler = known.on_demand(always.scheduler_type, region)
+    parts = [f"scheduler {always.scheduler_type} {price_told(scheduler)}"]
+    nat = NAT_USD_PER_HOUR if always.nat else 0
+    watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
+    parts += [f"Cloud NAT ${nat:.3f}"] if nat else []
+    parts += [f"monitoring ${watching:.3f}"] if watching else []
+    total = (scheduler.usd_per_hour if scheduler is not None else 0) + nat + watching
+    return f"nothing running: {'' if scheduler is not None else 'at least '}${total:.3f} ({', '.join(parts)})"
+
+
+def _quotas(capacity: CapacitySpec, cap: Cap | None, known: Catalogue) -> list[str]:
+    """The project's quotas that everything at once may need. Whether it has them is asked by doctor."""
+    standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
+    elastic = dict.fromkeys(cap.markets, cap.instances) if cap is not None else {}
+    found: dict[str, float] = {}
+    for counts in (standing, elastic):
+        for metric, most in _most(counts, capacity, known).items():
+            found[metric] = found.get(metric, 0) + most
+    told = ", ".join(f"{count:,.0f} of {metric}" for metric, count in sorted(found.items()) if count)
+    return [f"quotas, at most: {told}; `everspot doctor` says what the project has"] if told else []
+
+
+def _most(counts: Mapping[Market, int], capacity: CapacitySpec, known: Catalogue) -> dict[str, float]:
+    """What so many machines take of each quota, if all are of the type that takes the most of it."""
+    most: dict[str, float] = {}
+    for market, count in counts.items():
+        for choice in capacity.types:
+            kind, metrics = known.types.get(choice.name), metrics_of(choice.name, market)
+            if kind is not None and metrics:
+                most[metrics[0]] = max(most.get(metrics[0], 0), count * (kind.gpus or kind.vcpus))
+    return most

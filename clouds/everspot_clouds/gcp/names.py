@@ -1,0 +1,60 @@
+"""Names of a cluster's machines. IAM conditions know a machine by how its name begins, since they see no labels: the
+standing agents' begin with `CLUSTER-agent-`, and launched ones' with what `rules.name_prefix` says."""
+
+import hashlib
+import re
+
+from everspot_core.market import Market
+from everspot_core.problems import Problems, shown
+from everspot_core.records import Role
+
+from everspot_clouds.gcp.rules import name_prefix
+
+LONGEST = 63
+"""Most characters of a resource's name (Compute Engine documentation, "Naming resources")."""
+ACCOUNT_AT_MOST = 30
+"""Most characters of a service account's id (IAM API, CreateServiceAccountRequest)."""
+RESOURCE = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+"""The form of a resource's name."""
+ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
+"""Name of a zone: europe-west4-a."""
+
+
+_DIGEST = 7
+_WORDS = ("agent", "e", "scheduler")
+"""What follows the cluster in a machine's name."""
+
+
+def agents(cluster: str) -> tuple[str, ...]:
+    """How the names of all agents' machines begin, standing and launched ones."""
+    return f"{cluster}-{Role.AGENT.value}-", name_prefix(cluster)
+
+
+def standing(cluster: str, market: Market) -> str:
+    """The base of the names of a standing group's machines; a dash and four random characters follow it."""
+    return f"{cluster}-{Role.AGENT.value}-{market.value}"
+
+
+def scheduler(cluster: str) -> str:
+    """The same for the scheduler's machine."""
+    return f"{cluster}-{Role.SCHEDULER.value}"
+
+
+def account_id(cluster: str, role: Role) -> str:
+    """The id of a role's service account. A cluster's name that is too long is cut, and told apart by a digest."""
+    whole = f"{cluster}-{role.value}"
+    if len(whole) <= ACCOUNT_AT_MOST:
+        return whole
+    digest = hashlib.sha256(cluster.encode()).hexdigest()[:_DIGEST]
+    room = ACCOUNT_AT_MOST - len(role.value) - _DIGEST - 2
+    return f"{cluster[:room].rstrip('-')}-{digest}-{role.value}"
+
+
+def name_problems(problems: Problems, cluster: str) -> None:
+    """Add a problem if another cluster's machines could be taken for this one's by their names."""
+    taken = [word for word in _WORDS if word in cluster.split("-")[1:]]
+    problems.need(
+        not taken,
+        "cluster",
+        f"{shown(cluster)} has the word {' and '.join(taken)}, by which the names of machines tell what they are",
+    )

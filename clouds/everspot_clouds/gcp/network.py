@@ -1,0 +1,71 @@
+"""Addresses of a cluster's network, and checks of what settings say of networks."""
+
+import re
+from collections.abc import Sequence
+
+from everspot_core.blocks import parse_block
+from everspot_core.catalogue import region_of
+from everspot_core.problems import Problems, near, shown
+
+from everspot_clouds.gcp.names import ZONE
+
+PROBERS = ("35.191.0.0/16", "130.211.0.0/22")
+"""Where Google's health checks come from (Cloud Load Balancing documentation, "Health checks overview", probe IP
+ranges)."""
+
+IAP = ("35.235.240.0/20",)
+"""Where Identity-Aware Proxy's tunnels come from (IAP documentation, "Using IAP for TCP forwarding")."""
+
+SUBNETWORK = (8, 29)
+"""Largest and smallest prefix of a subnetwork (VPC documentation, "IPv4 subnet ranges")."""
+
+_WORD = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._:%~+-]*$")
+
+
+def network_problems(problems: Problems, *, zones: Sequence[str], cidr: str, peer_cidrs: Sequence[str] = ()) -> None:
+    """Add what is wrong with zones and addresses of a new network. `peer_cidrs`: networks that it must not overlap."""
+    listed_zones(problems, zones)
+    block = parse_block(cidr, "vpcCidr", problems)
+    if block is None:
+        return
+    low, high = SUBNETWORK
+    problems.need(low <= block.prefixlen <= high, "vpcCidr", f"{cidr} has to lie between /{low} and /{high}")
+    for index, text in enumerate(peer_cidrs):
+        peer = parse_block(text, f"peerCidrs[{index}]", problems)
+        if peer is not None and peer.overlaps(block):
+            problems.add("vpcCidr", f"{cidr} overlaps peerCidrs[{index}] ({text})")
+
+
+def listed_zones(problems: Problems, zones: Sequence[str]) -> None:
+    """Add what is wrong with a list of zones, whatever the region has."""
+    problems.need(bool(zones), "zones", "at least one zone is needed")
+    for zone in sorted({z for z in zones if zones.count(z) > 1}):
+        problems.add("zones", f"{zone} is given twice")
+    named = [
+        zone
+        for index, zone in enumerate(zones)
+        if problems.need(
+            bool(ZONE.match(zone)), f"zones[{index}]", f"{shown(zone)} is not the name of a zone, such as us-central1-a"
+        )
+    ]
+    regions = {region_of(zone) for zone in named}
+    problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
+
+
+def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, there: Sequence[str]) -> None:
+    """Add every zone that the cluster's region does not have. `there`: the zones that it has."""
+    for index, zone in enumerate(zones):
+        elsewhere = "" if zone.startswith(f"{region}-") else f", whose names begin with {region}"
+        problems.need(
+            zone in there, f"zones[{index}]", f"{zone} is not a zone of {region}{elsewhere}{near(zone, there)}"
+        )
+
+
+def resource_problem(value: str, form: str) -> str | None:
+    """What is wrong with the name of a resource, or None. `form`: such as `projects/PROJECT/secrets/NAME`, in which
+    words in capitals stand for any."""
+    given, wanted = value.split("/"), form.split("/")
+    fits = len(given) == len(wanted) and all(
+        bool(_WORD.match(word)) if place.isupper() else word == place for word, place in zip(given, wanted, strict=True)
+    )
+    return None if fits else f"{shown(value)} is not of the form {form}"

@@ -1,0 +1,27 @@
+"""What other clouds' settings have and AWS does not, with what to do instead."""
+
+from collections.abc import Mapping
+
+LACKS: Mapping[str, str] = {
+    "capacity.notice": "EC2's warning of two minutes cannot be chosen",
+    "capacity.standing.prefer": "EC2 Fleet has allocation strategies here: spotAllocation, onDemandAllocation",
+    "capacity.standing.shape": "EC2 Fleet spreads over the subnets by its allocation strategy",
+    "capacity.elastic.maxRun": "EC2 ends no instance by time; instances end themselves by limits",
+    "imageFamily": "an image's id is in a parameter here: imageParameter",
+    "volumeType": "volumes are gp3 here: volumeIops, volumeThroughput",
+    "volumeKmsKey": "keys are named by their ARNs here: volumeKeyArns",
+    "secureBoot": "the image decides it",
+    "network": "an existing network is named by vpcId and subnetIds here",
+    "subnetwork": "an existing network is named by vpcId and subnetIds here",
+    "firewall": "a security group of the cluster's own is always made",
+    "nat": "a new network has no way to the internet; an existing one (vpcId) may have one",
+    "flowLogs": "flow logs go to a bucket here: flowLogBucketArn",
+    "iapSsh": "people come in through Session Manager here: sessionManager",
+    "readBuckets": "buckets are named by their ARNs here: readBucketArns",
+    "secrets": "secrets are named by their ARNs here: secretArns",
+    "kmsKey": "keys are named by their ARNs here: kmsKeyArn",
+    "notifications.topic": "topics are named by their ARNs here: topicArn",
+    "notifications.webhookSecret": "secrets are named by their ARNs here: webhookSecretArn",
+    "monitoring.channels": "alarms go to an SNS topic here: topicArn",
+}
+"""The reason by the setting's path, without positions in lists."""

@@ -1,0 +1,1 @@
+"""The components of Google Cloud."""

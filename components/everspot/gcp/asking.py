@@ -1,0 +1,81 @@
+"""Questions to Google Cloud at preview. Each gives the answer, or one sentence that says what failed and what to do
+about it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+from pulumi_gcp import compute, organizations
+from pulumi_gcp._utilities import get_invoke_opts_defaults
+
+from everspot.asking import Answer, AskedProvider, reason
+
+__all__ = ["Answer", "ask", "check_signed_in", "place_of", "reason", "zones_now", "zones_of"]
+
+CREDENTIALS = (
+    "Google Cloud cannot be asked: credentials are missing or have expired, or the project or the region is not set. "
+    "Log in (`gcloud auth application-default login`), and set gcp:project and gcp:region in the stack's file."
+)
+
+GOOGLE = AskedProvider(
+    "gcp",
+    CREDENTIALS,
+    (
+        "could not find default credentials",
+        "default credentials",
+        "invalid_grant",
+        "project: required field is not set",
+    ),
+)
+"""How the provider and google-auth say that nobody is signed in."""
+
+
+def ask(
+    parent: pulumi.Resource, token: str, inputs: dict[str, Any], *, failed: str | Callable[[Exception], Any]
+) -> pulumi.Output[Any]:
+    """See `AskedProvider.ask`. `parent`: the resource whose provider is asked."""
+    options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
+    return GOOGLE.ask(options, token, inputs, failed=failed)
+
+
+def check_signed_in() -> None:
+    """Check that the credentials work and that project and region are set, before anything else is asked or declared.
+
+    Raises:
+        pulumi.RunError: with one sentence, if it is not so.
+    """
+    try:
+        found = organizations.get_client_config()
+    except Exception as error:
+        raise pulumi.RunError(f"{CREDENTIALS}\n  ({reason(error)})") from None
+    missing = [f"gcp:{name}" for name in ("project", "region") if not getattr(found, name)]
+    if missing:
+        raise pulumi.RunError(f"{CREDENTIALS}\n  ({' and '.join(missing)} is not set)")
+
+
+def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | None:
+    """The region and its zones that are up, asked without waiting for outputs. None if Google does not answer or no
+    engine runs.
+
+    `parent`: the resource whose provider is asked. Default: the default provider.
+    """
+    options = pulumi.InvokeOptions(parent=parent)
+    try:
+        region = organizations.get_client_config(opts=options).region
+        return region, list(compute.get_zones(region=region, status="UP", opts=options).names)
+    except Exception:  # what was found already is told in any case
+        return None
+
+
+def place_of(parent: pulumi.Resource) -> pulumi.Output[dict[str, str]]:
+    """Project and region of a component's provider, by these names."""
+    # The answer has an access token in it, a secret; project and region are none.
+    found = pulumi.Output.unsecret(ask(parent, "organizations/getClientConfig:getClientConfig", {}, failed=CREDENTIALS))
+    return found.apply(lambda answer: {"project": str(answer["project"]), "region": str(answer["region"])})
+
+
+def zones_of(parent: pulumi.Resource, region: pulumi.Input[str]) -> pulumi.Output[list[str]]:
+    """The zones of a region that are up."""
+    told = "zones: the region's zones cannot be listed (compute.zones.list)."
+    found = ask(parent, "compute/getZones:getZones", {"region": region, "status": "UP"}, failed=told)
+    return found.apply(lambda answer: [str(name) for name in answer["names"]])

@@ -1,0 +1,201 @@
+"""The settings of a cluster's capacity as its author writes them."""
+
+from datetime import timedelta
+from typing import NotRequired, TypedDict, cast
+
+from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape
+from everspot_core import catalogue
+from everspot_core.documents import parse_duration
+from everspot_core.fleet import Prefer, TypeChoice
+from everspot_core.hourly import Cap
+from everspot_core.manifest import FleetOffer, Standing
+from everspot_core.market import Market
+
+from everspot.declared import declared_types, known_types
+
+MAX_LIFE = "30d"
+"""Default time after which Compute Engine itself ends a launched instance."""
+
+NOTICE = "2m"
+"""Default of the warning before a preemption that is asked for."""
+
+
+class GcpInstanceTypeArgs(TypedDict):
+    """A machine type that the cluster may use. A type that the catalogue lacks is declared by vcpus and memory_gib."""
+
+    type: str
+    """The type's name, for example g2-standard-4; with attached GPUs for example n1-standard-8+t4."""
+    priority: NotRequired[float]
+    """Priority, for `prefer` order; a lower number is preferred. Default: the order of the list."""
+    throughput: NotRequired[float]
+    """Training speed relative to the other types: prices are compared per unit of it. Default: 1 for every type."""
+    zones: NotRequired[list[str]]
+    """Names of the zones in which the scheduler launches the type. For a cluster without standing capacity, since a
+    group tries its types in all of its zones. Default: all zones."""
+    vcpus: NotRequired[int]
+    """vCPUs, for a type declared in place."""
+    memory_gib: NotRequired[float]
+    """Memory in GiB, for a type declared in place."""
+    gpus: NotRequired[int]
+    """Number of GPUs, for a type declared in place. Default: 0."""
+    gpu: NotRequired[str]
+    """GPU model, for a type declared in place."""
+    gpu_memory_gib: NotRequired[float]
+    """Memory of each GPU in GiB, for a type declared in place."""
+    arch: NotRequired[str]
+    """x86_64 or arm64, for a type declared in place. Default: x86_64."""
+    local_nvme_gb: NotRequired[float]
+    """Size of the machine's own NVMe disks in GB, for a type declared in place. Default: 0."""
+    on_demand_usd_per_hour: NotRequired[float]
+    """On-demand price in USD per hour, for a type declared in place or without a known price in the region."""
+
+
+class GcpStandingArgs(TypedDict):
+    """Capacity that is always there: the sizes of the two standing groups, and how they choose instances."""
+
+    target: int
+    """Number of instances of both groups together, on-demand and Spot. May be 0. Changes in place; a lower one has the
+    groups end instances of their own choice."""
+    on_demand_base: NotRequired[int]
+    """Number of instances that are always on-demand. Changes in place. Default: 0."""
+    on_demand_percentage: NotRequired[float]
+    """Percentage of the instances above the base that are on-demand. Changes in place. Default: 0."""
+    prefer: NotRequired[GcpPrefer]
+    """How the groups choose between types. Changes in place. Default: balance."""
+    shape: NotRequired[GcpShape]
+    """How the instances are spread over the zones. Changes in place. Default: any."""
+
+
+NOTHING: GcpStandingArgs = {"target": 0}
+"""Standing capacity where none is declared."""
+
+
+class GcpElasticArgs(TypedDict):
+    """Capacity that follows the work: what the scheduler may launch while jobs wait. All settings change in place."""
+
+    max_instances: int
+    """Largest number of launched instances at a time, on-demand and Spot together."""
+    max_usd_per_hour: NotRequired[float]
+    """Highest cost of all launched instances together, in USD per hour. A launch that would exceed it waits. Default:
+    no limit besides `max_instances`."""
+    markets: NotRequired[list[str]]
+    """How launched instances may be paid: spot, on-demand or both. Default: both."""
+    zones: NotRequired[list[str]]
+    """Zones in which instances may be launched, by name. Default: all zones of the cluster."""
+    idle_limit: NotRequired[str]
+    """A launched instance without a job is terminated after this long, unless the scheduler expects a job for it
+    sooner. Default: 5m."""
+    max_run: NotRequired[str]
+    """Compute Engine itself ends a launched instance after this long, whatever it does, 1h to 120d: a guard against
+    instances that nobody ends. Default: 30d."""
+
+
+class GcpCapacityArgs(TypedDict):
+    """Instance types of a cluster, and how many instances it has: always (`standing`) and while jobs wait (`elastic`).
+
+    At least one of the two has to be given."""
+
+    instance_types: list[GcpInstanceTypeArgs]
+    """Machine types that instances may have, at most ten. Changes in place."""
+    notice: NotRequired[str]
+    """How long before a preemption instances are told, 0s or 2m. Default: 2m."""
+    standing: NotRequired[GcpStandingArgs]
+    """Capacity that is always there. Default: none."""
+    elastic: NotRequired[GcpElasticArgs]
+    """Capacity that the scheduler launches for jobs and terminates after them. Default: none."""
+
+
+def capacity_of(args: GcpCapacityArgs) -> GcpCapacity:
+    """The shape of the standing groups.
+
+    Raises:
+        ValueError: if a value is of the wrong kind; `check_capacity` says which.
+    """
+    standing = args.get("standing", NOTHING)
+    return GcpCapacity(
+        target=int(standing["target"]),
+        on_demand_base=int(standing.get("on_demand_base", 0)),
+        on_demand_percentage=standing.get("on_demand_percentage", 0),
+        prefer=Prefer(standing.get("prefer", GcpPrefer.BALANCE)),
+        shape=GcpShape(standing.get("shape", GcpShape.ANY)),
+        types=tuple(choice_of(entry) for entry in args["instance_types"]),
+    )
+
+
+def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str, float]:
+    """Prices of the types in a region and market, as far as they are known."""
+    known = catalogue.builtin().with_types(declared_types(args["instance_types"]))
+    found = {}
+    for entry in args["instance_types"]:
+        name = entry["type"]
+        price, spot = known.on_demand(name, region), known.spot_range(name, region)
+        told = spot[0] if market is Market.SPOT and spot is not None else price
+        if told is not None:
+            found[name] = told.usd_per_hour
+    return found
+
+
+def has_gpus(args: GcpCapacityArgs) -> bool:
+    """Whether any of the types has GPUs."""
+    known = known_types(args["instance_types"])
+    return any(known[entry["type"]].gpus > 0 for entry in args["instance_types"] if entry["type"] in known)
+
+
+def notice_of(args: GcpCapacityArgs) -> timedelta:
+    """The warning before a preemption that is asked for."""
+    return cast(timedelta, parse_duration(args.get("notice", NOTICE)))
+
+
+def max_run_of(args: GcpElasticArgs) -> timedelta:
+    """After how long Compute Engine ends a launched instance."""
+    return cast(timedelta, parse_duration(args.get("max_run", MAX_LIFE)))
+
+
+def standing_of(args: GcpCapacityArgs) -> Standing:
+    """The declared sizes of the two groups, for `cluster.json`."""
+    capacity = capacity_of(args)
+    return Standing(
+        on_demand_units=capacity.on_demand_target,
+        spot_units=capacity.spot_target,
+        weights=dict.fromkeys((choice.name for choice in capacity.types), 1.0),
+    )
+
+
+def offer_of(args: GcpCapacityArgs, zones: list[str]) -> FleetOffer:
+    """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
+    at submission."""
+    capacity, elastic = capacity_of(args), args.get("elastic")
+    units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
+    launched = markets_of(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
+    return FleetOffer(
+        types=sorted({entry["type"] for entry in args["instance_types"]}),
+        zones=list(zones),
+        markets=[market for market, count in units.items() if count or market in launched],
+    )
+
+
+def cap_of(args: GcpCapacityArgs) -> Cap | None:
+    """The limits of elastic capacity, for its cost; None if there is none."""
+    elastic = args.get("elastic")
+    if elastic is None:
+        return None
+    return Cap(
+        instances=int(elastic["max_instances"]),
+        usd_per_hour=elastic.get("max_usd_per_hour"),
+        markets=tuple(markets_of(elastic)),
+    )
+
+
+def markets_of(args: GcpElasticArgs) -> list[Market]:
+    """How elastic instances may be paid, each market once."""
+    return [market for market in Market if market in args.get("markets", list(Market))]
+
+
+def choice_of(entry: GcpInstanceTypeArgs) -> TypeChoice:
+    """A type as its author wrote it."""
+    return TypeChoice(
+        name=entry["type"],
+        priority=entry.get("priority"),
+        throughput=entry.get("throughput"),
+        zones=tuple(entry.get("zones", ())),
+    )

@@ -1,0 +1,98 @@
+"""What is refused of a whole cluster's spec, all at once and before anything is declared."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from everspot_clouds.gcp.network import zone_problems
+from everspot_core.catalogue import region_of
+from everspot_core.problems import Problems
+from everspot_core.records import Role
+
+from everspot import common
+from everspot.declared import check_type, declared_types, known_types
+from everspot.gcp import tagging
+from everspot.gcp.capacity_checks import check_capacity, check_gpus, check_offers
+from everspot.gcp.identity import check_buckets, check_secrets
+from everspot.gcp.lacking import lacking_problems
+from everspot.gcp.launch import check_machine, manifest_problem
+from everspot.gcp.monitoring import check_monitoring
+from everspot.gcp.network import check_network
+from everspot.gcp.notifications import check_notifications
+from everspot.gcp.parts import CLOUD, network_args, store_args
+from everspot.gcp.scheduler import DEFAULT_TYPE
+from everspot.gcp.scraping import check_prometheus
+from everspot.gcp.store import check_store
+from everspot.limits import build_manifest, check_limits, check_shares
+
+if TYPE_CHECKING:
+    from everspot.gcp.cluster import GcpTrainingClusterArgs
+
+_LONGEST_URL = "gs://" + "x" * 63
+
+
+def check_cluster(
+    name: str, args: "GcpTrainingClusterArgs", *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
+) -> None:
+    """Refuse a spec with all that is wrong in it. `zones_of`: region and its zones, which are asked for only where
+    something is wrong, so that a zone that is not there is told with the rest; None where Google does not say.
+
+    Raises:
+        pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
+    """
+    problems = Problems()
+    cluster_problems(problems, name, args)
+    if problems.found:
+        asked_zones(problems, args, zones_of())
+    common.raise_bad(problems, f"GcpTrainingCluster {name}")
+
+
+def asked_zones(problems: Problems, args: "GcpTrainingClusterArgs", seen: tuple[str, list[str]] | None) -> None:
+    """Add the zones that the region does not have. `seen`: region and its zones, None if unknown."""
+    if seen is not None:
+        zone_problems(problems, zones=args["zones"], region=seen[0], there=seen[1])
+
+
+def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:
+    """Add everything that is wrong with a spec and that can be found without asking Google."""
+    lacking_problems(problems, args)
+    tagging.check_common(problems, name, args["tags"])
+    check_store(problems, store_args(name, args))
+    check_buckets(problems, args.get("read_buckets", []))
+    check_secrets(problems, args.get("secrets", []))
+    if "notifications" in args:
+        check_notifications(problems.at("notifications"), args["notifications"])
+    if "monitoring" in args:
+        check_monitoring(problems.at("monitoring"), args["monitoring"])
+    if "prometheus" in args:
+        check_prometheus(problems.at("prometheus"), args["prometheus"])
+    check_shares(problems.at("shares"), args.get("shares", {}))
+    check_network(problems, network_args(name, args))
+    zones = args["zones"]
+    check_capacity(problems.at("capacity"), args["capacity"], zones)
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    if not problems.found:
+        check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]))
+    check_machine(problems, args)
+    known = known_types(args["capacity"]["instance_types"])
+    fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
+    check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
+    before = len(problems.found)
+    check_limits(problems.at("limits"), args.get("limits", {}))
+    if len(problems.found) == before:
+        _check_size(problems, name, args)
+
+
+def _check_size(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:
+    """Add a problem if the manifest is larger than metadata holds. Its durations have to be sound."""
+    longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url", "account"), _LONGEST_URL * 2)
+    text = build_manifest(
+        Role.SCHEDULER,
+        cloud=CLOUD,
+        cluster=name,
+        limits=args.get("limits", {}),
+        types=declared_types(args["capacity"]["instance_types"]),
+        machine={},
+        facts=longest,
+    )
+    reason = manifest_problem(text)
+    problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")

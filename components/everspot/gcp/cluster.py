@@ -1,0 +1,264 @@
+"""A whole training cluster from one typed, validated spec."""
+
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.gcp.rules import HEALTH_PORT
+from everspot_core.documents import format_duration
+from everspot_core.manifest import METRICS_PORT, Limits
+from everspot_core.records import Role
+from pulumi_gcp import storage
+
+from everspot import common
+from everspot.declared import declared_types
+from everspot.gcp import asking, tagging
+from everspot.gcp.capacity import GcpCapacityArgs, notice_of, offer_of, standing_of
+from everspot.gcp.checking import check_cluster
+from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs, elastic_of
+from everspot.gcp.events import GcpInterruptionEvents
+from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
+from everspot.gcp.identity import GcpIdentity, GcpIdentityArgs
+from everspot.gcp.launch import GcpMachineArgs, launched_with, resolve_image
+from everspot.gcp.monitoring import GcpAlarmsArgs, add_monitoring, monitoring_of
+from everspot.gcp.network import GcpNetwork
+from everspot.gcp.notifications import GcpNotificationsArgs, notifications_of
+from everspot.gcp.offers import tell_hour, warn_of_zones
+from everspot.gcp.parts import CLOUD, always_of, network_args, store_args
+from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedulerServiceArgs
+from everspot.gcp.scraping import GcpPrometheusArgs, metrics_of
+from everspot.gcp.store import GcpStore
+from everspot.guard import guard
+from everspot.limits import LimitsArgs, build_manifest
+from everspot.parts import inputs, outputs
+
+
+class GcpTrainingClusterArgs(TypedDict):
+    """Inputs of `GcpTrainingCluster`."""
+
+    tags: dict[str, str]
+    """Tags of all resources, as labels. Project, Team and Environment are mandatory."""
+    capacity: GcpCapacityArgs
+    """Instance types, and how many instances there are: always, and while jobs wait."""
+    zones: list[str]
+    """Zones of the instances, by name, all of the provider's region. A change replaces the groups."""
+    image_id: NotRequired[pulumi.Input[str]]
+    """The baked machine image, projects/PROJECT/global/images/NAME. Either this or `image_family`."""
+    image_family: NotRequired[str]
+    """Family whose newest image is used, looked up at every preview: its name, or
+    projects/PROJECT/global/images/family/NAME."""
+    volume_gib: NotRequired[int]
+    """Size of every instance's boot disk in GiB. Default: the image's own; a smaller one is refused."""
+    volume_type: NotRequired[str]
+    """Type of the boot disks: pd-balanced, pd-ssd or hyperdisk-balanced. Default: pd-balanced."""
+    volume_kms_key: NotRequired[str]
+    """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME. Default: keys managed by Google."""
+    secure_boot: NotRequired[bool]
+    """Whether instances boot signed software alone. Default: true."""
+    gpu_arches: NotRequired[list[str]]
+    """Answer of `torch.cuda.get_arch_list()` on an image with its own torch. Default: the list of Everspot's own
+    image."""
+    vpc_cidr: NotRequired[str]
+    """IPv4 block of a new network's subnetwork, /8 to /29. Default: 10.64.0.0/16."""
+    peer_cidrs: NotRequired[list[str]]
+    """Blocks that a new network must not overlap."""
+    network: NotRequired[pulumi.Input[str]]
+    """An existing network, projects/PROJECT/global/networks/NAME."""
+    subnetwork: NotRequired[pulumi.Input[str]]
+    """A subnetwork of the existing network, projects/PROJECT/regions/REGION/subnetworks/NAME."""
+    firewall: NotRequired[bool]
+    """Whether the firewall rules of an existing network are made here. Default: true."""
+    nat: NotRequired[bool]
+    """Whether instances of a new network may open connections to the internet. It costs money. Default: false."""
+    flow_logs: NotRequired[bool]
+    """Whether the flows of a new network are logged. It costs money. Default: false."""
+    iap_ssh: NotRequired[bool]
+    """Whether people may open a shell on instances through Identity-Aware Proxy. Default: false."""
+    read_buckets: NotRequired[list[str]]
+    """Names of further buckets that jobs may read."""
+    secrets: NotRequired[list[str]]
+    """Secrets that jobs may read, projects/PROJECT/secrets/NAME."""
+    notifications: NotRequired[GcpNotificationsArgs]
+    """Where the scheduler sends notifications about jobs that failed or are late. Default: nowhere."""
+    monitoring: NotRequired[GcpAlarmsArgs]
+    """A dashboard and alerts in Cloud Monitoring, and whom they tell; `{}` for nobody. They cost money, which a preview
+    prints. Default: none."""
+    prometheus: NotRequired[GcpPrometheusArgs]
+    """Who may read the scheduler's metrics over the network, unencrypted. Default: nobody; the scheduler answers on its
+    own loopback address alone."""
+    shares: NotRequired[dict[str, float]]
+    """Weight of each team in the queue, 0.001 to 1000. A team of weight 2 gets twice the share of a team of weight 1.
+    The keys are values of the jobs' tag Team. Default: 1 for every team."""
+    shared_instances: NotRequired[bool]
+    """Whether jobs that may share an instance (`resources.shared`) are put beside each other on one. Default: false."""
+    scheduler_type: NotRequired[str]
+    """Machine type of the scheduler. Default: e2-small."""
+    retain_store: NotRequired[bool]
+    """Whether the buckets outlive `pulumi destroy`. Default: true."""
+    jobs_expire_days: NotRequired[int]
+    """Days after which everything that a job has written to the data bucket is removed, 30 to 3650. Default: it is
+    kept."""
+    protect: NotRequired[bool]
+    """Whether Pulumi refuses to delete or replace the buckets and the groups. Default: false."""
+    guard_jobs: NotRequired[bool]
+    """Whether `pulumi destroy`, and the replacement and a smaller size of a group, are refused while jobs run. `pulumi
+    destroy` then needs --run-program. Default: true."""
+    kms_key: NotRequired[pulumi.Input[str]]
+    """A customer-managed key for both buckets, projects/…/cryptoKeys/NAME. Default: keys managed by Google."""
+    limits: NotRequired[LimitsArgs]
+    """Intervals and time limits of agents and scheduler."""
+
+
+class GcpTrainingCluster(pulumi.ComponentResource):
+    """A whole training cluster: network, store, service accounts, standing groups, interruption events and scheduler.
+    The component's name is the cluster's name."""
+
+    cluster: pulumi.Output[str]
+    """Name of the cluster."""
+    control_url: pulumi.Output[str]
+    """URL of the control bucket: what the CLI needs to find the cluster."""
+    data_url: pulumi.Output[str]
+    """URL of the data bucket."""
+    queue_url: pulumi.Output[str]
+    """Subscription of interruption events, projects/PROJECT/subscriptions/NAME."""
+    on_demand_group: pulumi.Output[str]
+    """Name of the on-demand managed instance group."""
+    spot_group: pulumi.Output[str]
+    """Name of the Spot managed instance group."""
+    image_id: pulumi.Output[str]
+    """The image in use, as a link."""
+    scheduler_group: pulumi.Output[str]
+    """Name of the scheduler's managed instance group."""
+    agent_account: pulumi.Output[str]
+    """Email of the agents' service account."""
+    scheduler_account: pulumi.Output[str]
+    """Email of the scheduler's service account."""
+    network: pulumi.Output[str]
+    """The network, as a link."""
+    subnetwork: pulumi.Output[str]
+    """The instances' subnetwork, as a link."""
+    project: pulumi.Output[str]
+    """Project of the cluster."""
+    region: pulumi.Output[str]
+    """Region of the cluster."""
+
+    def __init__(self, name: str, args: GcpTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("GcpTrainingCluster"), name, {}, opts)
+        check_cluster(name, args, zones_of=lambda: asking.zones_now(self))
+        self._name, self._args = name, args
+        child = pulumi.ResourceOptions(parent=self)
+        self.cluster = pulumi.Output.from_input(name)
+        place = asking.place_of(self)
+        self.project, self.region = place.apply(lambda p: p["project"]), place.apply(lambda p: p["region"])
+        # Once for all parts: a new image of the family then makes a new generation, too.
+        self.image_id = resolve_image(self, inputs(GcpMachineArgs, args)).apply(lambda image: str(image["link"]))
+        events = GcpInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
+        self.queue_url = events.queue_url
+        store = GcpStore(f"{name}-store", store_args(name, args), child)
+        self.control_url, self.data_url = store.control_url, store.data_url
+        made = {"control_bucket": store.control_bucket, "data_bucket": store.data_bucket}
+        own = inputs(GcpIdentityArgs, args, cluster=name, subscription=events.queue_url, **made)
+        identity = self._identity = GcpIdentity(f"{name}-identity", own, child)
+        self.agent_account, self.scheduler_account = identity.agent_account, identity.scheduler_account
+        network = GcpNetwork(f"{name}-network", network_args(name, args, identity.agent_account), child)
+        self.network, self.subnetwork = network.network, network.subnetwork
+        # An instance without its firewall rules and its way to Google's services reaches nothing.
+        reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
+        agents = inputs(GcpTrainingFleetArgs, args, **self._own(Role.AGENT), heal_after=self._heal_after)
+        fleet = GcpTrainingFleet(f"{name}-fleet", agents, reachable)
+        self.on_demand_group, self.spot_group = fleet.on_demand_group, fleet.spot_group
+        elastic = self._elastic(reachable) if "elastic" in args["capacity"] else None
+        scheduler = self._scheduler(elastic, reachable)
+        self.scheduler_group = scheduler.group_name
+        if "prometheus" in args:
+            scraped, port = args["prometheus"], int(args["prometheus"].get("port", METRICS_PORT))
+            network.allow_in("metrics", "Prometheus", scraped["cidrs"], port, identity.scheduler_account)
+        may_launch = [] if elastic is None else [elastic]
+        storage.BucketObject(
+            f"{name}-manifest",
+            bucket=store.control_bucket,
+            name="cluster.json",
+            content=self._manifest(Role.AGENT, published=True, elastic=elastic),
+            content_type="application/json",
+            # Where the groups could not be changed, it must not say that they were: the scheduler reckons with it.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
+        )
+        watched = add_monitoring(self, name, args, identity.scheduler_account, identity.scheduler_unique_id)
+        whole = [events, store, network, identity, fleet, *may_launch, *watched, scheduler]
+        guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
+        warn_of_zones(self, args["capacity"], args["zones"])
+        tell_hour(self, args["capacity"], always_of(args))
+        self.register_outputs(outputs(self))
+
+    @property
+    def _heal_after(self) -> str:
+        """An instance is not looked at before its agent has to have reported."""
+        given = self._args.get("limits", {}).get("boot_deadline")
+        return given if given is not None else format_duration(Limits().boot_deadline)
+
+    def _own(self, role: Role) -> dict[str, Any]:
+        """The inputs that the machines of a role take from the cluster's other parts."""
+        return {"cluster": self._name, "machine": self._machine(role), "manifest": self._manifest(role)}
+
+    def _machine(self, role: Role = Role.AGENT) -> GcpMachineArgs:
+        identity = self._identity
+        ready = identity.agent_account_ready if role is Role.AGENT else identity.scheduler_account_ready
+        spec = {key: value for key, value in self._args.items() if key != "image_family"}  # which is resolved
+        own = {"image_id": self.image_id, "subnetwork": self.subnetwork, "service_account": ready}
+        return inputs(GcpMachineArgs, spec, **own)
+
+    def _elastic(self, opts: pulumi.ResourceOptions) -> GcpElasticCapacity:
+        """What the scheduler launches from."""
+        identity = self._identity
+        own = {
+            **self._own(Role.AGENT),
+            "scheduler_account": identity.scheduler_account,
+            "scheduler_unique_id": identity.scheduler_unique_id,
+            "agent_account": identity.agent_account,
+        }
+        return GcpElasticCapacity(f"{self._name}-elastic", inputs(GcpElasticCapacityArgs, self._args, **own), opts)
+
+    def _scheduler(self, elastic: GcpElasticCapacity | None, opts: pulumi.ResourceOptions) -> GcpSchedulerService:
+        own = {**self._own(Role.SCHEDULER), "instance_type": self._args.get("scheduler_type", DEFAULT_TYPE)}
+        if elastic is not None:
+            own["machine"]["service_account"] = elastic.launching(self._identity.scheduler_account_ready)
+        return GcpSchedulerService(f"{self._name}-scheduler", inputs(GcpSchedulerServiceArgs, self._args, **own), opts)
+
+    def _manifest(
+        self, role: Role, *, published: bool = False, elastic: GcpElasticCapacity | None = None
+    ) -> pulumi.Output[str]:
+        """The manifest of a role as JSON. `published`: as `cluster.json`, which alone contains the sizes of the groups
+        and what may be launched."""
+        facts: dict[str, pulumi.Output[Any]] = {
+            "region": self.region,
+            "account": self.project,
+            "control_url": self.control_url,
+            "data_url": self.data_url,
+        }
+        if published or role is Role.SCHEDULER:
+            facts["queue_url"] = self.queue_url
+        if elastic is not None:
+            facts["template"], facts["version"] = elastic.template, elastic.template_id
+            facts["places"] = elastic.places
+        args, capacity = self._args, self._args["capacity"]
+        labels = tagging.instance_labels(self._name, args["tags"], Role.AGENT.value)
+        return pulumi.Output.all(machine=launched_with(self._machine()), **facts).apply(
+            lambda known: build_manifest(
+                role,
+                cloud=CLOUD,
+                cluster=self._name,
+                limits=args.get("limits", {}),
+                types=declared_types(capacity["instance_types"]),
+                machine=known["machine"],
+                facts=known,
+                notice=notice_of(capacity),
+                health_port=HEALTH_PORT,
+                standing=standing_of(capacity) if published else None,
+                fleet=offer_of(capacity, args["zones"]) if published else None,
+                elastic=elastic_of(capacity, labels, known) if elastic is not None else None,
+                notifications=notifications_of(args.get("notifications")) if published else None,
+                shares=args.get("shares") if published else None,
+                shared_instances=published and args.get("shared_instances", False),
+                monitoring=monitoring_of(args.get("monitoring")) if published else None,
+                metrics=metrics_of(args.get("prometheus")) if role is Role.SCHEDULER else None,
+            )
+        )

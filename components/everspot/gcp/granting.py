@@ -1,0 +1,118 @@
+"""Custom roles, and their bindings to service accounts, under conditions where there are any."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pulumi
+from everspot_core.problems import camel
+from pulumi_gcp import projects, pubsub, secretmanager, serviceaccount, storage
+
+from everspot.gcp.policies import Condition
+
+UNIQUE_DIGITS = 8
+"""Digits of a service account's unique id that end the ids of its roles. A role's id cannot be used again for up to 37
+days after the role was deleted (IAM documentation, "Create and manage custom roles"); a new cluster of the same name
+has new service accounts, and so other roles."""
+
+
+class Granting:
+    """Makes custom roles and binds them to one service account. `made`: every binding so far.
+
+    `unique`: the account's unique id, a number in digits."""
+
+    def __init__(
+        self, parent: pulumi.Resource, name: str, cluster: str, email: pulumi.Input[str], unique: pulumi.Input[str]
+    ) -> None:
+        self._name, self._cluster = name, cluster
+        self._child = pulumi.ResourceOptions(parent=parent)
+        self._member = pulumi.Output.concat("serviceAccount:", email)
+        self._unique = pulumi.Output.from_input(unique)
+        self.made: list[pulumi.Resource] = []
+
+    def role(self, suffix: str, permissions: Sequence[str], told: str) -> pulumi.Output[str]:
+        """A custom role of the project; its name is known to bindings. `told`: what it is for."""
+        word = camel(suffix.replace("-", "_"))
+        begins = f"everspot_{self._cluster.replace('-', '_')}_{word}_"
+        made: Any = projects.IAMCustomRole(
+            f"{self._name}-{suffix}",
+            role_id=self._unique.apply(lambda digits: f"{begins}{digits[-UNIQUE_DIGITS:]}"),
+            title=f"Everspot {self._cluster}: {suffix}"[:100],
+            description=told,
+            permissions=sorted(permissions),
+            opts=self._child,
+        )
+        return pulumi.Output.from_input(made.name)
+
+    def on_project(
+        self, suffix: str, project: pulumi.Input[str], role: pulumi.Input[str], condition: Condition | None = None
+    ) -> None:
+        """Bind a role in a whole project."""
+        about = None if condition is None else {"title": condition.title, "expression": condition.expression}
+        self.made.append(
+            projects.IAMMember(
+                f"{self._name}-{suffix}",
+                project=project,
+                role=role,
+                member=self._member,
+                condition=about,
+                opts=self._child,
+            )
+        )
+
+    def on_bucket(
+        self,
+        suffix: str,
+        bucket: pulumi.Input[str],
+        role: pulumi.Input[str],
+        condition: Callable[[str], Condition] | None = None,
+    ) -> None:
+        """Bind a role on a bucket. `condition`: made of the bucket's name."""
+        about = None
+        if condition is not None:
+            made = pulumi.Output.from_input(bucket).apply(condition)
+            about = {
+                "title": made.apply(lambda found: found.title),
+                "expression": made.apply(lambda found: found.expression),
+            }
+        self.made.append(
+            storage.BucketIAMMember(
+                f"{self._name}-{suffix}",
+                bucket=bucket,
+                role=role,
+                member=self._member,
+                condition=about,
+                opts=self._child,
+            )
+        )
+
+    def on_subscription(self, suffix: str, subscription: pulumi.Input[str], role: pulumi.Input[str]) -> None:
+        """Bind a role on a subscription, projects/…/subscriptions/…."""
+        self.made.append(
+            pubsub.SubscriptionIAMMember(
+                f"{self._name}-{suffix}", subscription=subscription, role=role, member=self._member, opts=self._child
+            )
+        )
+
+    def on_topic(self, suffix: str, topic: pulumi.Input[str], role: pulumi.Input[str]) -> None:
+        """Bind a role on a topic, projects/…/topics/…."""
+        self.made.append(
+            pubsub.TopicIAMMember(
+                f"{self._name}-{suffix}", topic=topic, role=role, member=self._member, opts=self._child
+            )
+        )
+
+    def on_secret(self, suffix: str, secret: str, role: pulumi.Input[str]) -> None:
+        """Bind a role on a secret, projects/…/secrets/…."""
+        self.made.append(
+            secretmanager.SecretIamMember(
+                f"{self._name}-{suffix}", secret_id=secret, role=role, member=self._member, opts=self._child
+            )
+        )
+
+    def on_account(self, suffix: str, account: pulumi.Input[str], role: pulumi.Input[str]) -> None:
+        """Bind a role on another service account, projects/…/serviceAccounts/…."""
+        self.made.append(
+            serviceaccount.IAMMember(
+                f"{self._name}-{suffix}", service_account_id=account, role=role, member=self._member, opts=self._child
+            )
+        )

@@ -1,0 +1,156 @@
+"""The service accounts of the instances: one for agents and one for the scheduler, each with only the permissions that
+it needs."""
+
+import functools
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.gcp.names import account_id, agents
+from everspot_clouds.gcp.network import resource_problem
+from everspot_core.problems import Problems, shown
+from everspot_core.records import Role
+from pulumi_gcp import serviceaccount
+
+from everspot import common
+from everspot.gcp import asking, policies, tagging
+from everspot.gcp.granting import Granting
+from everspot.gcp.notifications import SECRET_FORM, GcpNotificationsArgs, check_notifications
+from everspot.parts import outputs
+
+
+class GcpIdentityArgs(TypedDict):
+    """Inputs of `GcpIdentity`."""
+
+    cluster: str
+    """Name of the cluster."""
+    tags: dict[str, str]
+    """Tags of the cluster; Project, Team and Environment are mandatory. Service accounts have no labels themselves."""
+    control_bucket: pulumi.Input[str]
+    """Name of the control bucket."""
+    data_bucket: pulumi.Input[str]
+    """Name of the data bucket."""
+    subscription: pulumi.Input[str]
+    """Subscription of interruption events, projects/…/subscriptions/…."""
+    read_buckets: NotRequired[list[str]]
+    """Names of further buckets that agents may read. Default: none."""
+    secrets: NotRequired[list[str]]
+    """Secrets that jobs may read, projects/PROJECT/secrets/NAME. Default: none."""
+    notifications: NotRequired[GcpNotificationsArgs]
+    """Where the scheduler sends notifications about jobs: its account may send there. Default: nowhere."""
+
+
+class GcpIdentity(pulumi.ComponentResource):
+    """The service accounts of agents and scheduler, with custom roles. A cluster has no other credentials, and none of
+    them is a key."""
+
+    agent_account: pulumi.Output[str]
+    """Email of the agents' service account."""
+    scheduler_account: pulumi.Output[str]
+    """Email of the scheduler's service account."""
+    agent_account_ready: pulumi.Output[str]
+    """The agents' service account; known once it has its permissions."""
+    scheduler_account_ready: pulumi.Output[str]
+    """The scheduler's service account; known once it has its permissions."""
+    scheduler_unique_id: pulumi.Output[str]
+    """Unique id of the scheduler's service account, a number."""
+
+    def __init__(self, name: str, args: GcpIdentityArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("GcpIdentity"), name, {}, opts)
+        problems = Problems()
+        tagging.check_common(problems, args["cluster"], args["tags"])
+        check_identity(problems, args)
+        common.raise_bad(problems, f"GcpIdentity {name}")
+        self._name, self._args = name, args
+        self._project = asking.place_of(self).apply(lambda place: place["project"])
+        agent, scheduler = self._account(Role.AGENT), self._account(Role.SCHEDULER)
+        may_agent = self._granting(Role.AGENT, agent)
+        may_scheduler = self._granting(Role.SCHEDULER, scheduler)
+        read = may_agent.role("reader", policies.READ, "Read objects of the cluster's buckets")
+        write = may_agent.role("writer", policies.WRITE, "Write objects of the cluster's buckets")
+        self._agent(may_agent, read, write)
+        self._scheduler(may_scheduler, read, write)
+        self.agent_account, self.scheduler_account = agent.email, scheduler.email
+        # An instance that boots before its account may do anything would only log refusals.
+        self.agent_account_ready = _ready(agent.email, may_agent)
+        self.scheduler_account_ready = _ready(scheduler.email, may_scheduler)
+        self.scheduler_unique_id = scheduler.unique_id
+        self.register_outputs(outputs(self))
+
+    def _account(self, role: Role) -> serviceaccount.Account:
+        cluster = self._args["cluster"]
+        return serviceaccount.Account(
+            f"{self._name}-{role.value}",
+            account_id=account_id(cluster, role),
+            display_name=f"Everspot {role.value} of cluster {cluster}",
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _granting(self, role: Role, account: serviceaccount.Account) -> Granting:
+        return Granting(self, f"{self._name}-{role.value}", self._args["cluster"], account.email, account.unique_id)
+
+    def _agent(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:
+        args, cluster = self._args, self._args["cluster"]
+        may.on_bucket("control-read", args["control_bucket"], read)
+        _on_prefixes(may, "control-write", args["control_bucket"], write, policies.AGENT_WRITES)
+        reads = functools.partial(policies.below_or_list, prefixes=policies.AGENT_READS)
+        may.on_bucket("data-read", args["data_bucket"], read, reads)
+        _on_prefixes(may, "data-write", args["data_bucket"], write, policies.AGENT_KEEPS)
+        for index, bucket in enumerate(args.get("read_buckets", [])):
+            may.on_bucket(f"read-{index}", bucket, policies.VIEWER)
+        leave = may.role("leaver", policies.LEAVE, "End the own instance")
+        may.on_project("leave", self._project, leave, policies.named(agents(cluster)))
+        for index, secret in enumerate(args.get("secrets", [])):
+            may.on_secret(f"secret-{index}", secret, policies.ACCESSOR)
+
+    def _scheduler(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:
+        args, notifications = self._args, self._args.get("notifications", {})
+        may.on_bucket("control-read", args["control_bucket"], read)
+        kept = policies.NOTIFIER_KEEPS if notifications else ()
+        _on_prefixes(may, "control-write", args["control_bucket"], write, (*policies.SCHEDULER_WRITES, *kept))
+        watch = may.role("watcher", policies.WATCH, "See instances, their ends, and what capacity there is")
+        may.on_project("watch", self._project, watch)
+        listen = may.role("listener", policies.LISTEN, "Take messages of interruptions")
+        may.on_subscription("listen", args["subscription"], listen)
+        if "topic" in notifications:
+            may.on_topic("notify", notifications["topic"], policies.PUBLISHER)
+        if "webhook_secret" in notifications:
+            may.on_secret("webhook", notifications["webhook_secret"], policies.ACCESSOR)
+
+
+def check_identity(problems: Problems, args: GcpIdentityArgs) -> None:
+    """Add what is wrong with further buckets, secrets and notifications."""
+    check_buckets(problems, args.get("read_buckets", []))
+    check_secrets(problems, args.get("secrets", []))
+    if "notifications" in args:
+        check_notifications(problems.at("notifications"), args["notifications"])
+
+
+def check_buckets(problems: Problems, buckets: Sequence[str]) -> None:
+    """Add every text that cannot be the name of a bucket."""
+    for index, bucket in enumerate(buckets):
+        plain = "/" not in bucket and ":" not in bucket
+        problems.need(plain, f"readBuckets[{index}]", f"{shown(bucket)} is not the name of a bucket")
+
+
+def check_secrets(problems: Problems, secrets: Sequence[str]) -> None:
+    """Add every text that names no secret."""
+    for index, secret in enumerate(secrets):
+        reason = resource_problem(secret, SECRET_FORM)
+        problems.need(reason is None, f"secrets[{index}]", reason or "")
+
+
+def _on_prefixes(
+    may: Granting, suffix: str, bucket: pulumi.Input[str], role: pulumi.Input[str], prefixes: tuple[str, ...]
+) -> None:
+    """Bind a role below prefixes of a bucket, by as many bindings as the conditions take."""
+
+    def one(number: int, name: str) -> policies.Condition:
+        return policies.below(name, prefixes)[number]
+
+    for number in range(len(policies.below("", prefixes))):
+        may.on_bucket(f"{suffix}-{number}", bucket, role, functools.partial(one, number))
+
+
+def _ready(email: pulumi.Output[str], may: Granting) -> pulumi.Output[str]:
+    return pulumi.Output.all(email, *[binding.urn for binding in may.made]).apply(lambda known: str(known[0]))

@@ -1,0 +1,60 @@
+"""What other clouds' settings have and Google Cloud does not: refused by name, with what to do instead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from everspot_core.problems import Problems, camel
+
+PRICE = "Google Cloud takes no maximum price: Spot costs what the list says, and changes at most once a day"
+COUNTED = "a group counts machines, whatever their types: target is a number of them; throughput says which are better"
+CHOICE = "a group has no allocation strategy; prefer says price, balance, depth or order"
+
+LACKS: Mapping[str, str] = {
+    "capacity.maxPrice": PRICE,
+    "capacity.instanceTypes.maxPrice": PRICE,
+    "capacity.instanceTypes.weight": COUNTED,
+    "capacity.standing.weightBy": COUNTED,
+    "capacity.standing.spotAllocation": CHOICE,
+    "capacity.standing.onDemandAllocation": CHOICE,
+    "capacity.standing.lowestPricePools": CHOICE,
+    "capacity.standing.capacityRebalance": "Google Cloud recommends no rebalance; notice asks for an earlier warning",
+    "imageParameter": "images are found by their family here: imageFamily",
+    "volumeIops": "a disk's figures follow from its type and size: volumeType, volumeGib",
+    "volumeThroughput": "a disk's figures follow from its type and size: volumeType, volumeGib",
+    "vpcId": "an existing network is named by network and subnetwork here",
+    "subnetIds": "a subnetwork spans the region's zones here: subnetwork names one",
+    "egress": "what an existing network lets out is in its own firewall",
+    "services": "Private Google Access reaches all of Google's services",
+    "flowLogBucketArn": "flow logs go to Cloud Logging here: flowLogs",
+    "readBucketArns": "buckets are named here: readBuckets",
+    "secretArns": "secrets are named projects/PROJECT/secrets/NAME here: secrets",
+    "kmsKeyArn": "keys are named projects/…/cryptoKeys/NAME here: kmsKey",
+    "volumeKeyArns": "keys are named projects/…/cryptoKeys/NAME here: volumeKmsKey",
+    "permissionsBoundaryArn": "service accounts have no permissions boundary; an organization's deny policies are one",
+    "sessionManager": "people come in through Identity-Aware Proxy here: iapSsh",
+    "notifications.topicArn": "a topic is named projects/PROJECT/topics/NAME here: topic",
+    "notifications.webhookSecretArn": "a secret is named projects/PROJECT/secrets/NAME here: webhookSecret",
+    "prometheus.securityGroupIds": "there are no security groups; cidrs names who reads",
+    "monitoring.topicArn": "an alert goes to notification channels here: channels",
+}
+"""The reason by the setting's path, without positions in lists."""
+
+
+def lacking_problems(problems: Problems, args: Mapping[str, Any]) -> None:
+    """Add every input of a cluster that only another cloud has. In a program a mapping may have more than its type
+    says."""
+    _look(problems, args, "")
+
+
+def _look(problems: Problems, value: Any, path: str) -> None:
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            _look(problems.at(f"[{index}]"), entry, path)
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            name = camel(str(key))
+            here = f"{path}.{name}" if path else name
+            if here in LACKS:
+                problems.add(name, LACKS[here])
+            else:
+                _look(problems.at(name), entry, here)

@@ -1,0 +1,215 @@
+"""The instance templates of agents and scheduler. All use the same image, and differ in manifest, service account,
+scheduling and machine type."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.gcp.fleet import scheduling
+from everspot_clouds.gcp.machines import description, machine_of
+from everspot_clouds.gcp.names import RESOURCE
+from everspot_clouds.gcp.network import resource_problem
+from everspot_clouds.gcp.rules import DOOR_TAG, MANIFEST_KEY, SCOPE
+from everspot_core.market import Market
+from everspot_core.problems import Problems, shown
+from everspot_core.records import Role
+from pulumi_gcp import compute
+
+from everspot import common
+from everspot.gcp import asking, tagging
+from everspot.gcp.store import KEY_FORM
+from everspot.gcp.words import snake
+
+METADATA_LIMIT = 256 * 1024
+"""Bytes of one metadata value (Compute API, Metadata)."""
+
+METADATA = {
+    # Accounts and keys come from IAM, and a project's own SSH keys open nothing.
+    "enable-oslogin": "TRUE",
+    "block-project-ssh-keys": "TRUE",
+    # Interactive access to the serial console; its output can be read all the same.
+    "serial-port-enable": "FALSE",
+}
+"""What every instance has in its metadata beside the manifest."""
+
+VOLUME_TYPES = ("pd-balanced", "pd-ssd", "hyperdisk-balanced")
+"""Types of the boot disk."""
+
+SIZES = (10, 65_536)
+"""Least and largest size of a boot disk in GiB."""
+
+IMAGE_FORM, FAMILY_FORM = "projects/PROJECT/global/images/NAME", "projects/PROJECT/global/images/family/NAME"
+
+
+class GcpMachineArgs(TypedDict):
+    """Image, disk, subnetwork and service account of an instance."""
+
+    image_id: NotRequired[pulumi.Input[str]]
+    """The machine image, projects/PROJECT/global/images/NAME. Either this or `image_family`."""
+    image_family: NotRequired[str]
+    """A family of images: its name, or projects/PROJECT/global/images/family/NAME. Its newest image is looked up at
+    every preview, so that the preview of a pull request shows a new one."""
+    subnetwork: pulumi.Input[str]
+    """The subnetwork of the instances, as a link."""
+    service_account: pulumi.Input[str]
+    """Email of the instances' service account."""
+    volume_gib: NotRequired[int]
+    """Size of the boot disk in GiB. Image, code and datasets have to fit, and checkpoints too if the type has no disks
+    of its own. Default: the image's own size; a smaller one is refused."""
+    volume_type: NotRequired[str]
+    """Type of the boot disk: pd-balanced, pd-ssd or hyperdisk-balanced. Not every machine type takes each. Default:
+    pd-balanced."""
+    volume_kms_key: NotRequired[str]
+    """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME; Compute Engine's service agent has to be
+    allowed its use. Default: keys managed by Google."""
+    secure_boot: NotRequired[bool]
+    """Whether instances boot signed software alone. An image with kernel modules that nobody signed needs false.
+    Default: true."""
+    iap_ssh: NotRequired[bool]
+    """Whether people may open a shell through Identity-Aware Proxy. Default: false."""
+
+
+def launched_with(machine: GcpMachineArgs) -> dict[str, Any]:
+    """What a template gives an instance apart from manifest and labels. A change of it makes a new generation."""
+    return {"machine": dict(machine), "metadata": dict(METADATA)}
+
+
+def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
+    """Add what is wrong with image and disk. `machine`: `GcpMachineArgs`, or a mapping with the same keys."""
+    image_id, family = machine.get("image_id"), machine.get("image_family")
+    if (image_id is None) == (family is None):
+        problems.add("imageId", "exactly one of imageId and imageFamily has to be given")
+    if isinstance(image_id, str):
+        reason = resource_problem(image_id, IMAGE_FORM)
+        problems.need(reason is None, "imageId", reason or "")
+    if family is not None and not RESOURCE.match(family):
+        reason = resource_problem(family, FAMILY_FORM)
+        problems.need(reason is None, "imageFamily", f"{reason}, and not the name of one" if reason else "")
+    if "volume_gib" in machine:
+        problems.number(machine["volume_gib"], "volumeGib", *SIZES, whole=True)
+    kind = machine.get("volume_type", VOLUME_TYPES[0])
+    problems.need(kind in VOLUME_TYPES, "volumeType", f"{shown(kind)} is none of {', '.join(VOLUME_TYPES)}")
+    if "volume_kms_key" in machine:
+        reason = resource_problem(machine["volume_kms_key"], KEY_FORM)
+        problems.need(reason is None, "volumeKmsKey", reason or "")
+
+
+def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Output[dict[str, Any]]:
+    """The image now: `link`, and the size of its disk, `gib`.
+
+    Raises, when the answer is there:
+        pulumi.InputPropertiesError: if the settings' disk is smaller than the image's.
+    """
+    family = machine.get("image_family")
+    if family is not None:
+        asked = pulumi.Output.from_input(_parts(family, "family"))
+        told = (
+            f"imageFamily: there is no image yet: the family {family} cannot be read (compute.images.getFromFamily). "
+            "Bake one: packer build -var project=PROJECT -var zone=ZONE -var wheel=WHEEL "
+            f"-var family={family.rpartition('/')[2]} training_image/bake/everspot-gcp.pkr.hcl"
+        )
+    else:
+        asked = pulumi.Output.from_input(machine["image_id"]).apply(lambda given: _parts(given, "name"))
+        told = "imageId: the image cannot be read (compute.images.get): is it one of this project, or shared with it?"
+    answer: pulumi.Output[Any] = asked.apply(
+        lambda inputs: asking.ask(parent, "compute/getImage:getImage", inputs, failed=told)
+    )
+    return answer.apply(lambda image: _image(machine, image))
+
+
+def _parts(image: str, key: str) -> dict[str, str]:
+    """The inputs of getImage. A name without a project is one of the provider's project."""
+    words = image.split("/")
+    project = {"project": words[words.index("projects") + 1]} if "projects" in words else {}
+    return {key: words[-1], **project}
+
+
+def _image(machine: GcpMachineArgs, image: Mapping[str, Any]) -> dict[str, Any]:
+    problems, own = Problems(), int(image["diskSizeGb"])
+    gib = int(machine.get("volume_gib", own))
+    problems.need(
+        gib >= own,
+        "volumeGib",
+        f"{gib} GiB is less than the image's own disk of {own} GiB; leave it out for the image's own size",
+    )
+    common.raise_bad(problems, "The instance template")
+    return {"link": str(image["selfLink"]), "gib": gib}
+
+
+def instance_template(
+    parent: pulumi.Resource,
+    name: str,
+    *,
+    role: Role,
+    cluster: str,
+    tags: dict[str, str],
+    region: pulumi.Input[str],
+    machine: GcpMachineArgs,
+    image: pulumi.Output[dict[str, Any]],
+    manifest: pulumi.Input[str],
+    instance_type: str,
+    gpus: bool,
+    market: Market = Market.ON_DEMAND,
+    notice: timedelta | None = None,
+    max_run: timedelta | None = None,
+) -> compute.RegionInstanceTemplate:
+    """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: where a group's policy does
+    not choose; `gpus`: whether any of the machine types has some."""
+    kind = machine_of(instance_type)
+    labels = tagging.instance_labels(cluster, tags, role.value)
+    key = machine.get("volume_kms_key")
+    accelerators = [{"type": kind.accelerator, "count": kind.count}] if kind.attached else None
+    return compute.RegionInstanceTemplate(
+        name,
+        region=region,
+        description=f"Everspot {role.value} of cluster {cluster}, {market.value}",
+        machine_type=kind.machine,
+        # By it an instance with attached GPUs knows what it is.
+        instance_description=description(instance_type) if kind.attached else None,
+        guest_accelerators=accelerators,
+        can_ip_forward=False,
+        disks=[
+            {
+                "boot": True,
+                "auto_delete": True,
+                "source_image": image.apply(lambda found: found["link"]),
+                "disk_size_gb": image.apply(lambda found: found["gib"]),
+                "disk_type": machine.get("volume_type", VOLUME_TYPES[0]),
+                "disk_encryption_key": None if key is None else {"kms_key_self_link": key},
+                "labels": labels,
+            }
+        ],
+        # Without an access configuration there is no external address.
+        network_interfaces=[{"subnetwork": machine["subnetwork"]}],
+        metadata=pulumi.Output.from_input(manifest).apply(lambda text: {**METADATA, MANIFEST_KEY: _checked(text)}),
+        labels=labels,
+        tags=[DOOR_TAG] if machine.get("iap_ssh", False) else None,
+        scheduling=snake(scheduling(market, gpus=gpus, notice=notice, max_run=max_run)),
+        service_account={"email": machine["service_account"], "scopes": [SCOPE]},
+        shielded_instance_config={
+            "enable_secure_boot": machine.get("secure_boot", True),
+            "enable_vtpm": True,
+            "enable_integrity_monitoring": True,
+        },
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            # A template is replaced by every new manifest or image, while instances of the old one run on, and Compute
+            # Engine refuses to delete what a group still uses (resourceInUseByAnotherResource). Old ones cost nothing.
+            retain_on_delete=True,
+        ),
+    )
+
+
+def manifest_problem(manifest: str) -> str | None:
+    """What is wrong with a manifest as a metadata value, or None."""
+    size = len(manifest.encode())
+    return f"the manifest has {size} bytes; metadata holds {METADATA_LIMIT}" if size > METADATA_LIMIT else None
+
+
+def _checked(manifest: str) -> str:
+    problems = Problems()
+    reason = manifest_problem(manifest)
+    problems.need(reason is None, "manifest", reason or "")
+    common.raise_bad(problems, "The instance template")
+    return manifest

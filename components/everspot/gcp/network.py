@@ -1,0 +1,264 @@
+"""The instances' network: one private subnetwork without any connection from the internet.
+
+A subnetwork belongs to a region and spans its zones, so that one block of addresses serves them all. Instances have no
+external address. With Private Google Access they reach Google's APIs, and without NAT nothing else (VPC documentation,
+"Private Google Access").
+"""
+
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.gcp.names import LONGEST, RESOURCE
+from everspot_clouds.gcp.network import IAP, PROBERS, network_problems, resource_problem, zone_problems
+from everspot_clouds.gcp.rules import DOOR_TAG, HEALTH_PORT
+from everspot_core.problems import Problems, camel
+from pulumi_gcp import compute
+
+from everspot import common
+from everspot.gcp import asking, tagging
+from everspot.parts import outputs
+
+DEFAULT_CIDR = "10.64.0.0/16"
+"""Addresses of a new network when none are given."""
+
+NETWORK_FORM = "projects/PROJECT/global/networks/NAME"
+SUBNETWORK_FORM = "projects/PROJECT/regions/REGION/subnetworks/NAME"
+
+ALLOWED, DENIED = 1000, 65000
+"""Priorities of the rules that allow something, and of the one that denies the rest; lower numbers win."""
+
+FLOW_LOGS: compute.SubnetworkLogConfigArgsDict = {
+    "aggregation_interval": "INTERVAL_10_MIN",
+    "flow_sampling": 0.5,
+    "metadata": "INCLUDE_ALL_METADATA",
+}
+"""How flows are logged: every second one, in the span of ten minutes, which costs least."""
+
+NAT_COST = "Cloud NAT costs about $0.0014 an hour for each instance, at most $0.044, and $0.045 per GB (list prices)."
+
+
+class GcpNetworkArgs(TypedDict):
+    """Inputs of `GcpNetwork`: `vpc_cidr` for a new network, or `network` and `subnetwork` for an existing one."""
+
+    cluster: str
+    """Name of the cluster."""
+    tags: dict[str, str]
+    """Tags of the cluster; Project, Team and Environment are mandatory. Networks have no labels themselves."""
+    zones: list[str]
+    """Names of the zones that instances may be in, all of one region."""
+    vpc_cidr: NotRequired[str]
+    """IPv4 block of a new network's subnetwork, /8 to /29. Default: 10.64.0.0/16."""
+    peer_cidrs: NotRequired[list[str]]
+    """Blocks that a new network must not overlap: offices, peered networks, other environments."""
+    network: NotRequired[pulumi.Input[str]]
+    """An existing network, projects/PROJECT/global/networks/NAME."""
+    subnetwork: NotRequired[pulumi.Input[str]]
+    """A subnetwork of the existing network in the cluster's region, projects/PROJECT/regions/REGION/subnetworks/NAME.
+    It needs Private Google Access."""
+    nat: NotRequired[bool]
+    """Whether instances of a new network may open connections to the internet, through Cloud NAT, on port 443. It costs
+    money. Default: false."""
+    flow_logs: NotRequired[bool]
+    """Whether the flows of a new network are logged, to Cloud Logging. It costs money. Default: false."""
+    iap_ssh: NotRequired[bool]
+    """Whether people may open a shell on instances through Identity-Aware Proxy. Default: false."""
+    firewall: NotRequired[bool]
+    """Whether the firewall rules of an existing network are made here. False if its owner makes them, as with a Shared
+    VPC: in from the health checks' addresses to the agents' port. Default: true."""
+    agent_account: NotRequired[pulumi.Input[str]]
+    """Email of the agents' service account: health checks reach its instances alone. Default: those of the network."""
+
+
+class GcpNetwork(pulumi.ComponentResource):
+    """A new network with one private subnetwork, or an existing one, and the firewall rules of the cluster.
+
+    No instance has an external address. The firewall of a new network lets nothing in but Google's health checks of
+    the agents, and lets out connections to port 443 alone.
+    """
+
+    network: pulumi.Output[str]
+    """The network, as a link."""
+    subnetwork: pulumi.Output[str]
+    """The instances' subnetwork, as a link."""
+    region: pulumi.Output[str]
+    """Region of the subnetwork."""
+
+    def __init__(self, name: str, args: GcpNetworkArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("GcpNetwork"), name, {}, opts)
+        problems = Problems()
+        tagging.check_common(problems, args["cluster"], args["tags"])
+        check_resource_name(problems, name, "-subnetwork", "subnetwork")
+        check_network(problems, args)
+        common.raise_bad(problems, f"GcpNetwork {name}")
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        self._place = asking.place_of(self)
+        zones = self._zones()
+        self.region = pulumi.Output.all(self._place, zones).apply(lambda seen: str(seen[0]["region"]))
+        if "network" in args:
+            self._adopt(args["network"], args["subnetwork"])
+        else:
+            self._create(args.get("vpc_cidr", DEFAULT_CIDR))
+        if args.get("firewall", True):
+            told = "Google's health checks of the agents"
+            self.allow_in("health", told, list(PROBERS), HEALTH_PORT, args.get("agent_account"))
+            if args.get("iap_ssh", False):
+                self._rule("shell", "People, through Identity-Aware Proxy", list(IAP), 22, target_tags=[DOOR_TAG])
+        self.register_outputs(outputs(self))
+
+    def allow_in(self, suffix: str, told: str, blocks: list[str], port: int, account: pulumi.Input[str] | None) -> None:
+        """Let blocks of addresses reach a port of one service account's instances; of all if None is named."""
+        self._rule(suffix, told, blocks, port, target_service_accounts=None if account is None else [account])
+
+    def _zones(self) -> pulumi.Output[list[str]]:
+        """The cluster's zones, known once the region is known to have them."""
+        region = self._place.apply(lambda place: place["region"])
+        there = asking.zones_of(self, region)
+        return pulumi.Output.all(region, there).apply(
+            lambda seen: check_zones(f"GcpNetwork {self._name}", self._args["zones"], seen[0], seen[1])
+        )
+
+    def _create(self, cidr: str) -> None:
+        args = self._args
+        network = compute.Network(
+            f"{self._name}-vpc",
+            auto_create_subnetworks=False,
+            routing_mode="REGIONAL",
+            description=f"Everspot cluster {args['cluster']}",
+            opts=self._child,
+        )
+        subnetwork = compute.Subnetwork(
+            f"{self._name}-subnetwork",
+            network=network.id,
+            region=self.region,
+            ip_cidr_range=cidr,
+            private_ip_google_access=True,
+            log_config=FLOW_LOGS if args.get("flow_logs", False) else None,
+            description=f"Instances of Everspot cluster {args['cluster']}",
+            opts=self._child,
+        )
+        self.network, self.subnetwork = network.self_link, subnetwork.self_link
+        self._out()
+        if args.get("nat", False):
+            self._nat(network, subnetwork)
+
+    def _out(self) -> None:
+        """Out to port 443, and nowhere else. Without NAT what answers there are Google's APIs and the subnetwork; the
+        metadata server cannot be closed off (VPC documentation, "VPC firewall rules", always allowed traffic)."""
+        for suffix, priority, allowed in (("out-https", ALLOWED, True), ("out-rest", DENIED, False)):
+            what = [{"protocol": "tcp", "ports": ["443"]}] if allowed else [{"protocol": "all"}]
+            compute.Firewall(
+                f"{self._name}-{suffix}",
+                network=self.network,
+                direction="EGRESS",
+                priority=priority,
+                destination_ranges=["0.0.0.0/0"],
+                allows=what if allowed else None,
+                denies=None if allowed else what,
+                description="Instances to port 443" if allowed else "Instances to anything else",
+                opts=self._child,
+            )
+
+    def _nat(self, network: compute.Network, subnetwork: compute.Subnetwork) -> None:
+        if pulumi.runtime.is_dry_run():
+            pulumi.log.info(NAT_COST, self)
+        router = compute.Router(f"{self._name}-router", network=network.id, region=self.region, opts=self._child)
+        compute.RouterNat(
+            f"{self._name}-nat",
+            router=router.name,
+            region=self.region,
+            nat_ip_allocate_option="AUTO_ONLY",
+            source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
+            subnetworks=[{"name": subnetwork.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
+            log_config={"enable": True, "filter": "ERRORS_ONLY"},
+            opts=self._child,
+        )
+
+    def _adopt(self, network: pulumi.Input[str], subnetwork: pulumi.Input[str]) -> None:
+        told = f"GcpNetwork {self._name}: subnetwork names none that can be seen (compute.subnetworks.get)."
+        found = asking.ask(self, "compute/getSubnetwork:getSubnetwork", {"selfLink": subnetwork}, failed=told)
+        checked = pulumi.Output.all(found=found, network=network, region=self.region).apply(
+            lambda seen: _check_existing(self._name, seen["found"], seen["network"], seen["region"])
+        )
+        self.network = checked.apply(lambda answer: str(answer["network"]))
+        self.subnetwork = checked.apply(lambda answer: str(answer["selfLink"]))
+
+    def _rule(
+        self,
+        suffix: str,
+        told: str,
+        blocks: list[str],
+        port: int,
+        *,
+        target_tags: list[str] | None = None,
+        target_service_accounts: list[pulumi.Input[str]] | None = None,
+    ) -> None:
+        compute.Firewall(
+            f"{self._name}-in-{suffix}",
+            network=self.network,
+            direction="INGRESS",
+            priority=ALLOWED,
+            source_ranges=blocks,
+            allows=[{"protocol": "tcp", "ports": [str(port)]}],
+            target_tags=target_tags,
+            target_service_accounts=target_service_accounts,
+            description=told,
+            opts=self._child,
+        )
+
+
+def check_network(problems: Problems, args: GcpNetworkArgs) -> None:
+    """Add what is wrong with the choice between a new and an existing network, and with the new one's addresses."""
+    network_problems(
+        problems,
+        zones=args["zones"],
+        cidr=args.get("vpc_cidr", DEFAULT_CIDR),
+        peer_cidrs=args.get("peer_cidrs", []),
+    )
+    if "network" not in args and "subnetwork" not in args:
+        problems.need("firewall" not in args, "firewall", "is for an existing network; a new one needs its rules")
+        return
+    problems.need("network" in args and "subnetwork" in args, "subnetwork", "network and subnetwork belong together")
+    for key in ("vpc_cidr", "peer_cidrs", "nat", "flow_logs"):
+        problems.need(key not in args, camel(key), "is for a new network; network names an existing one")
+    for key, given, form in (
+        ("network", args.get("network"), NETWORK_FORM),
+        ("subnetwork", args.get("subnetwork"), SUBNETWORK_FORM),
+    ):
+        reason = resource_problem(given, form) if isinstance(given, str) else None
+        problems.need(reason is None, key, reason or "")
+
+
+def check_zones(what: str, zones: list[str], region: str, there: list[str]) -> list[str]:
+    """The zones, if the region has them.
+
+    Raises:
+        pulumi.InputPropertiesError: with every one that it lacks.
+    """
+    problems = Problems()
+    zone_problems(problems, zones=zones, region=region, there=there)
+    common.raise_bad(problems, what)
+    return zones
+
+
+def check_resource_name(problems: Problems, name: str, suffix: str, what: str) -> None:
+    """Add a problem if a component's name cannot begin the name of a resource of Compute Engine."""
+    common.check_name(problems, name, suffix, LONGEST, what)
+    fits = bool(RESOURCE.match(f"{name}x"))
+    problems.need(fits, "name", f"{name!r} begins the name of its {what}: a-z, 0-9 and dashes, beginning with a letter")
+
+
+def _check_existing(name: str, found: asking.Answer, network: str, region: str) -> asking.Answer:
+    problems = Problems()
+    problems.need(
+        bool(found.get("privateIpGoogleAccess")),
+        "subnetwork",
+        f"{found['name']} has no Private Google Access, without which instances reach neither buckets nor queue",
+    )
+    own = str(found["network"]).rpartition("projects/")[2]
+    wanted = str(network).rpartition("projects/")[2]
+    problems.need(own == wanted, "subnetwork", f"{found['name']} belongs to projects/{own}, not to projects/{wanted}")
+    there = str(found["region"]).rpartition("/")[2]
+    problems.need(there == region, "subnetwork", f"{found['name']} is in {there}, and the cluster in {region}")
+    common.raise_bad(problems, f"GcpNetwork {name}")
+    return found

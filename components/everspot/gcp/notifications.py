@@ -1,0 +1,42 @@
+"""Settings of the scheduler's notifications about jobs."""
+
+from typing import NotRequired, TypedDict
+
+from everspot_clouds.gcp.network import resource_problem
+from everspot_core.notify import Notifications, Occasion
+from everspot_core.problems import Problems, camel
+
+TOPIC_FORM, SECRET_FORM = "projects/PROJECT/topics/NAME", "projects/PROJECT/secrets/NAME"
+
+
+class GcpNotificationsArgs(TypedDict):
+    """Where the scheduler sends notifications about jobs, and on which occasions."""
+
+    topic: NotRequired[str]
+    """A Pub/Sub topic, projects/PROJECT/topics/NAME."""
+    webhook_secret: NotRequired[str]
+    """A secret, projects/PROJECT/secrets/NAME, whose newest value is the https address of a webhook. The webhook gets
+    JSON with a field `text`. It is reached only where the network leads there, as with `nat`."""
+    on: NotRequired[list[str]]
+    """Occasions of a notification: failed, late, succeeded, cancelled. Default: failed and late."""
+
+
+def check_notifications(problems: Problems, args: GcpNotificationsArgs) -> None:
+    """Add what is wrong with the settings."""
+    for key, given, form in (
+        ("topic", args.get("topic"), TOPIC_FORM),
+        ("webhook_secret", args.get("webhook_secret"), SECRET_FORM),
+    ):
+        reason = resource_problem(given, form) if given is not None else None
+        problems.need(reason is None, camel(key), reason or "")
+    problems.need("topic" in args or "webhook_secret" in args, "topic", "topic or webhookSecret has to be given")
+    for index, word in enumerate(args.get("on", [])):
+        problems.choice(Occasion, word, f"on[{index}]")
+
+
+def notifications_of(args: GcpNotificationsArgs | None) -> Notifications | None:
+    """The settings as the manifest carries them; None without any."""
+    if args is None:
+        return None
+    named = {"topic_arn": args.get("topic"), "webhook_secret_arn": args.get("webhook_secret")}
+    return Notifications.model_validate({**named, **({"on": args["on"]} if "on" in args else {})})

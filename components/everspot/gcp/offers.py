@@ -1,0 +1,42 @@
+"""Tells at preview what a cluster costs, which types the catalogue does not know in its zones, and which quotas it
+needs."""
+
+import pulumi
+from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
+from everspot_core import catalogue
+
+from everspot.declared import declared_types
+from everspot.gcp import asking
+from everspot.gcp.capacity import GcpCapacityArgs, cap_of, capacity_of
+
+
+def tell_hour(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep) -> None:
+    """Print in previews what an hour of the cluster costs, and which quotas it needs. Compute Engine tells the provider
+    no quotas; `everspot doctor` compares them."""
+    if pulumi.runtime.is_dry_run():
+        known = catalogue.builtin().with_types(declared_types(capacity["instance_types"]))
+        asking.place_of(parent).apply(
+            lambda place: pulumi.log.info(
+                hourly_cost(place["region"], known, capacity_of(capacity), always, cap_of(capacity)), parent
+            )
+        )
+
+
+def warn_of_zones(parent: pulumi.Resource, capacity: GcpCapacityArgs, zones: list[str]) -> None:
+    """At preview, warn of each type that the dated catalogue does not have in a zone. It refuses nothing: new zones are
+    added all the time, and both groups and bulk requests pass over what a zone does not have."""
+    if not pulumi.runtime.is_dry_run():
+        return
+
+    def tell(region: str) -> None:
+        for entry in capacity["instance_types"]:
+            there = catalogue.builtin().zones(entry["type"], region)
+            lacking = [zone for zone in entry.get("zones", zones) if there and zone not in there]
+            if lacking:
+                pulumi.log.warn(
+                    f"{entry['type']} is not in {', '.join(lacking)} by the catalogue, but in {', '.join(there)}: "
+                    "elsewhere it adds no capacity",
+                    parent,
+                )
+
+    asking.place_of(parent).apply(lambda place: tell(place["region"]))

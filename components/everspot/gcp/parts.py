@@ -1,0 +1,41 @@
+"""Inputs of those parts of a cluster that name an input differently from the spec, or take it from another part."""
+
+from typing import TYPE_CHECKING
+
+import pulumi
+from everspot_clouds.gcp.hourly import Upkeep
+
+from everspot.gcp.network import GcpNetworkArgs
+from everspot.gcp.scheduler import DEFAULT_TYPE
+from everspot.gcp.store import GcpStoreArgs
+from everspot.parts import inputs
+
+if TYPE_CHECKING:
+    from everspot.gcp.cluster import GcpTrainingClusterArgs
+
+CLOUD = "gcp"
+"""How the manifest calls this cloud."""
+
+
+def network_args(
+    name: str, args: "GcpTrainingClusterArgs", agent_account: pulumi.Input[str] | None = None
+) -> GcpNetworkArgs:
+    """The network's inputs."""
+    network = inputs(GcpNetworkArgs, args, cluster=name)
+    if agent_account is not None:
+        network["agent_account"] = agent_account
+    return network
+
+
+def store_args(name: str, args: "GcpTrainingClusterArgs") -> GcpStoreArgs:
+    """The buckets' inputs."""
+    return inputs(GcpStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
+
+
+def always_of(args: "GcpTrainingClusterArgs") -> Upkeep:
+    """What the cluster pays for while no agent runs."""
+    return Upkeep(
+        scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
+        nat=args.get("nat", False),
+        monitoring="monitoring" in args,
+    )

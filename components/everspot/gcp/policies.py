@@ -1,0 +1,131 @@
+"""Permissions of the custom roles, and the conditions of their bindings, as data. The components attach them, and tests
+evaluate them.
+
+No binding is of a basic role, and no service account has a key. The sources: Cloud Storage documentation, "IAM
+permissions for XML requests", which is what the stores' client speaks; Compute Engine documentation, "Compute Engine
+roles and permissions" and the permissions that each method of the REST reference names. Prefixes are those of the
+store's layout.
+
+Conditions are of three forms alone: `resource.name.startsWith`, `resource.name.extract(…).startsWith` and a comparison
+of `resource.type`, joined by `||` (IAM documentation, "Attribute reference for IAM Conditions"; "Configure
+resource-based access").
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+READ = ("storage.objects.get", "storage.objects.list")
+"""Of a bucket. Without the second a missing object is answered by 403 instead of 404."""
+
+WRITE = (
+    "storage.multipartUploads.abort",
+    "storage.multipartUploads.create",
+    "storage.objects.create",
+    "storage.objects.delete",
+)
+"""Of objects below some prefixes. Replacing an object takes the permission to delete it, so that whoever may replace
+documents may delete them, too."""
+
+LEAVE = ("compute.instances.delete",)
+"""Of agents, on machines with the names of the cluster's agents: a machine that switches itself off would stay there,
+and its disk would be billed."""
+
+WATCH = (
+    # advice.capacity and advice.capacityHistory
+    "compute.advice.capacity",
+    "compute.advice.capacityHistory",
+    # globalOperations.aggregatedList: by which operations machines ended
+    "compute.globalOperations.list",
+    # instances.aggregatedList
+    "compute.instances.list",
+)
+"""Of the scheduler, in the project."""
+
+LISTEN = ("pubsub.subscriptions.consume",)
+"""Of the scheduler, on its own subscription: to pull and to acknowledge."""
+
+LAUNCH = (
+    "compute.disks.create",
+    "compute.disks.setLabels",
+    "compute.images.useReadOnly",
+    "compute.instanceTemplates.useReadOnly",
+    "compute.instances.create",
+    "compute.instances.delete",
+    "compute.instances.setLabels",
+    "compute.instances.setMetadata",
+    "compute.instances.setServiceAccount",
+    "compute.instances.setTags",
+    "compute.regionOperations.get",
+    "compute.regions.get",
+    "compute.subnetworks.use",
+)
+"""Of the scheduler where capacity is elastic: `regionInstances.bulkInsert` from a template, and the end of what it
+brought (Compute Engine documentation, "Create VMs in bulk", required permissions)."""
+
+ACT_AS = ("iam.serviceAccounts.actAs",)
+"""Of the scheduler, on the agents' service account: launched machines get it."""
+
+PUT_METRICS = ("monitoring.timeSeries.create",)
+"""Of the scheduler where there is monitoring, in the project."""
+
+VIEWER, ACCESSOR, PUBLISHER = (
+    "roles/storage.objectViewer",
+    "roles/secretmanager.secretAccessor",
+    "roles/pubsub.publisher",
+)
+"""Google's own roles, for single buckets, secrets and topics that the settings name: these may lie in another project,
+where this project's custom roles cannot be granted."""
+
+AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
+"""Prefixes of the control bucket that agents and trainers write."""
+
+AGENT_READS = ("jobs/", "code/", "datasets/", "wheels/")
+"""Prefixes of the data bucket that agents read."""
+
+AGENT_KEEPS = ("jobs/", "agents/")
+"""Prefixes of the data bucket that agents write: checkpoints, logs, metrics; their own logs."""
+
+SCHEDULER_WRITES = (
+    *("jobs/", "records/", "assignments/", "events/", "ledger/", "schedulers/", "faults/", "archive/", "launching/"),
+    *("waiting.json", "usage.json", "pools.json"),
+    # What they only delete.
+    *("drills/", "cancels/", "instances/"),
+)
+"""Prefixes of the control bucket that schedulers write or delete from."""
+
+NOTIFIER_KEEPS = ("told/",)
+"""Prefixes of the control bucket where a scheduler notes which notifications it has sent."""
+
+PREFIXES_AT_ONCE = 10
+"""Prefixes in one condition: one may have 12 logical operators (IAM documentation, "Quotas and limits")."""
+
+INSTANCE = "compute.googleapis.com/Instance"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of a binding. `title` tells bindings of one role apart."""
+
+    title: str
+    expression: str
+
+
+def below(bucket: str, prefixes: Sequence[str]) -> list[Condition]:
+    """The objects of a bucket below some prefixes, as few conditions as may be."""
+    groups = [prefixes[at : at + PREFIXES_AT_ONCE] for at in range(0, len(prefixes), PREFIXES_AT_ONCE)]
+    return [Condition(f"below-{number}", _any_of(bucket, group)) for number, group in enumerate(groups)]
+
+
+def below_or_list(bucket: str, prefixes: Sequence[str]) -> Condition:
+    """The same of one condition, and the listing of the bucket, which is a permission on the bucket itself."""
+    return Condition("below-or-list", f'resource.name == "projects/_/buckets/{bucket}" || {_any_of(bucket, prefixes)}')
+
+
+def named(prefixes: Sequence[str]) -> Condition:
+    """The machines whose names begin so. What else the role allows is no machine."""
+    begins = " || ".join(f'resource.name.extract("/instances/{{name}}").startsWith("{prefix}")' for prefix in prefixes)
+    return Condition("own-machines", f'resource.type != "{INSTANCE}" || {begins}')
+
+
+def _any_of(bucket: str, prefixes: Sequence[str]) -> str:
+    return " || ".join(f'resource.name.startsWith("projects/_/buckets/{bucket}/objects/{p}")' for p in prefixes)

@@ -1,0 +1,36 @@
+"""Who may read the scheduler's metrics over the network: nobody, unless the spec names them."""
+
+from typing import NotRequired, TypedDict
+
+from everspot_core.blocks import parse_block
+from everspot_core.manifest import METRICS_PORT, Metrics
+from everspot_core.problems import Problems
+
+WIDEST = 8
+"""The widest block that may be named, as the bits of its prefix. The metrics are not encrypted, and ask for no name."""
+PORTS = (1024, 65535)
+"""The scheduler is no superuser, and takes no port below."""
+
+
+class GcpPrometheusArgs(TypedDict):
+    """Who may read the scheduler's metrics."""
+
+    cidrs: list[str]
+    """IPv4 blocks from which Prometheus reads, /8 or smaller."""
+    port: NotRequired[int]
+    """The scheduler's port, 1024 to 65535. Default: 9494."""
+
+
+def check_prometheus(problems: Problems, args: GcpPrometheusArgs) -> None:
+    """Add what is wrong with the settings."""
+    problems.need(bool(args["cidrs"]), "cidrs", "who reads is missing")
+    for index, text in enumerate(args["cidrs"]):
+        block = parse_block(text, f"cidrs[{index}]", problems)
+        if block is not None:
+            problems.need(block.prefixlen >= WIDEST, f"cidrs[{index}]", f"{text} is wider than a /{WIDEST}")
+    problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
+
+
+def metrics_of(args: GcpPrometheusArgs | None) -> Metrics | None:
+    """What the scheduler's own manifest says of it."""
+    return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))

@@ -1,0 +1,37 @@
+"""The labels of resources: owner and cost allocation, cluster and role."""
+
+from collections.abc import Mapping
+
+from everspot_clouds.gcp.labels import label_problems, labels_of
+from everspot_clouds.gcp.names import name_problems
+from everspot_clouds.gcp.rules import CLUSTER_LABEL, ROLE_LABEL
+from everspot_core.problems import Problems
+
+from everspot.common import check_cluster_name, check_mandatory_tags
+
+OWN_LABELS = 4
+"""Number of labels that Everspot and the provider set on instances: cluster, role, launch, and the provider's own."""
+
+
+def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:
+    """Add what is wrong with a cluster's name and with its tags."""
+    check_cluster_name(problems, cluster)
+    name_problems(problems, cluster)
+    check_tags(problems, tags)
+
+
+def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
+    """Add what is wrong with tags: mandatory ones that are missing or empty, keys that Everspot sets itself, and what
+    makes no label."""
+    check_mandatory_tags(problems, tags)
+    label_problems(problems.at("tags"), tags, own=OWN_LABELS)
+
+
+def cluster_labels(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str, str]:
+    """The labels of one resource: the user's tags as labels, the cluster's, and the given ones."""
+    return {**labels_of(tags), CLUSTER_LABEL: cluster, **more}
+
+
+def instance_labels(cluster: str, tags: Mapping[str, str], role: str) -> dict[str, str]:
+    """The labels of an instance and of its disk. Scheduler and CLI find the instance by them."""
+    return cluster_labels(cluster, tags, **{ROLE_LABEL: role})

@@ -1,0 +1,341 @@
+"""A whole cluster of Google Cloud under mocks: exactly these children, with exactly what keeps them safe."""
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from everspot import GcpTrainingCluster
+from everspot_clouds.gcp.rules import HEALTH_PORT, MANIFEST_KEY
+from gcp_helpers import IMAGE, SPEC, ZONES
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+Cluster = Callable[..., Any]
+ELASTIC = {"max_instances": 8, "max_usd_per_hour": 20.0}
+
+TEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
+GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
+ROLE, MEMBER = "gcp:projects/iAMCustomRole:IAMCustomRole", "gcp:projects/iAMMember:IAMMember"
+ON_BUCKET = "gcp:storage/bucketIAMMember:BucketIAMMember"
+FIREWALL = "gcp:compute/firewall:Firewall"
+AGENT, SCHEDULER = "train-identity-agent", "train-identity-scheduler"
+EXPECTED = {
+    "train": "everspot:index:GcpTrainingCluster",
+    **{f"train-{part}": f"everspot:index:Gcp{kind}" for part, kind in (
+        ("events", "InterruptionEvents"), ("store", "Store"), ("network", "Network"), ("identity", "Identity"),
+        ("fleet", "TrainingFleet"), ("scheduler", "SchedulerService"))},
+    "train-guard": "pulumi:index:Stash",
+    "train-manifest": "gcp:storage/bucketObject:BucketObject",
+    "train-events-topic": "gcp:pubsub/topic:Topic",
+    "train-events-subscription": "gcp:pubsub/subscription:Subscription",
+    "train-events-sink": "gcp:logging/projectSink:ProjectSink",
+    "train-events-publisher": "gcp:pubsub/topicIAMMember:TopicIAMMember",
+    **{f"train-store-{b}": "gcp:storage/bucket:Bucket" for b in ("control", "data")},
+    "train-network-vpc": "gcp:compute/network:Network",
+    "train-network-subnetwork": "gcp:compute/subnetwork:Subnetwork",
+    **{f"train-network-{rule}": FIREWALL for rule in ("out-https", "out-rest", "in-health")},
+    **dict.fromkeys((AGENT, SCHEDULER), "gcp:serviceaccount/account:Account"),
+    **{f"{AGENT}-{role}": ROLE for role in ("reader", "writer", "leaver")},
+    **{f"{SCHEDULER}-{role}": ROLE for role in ("watcher", "listener")},
+    f"{AGENT}-leave": MEMBER,
+    f"{SCHEDULER}-watch": MEMBER,
+    **{f"{AGENT}-{b}": ON_BUCKET for b in ("control-read", "control-write-0", "data-read", "data-write-0")},
+    **{f"{SCHEDULER}-{b}": ON_BUCKET for b in ("control-read", "control-write-0", "control-write-1")},
+    f"{SCHEDULER}-listen": "gcp:pubsub/subscriptionIAMMember:SubscriptionIAMMember",
+    "train-fleet-health": "gcp:compute/healthCheck:HealthCheck",
+    **{f"train-fleet-{market}-agent": TEMPLATE for market in ("on-demand", "spot")},
+    **{f"train-fleet-{market}": GROUP for market in ("on-demand", "spot")},
+    "train-scheduler-template": TEMPLATE,
+    "train-scheduler-group": GROUP,
+}  # fmt: skip
+
+
+def outputs_of(args: Any) -> dict[str, Any]:
+    cluster = GcpTrainingCluster("train", args)
+    return {name: getattr(cluster, name) for name in GcpTrainingCluster.__annotations__}
+
+
+@pytest.fixture
+def cluster(declare: Declare) -> Cluster:
+    """What a cluster registers, with the spec changed by keyword; `capacity` is merged into the spec's."""
+
+    def build(capacity: Any = None, **changes: Any) -> Any:
+        args: Any = {key: value for key, value in {**copy.deepcopy(SPEC), **changes}.items() if value is not None}
+        args["capacity"] |= capacity or {}
+        return declare(lambda: outputs_of(args))[0]
+
+    return build
+
+
+@pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
+def test_exactly_these_children_are_registered(declare: Declare, preview: bool) -> None:
+    recorder, _ = declare(lambda: outputs_of(copy.deepcopy(SPEC)), preview=preview)
+    assert recorder.named() == EXPECTED
+    assert len(recorder.seen) == len(EXPECTED)
+
+
+def test_outputs_lead_to_the_parts(declare: Declare) -> None:
+    _, outputs = declare(lambda: outputs_of(copy.deepcopy(SPEC)))
+    assert (outputs["cluster"], outputs["project"], outputs["region"]) == ("train", "everspot-local", "europe-west4")
+    assert (outputs["control_url"], outputs["data_url"]) == ("gs://train-store-control", "gs://train-store-data")
+    assert outputs["queue_url"] == "projects/everspot-local/subscriptions/train-events-subscription"
+    assert (outputs["on_demand_group"], outputs["spot_group"]) == ("train-fleet-on-demand", "train-fleet-spot")
+    assert outputs["agent_account"] == "train-agent@everspot-local.iam.gserviceaccount.com"
+    assert outputs["image_id"] == IMAGE
+    assert None not in outputs.values()
+
+
+def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(cluster: Cluster) -> None:
+    recorder = cluster(capacity={"elastic": ELASTIC}, limits={"orphan_limit": "10m"})
+    agent, spot = manifest(recorder, "train-fleet-on-demand-agent"), manifest(recorder, "train-fleet-spot-agent")
+    scheduler, launched = manifest(recorder, "train-scheduler-template"), manifest(recorder, "train-elastic-template")
+    published = published_by(recorder)
+    assert agent == spot
+    assert [m["cloud"] for m in (agent, scheduler, launched, published)] == ["gcp"] * 4
+    assert (agent["role"], scheduler["role"], published["role"]) == ("agent", "scheduler", "agent")
+    assert "queue_url" not in agent
+    assert scheduler["queue_url"] == "projects/everspot-local/subscriptions/train-events-subscription"
+    assert (agent["account"], agent["region"]) == ("everspot-local", "europe-west4")
+    assert (agent["notice"], agent["health_port"]) == (120, HEALTH_PORT)
+    assert agent["generation"] == scheduler["generation"] == launched["generation"] == published["generation"]
+    assert launched["limits"]["idle_limit"] == 300 + 600
+    assert recorder.inputs("train-manifest")["name"] == "cluster.json"
+    assert published["standing"] == {
+        "on_demand_units": 1, "spot_units": 4,
+        "weights": {"g2-standard-4": 1, "g2-standard-8": 1, "a3-highgpu-1g": 1},
+    }  # fmt: skip
+    elastic = published["elastic"]
+    assert (
+        elastic["template"] == "projects/everspot-local/regions/europe-west4/instanceTemplates/train-elastic-template"
+    )
+    assert (elastic["template_version"], elastic["max_instances"]) == ("4242", 8)
+    subnetwork = "https://www.googleapis.com/compute/v1/projects/everspot-local/Subnetwork/train-network-subnetwork"
+    assert elastic["places"] == dict.fromkeys(ZONES, subnetwork)
+    assert elastic["tags"]["everspot-cluster"] == "train"
+
+
+def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -> None:
+    recorder = cluster(capacity={"elastic": ELASTIC})
+    templates = recorder.of(TEMPLATE)
+    assert len(templates) == 4
+    for template in (args.inputs for args in templates):
+        assert template["shieldedInstanceConfig"] == {
+            "enableSecureBoot": True, "enableVtpm": True, "enableIntegrityMonitoring": True,
+        }  # fmt: skip
+        assert template["networkInterfaces"] == [
+            {"subnetwork": recorder_link("Subnetwork", "train-network-subnetwork")}
+        ]
+        assert template["metadata"]["enable-oslogin"] == "TRUE"
+        assert template["metadata"]["block-project-ssh-keys"] == "TRUE"
+        assert template["canIpForward"] is False
+        assert template["serviceAccount"]["scopes"] == ["https://www.googleapis.com/auth/cloud-platform"]
+        (disk,) = template["disks"]
+        assert disk["autoDelete"] and disk["boot"] and disk["sourceImage"] == IMAGE and disk["diskSizeGb"] == 75
+        assert template["labels"] == disk["labels"]
+        assert template["labels"]["everspot-cluster"] == "train" and template["labels"]["project"] == "vision"
+        assert "tags" not in template
+    assert recorder.inputs("train-scheduler-template")["labels"]["everspot-role"] == "scheduler"
+    accounts = {args.name: args.inputs["serviceAccount"]["email"].partition("@")[0] for args in templates}
+    assert accounts == {
+        "train-fleet-on-demand-agent": "train-agent", "train-fleet-spot-agent": "train-agent",
+        "train-elastic-template": "train-agent", "train-scheduler-template": "train-scheduler",
+    }  # fmt: skip
+
+
+def test_each_market_has_its_scheduling(cluster: Cluster) -> None:
+    recorder = cluster(capacity={"elastic": ELASTIC})
+    told = {args.name: args.inputs["scheduling"] for args in recorder.of(TEMPLATE)}
+    standard = {"automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "STANDARD", "preemptible": False}  # noqa: E501  # fmt: skip
+    assert told["train-fleet-on-demand-agent"] == standard
+    assert told["train-fleet-spot-agent"] == {
+        "automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "SPOT", "preemptible": True,
+        "instanceTerminationAction": "DELETE", "preemptionNoticeDuration": {"seconds": 120},
+    }  # fmt: skip
+    assert told["train-elastic-template"] == {
+        **standard, "instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": 30 * 86400},
+    }  # fmt: skip
+    assert told["train-scheduler-template"] == {**standard, "onHostMaintenance": "MIGRATE"}
+    silent = cluster(capacity={"notice": "0s"})
+    assert "preemptionNoticeDuration" not in silent.inputs("train-fleet-spot-agent")["scheduling"]
+    assert manifest(silent, "train-fleet-spot-agent")["notice"] == 0
+
+
+def test_the_groups_choose_by_price_heal_in_place_and_are_never_moved(cluster: Cluster) -> None:
+    recorder = cluster()
+    on_demand, spot = recorder.inputs("train-fleet-on-demand"), recorder.inputs("train-fleet-spot")
+    assert (on_demand["targetSize"], spot["targetSize"]) == (1, 4)
+    assert (on_demand["baseInstanceName"], spot["baseInstanceName"]) == ("train-agent-on-demand", "train-agent-spot")
+    for group in (on_demand, spot):
+        assert group["distributionPolicyTargetShape"] == "ANY"
+        assert group["distributionPolicyZones"] == ZONES
+        assert group["updatePolicy"] == {
+            "type": "OPPORTUNISTIC", "minimalAction": "REPLACE", "instanceRedistributionType": "NONE",
+            "maxSurgeFixed": 2, "maxUnavailableFixed": 2,
+        }  # fmt: skip
+        assert group["instanceLifecyclePolicy"] == {
+            "defaultActionOnFailure": "REPAIR", "forceUpdateOnRepair": "YES", "onRepair": {"allowChangingZone": "YES"},
+        }  # fmt: skip
+        assert group["autoHealingPolicies"] == {
+            "healthCheck": "projects/everspot-local/global/healthChecks/train-fleet-health", "initialDelaySec": 600,
+        }  # fmt: skip
+    # 0.74 and 0.90 on demand are within a quarter of each other; an H100 costs 13.98, and on Spot ten times an L4.
+    assert selections(on_demand) == [(0, ["g2-standard-4", "g2-standard-8"]), (1, ["a3-highgpu-1g"])]
+    assert selections(spot) == [(0, ["g2-standard-4", "g2-standard-8"]), (1, ["a3-highgpu-1g"])]
+    faster = cluster(capacity={
+        "instance_types": [{"type": "g2-standard-4"}, {"type": "a3-highgpu-1g", "throughput": 12}],
+        "standing": {"target": 2, "prefer": "price"},
+    })  # fmt: skip
+    assert selections(faster.inputs("train-fleet-spot")) == [(0, ["a3-highgpu-1g"]), (1, ["g2-standard-4"])]
+    assert selections(faster.inputs("train-fleet-on-demand")) == [(0, ["g2-standard-4"]), (1, ["a3-highgpu-1g"])]
+
+
+def test_one_type_needs_no_choice_and_may_be_spread_evenly(cluster: Cluster) -> None:
+    one = {"instance_types": [{"type": "n1-standard-8+t4"}], "standing": {"target": 2, "shape": "EVEN"}}
+    recorder = cluster(capacity=one)
+    group, template = recorder.inputs("train-fleet-spot"), recorder.inputs("train-fleet-spot-agent")
+    assert "instanceFlexibilityPolicy" not in group
+    assert group["distributionPolicyTargetShape"] == "EVEN"
+    assert group["instanceLifecyclePolicy"]["onRepair"] == {"allowChangingZone": "NO"}
+    assert (template["machineType"], template["guestAccelerators"]) == (
+        "n1-standard-8", [{"type": "nvidia-tesla-t4", "count": 1}],
+    )  # fmt: skip
+    assert template["instanceDescription"] == "Everspot n1-standard-8+t4"
+
+
+def test_the_network_lets_nothing_in_but_health_checks_and_out_to_one_port(cluster: Cluster) -> None:
+    recorder = cluster()
+    subnetwork = recorder.inputs("train-network-subnetwork")
+    assert subnetwork["privateIpGoogleAccess"] is True and subnetwork["ipCidrRange"] == "10.64.0.0/16"
+    assert "logConfig" not in subnetwork
+    assert recorder.inputs("train-network-vpc")["autoCreateSubnetworks"] is False
+    health = recorder.inputs("train-network-in-health")
+    assert health["sourceRanges"] == ["35.191.0.0/16", "130.211.0.0/22"]
+    assert health["allows"] == [{"protocol": "tcp", "ports": [str(HEALTH_PORT)]}]
+    assert health["targetServiceAccounts"] == ["train-agent@everspot-local.iam.gserviceaccount.com"]
+    out = {args.name: args.inputs for args in recorder.of(FIREWALL) if args.inputs["direction"] == "EGRESS"}
+    assert out["train-network-out-https"]["allows"] == [{"protocol": "tcp", "ports": ["443"]}]
+    assert out["train-network-out-rest"]["denies"] == [{"protocol": "all"}]
+    assert out["train-network-out-https"]["priority"] < out["train-network-out-rest"]["priority"]
+
+
+def test_what_opens_more_has_to_be_asked_for(cluster: Cluster) -> None:
+    recorder = cluster(
+        nat=True, flow_logs=True, iap_ssh=True, prometheus={"cidrs": ["10.1.0.0/24"]}, capacity={"elastic": ELASTIC}
+    )
+    assert recorder.inputs("train-network-nat")["sourceSubnetworkIpRangesToNat"] == "LIST_OF_SUBNETWORKS"
+    assert recorder.inputs("train-network-subnetwork")["logConfig"]["metadata"] == "INCLUDE_ALL_METADATA"
+    shell = recorder.inputs("train-network-in-shell")
+    assert (shell["sourceRanges"], shell["targetTags"]) == (["35.235.240.0/20"], ["everspot-door"])
+    assert {tuple(args.inputs["tags"]) for args in recorder.of(TEMPLATE)} == {("everspot-door",)}
+    metrics = recorder.inputs("train-network-in-metrics")
+    assert metrics["targetServiceAccounts"] == ["train-scheduler@everspot-local.iam.gserviceaccount.com"]
+    assert (metrics["sourceRanges"], metrics["allows"][0]["ports"]) == (["10.1.0.0/24"], ["9494"])
+    assert manifest(recorder, "train-scheduler-template")["metrics"] == {"port": 9494}
+
+
+def test_an_existing_network_gets_the_rules_alone_unless_its_owner_makes_them(cluster: Cluster) -> None:
+    theirs = {
+        "network": "projects/host-project/global/networks/shared",
+        "subnetwork": "projects/host-project/regions/europe-west4/subnetworks/subnet-1",
+    }
+    recorder = cluster(**theirs)
+    assert {args.name for args in recorder.of(FIREWALL)} == {"train-network-in-health"}
+    assert not recorder.of("gcp:compute/network:Network") + recorder.of("gcp:compute/subnetwork:Subnetwork")
+    assert not cluster(**theirs, firewall=False).of(FIREWALL)
+    with pytest.raises(Exception, match="no Private Google Access"):
+        cluster(**{**theirs, "subnetwork": "projects/host-project/regions/europe-west4/subnetworks/closed"})
+
+
+def test_buckets_are_private_and_keep_nothing_that_was_deleted(cluster: Cluster) -> None:
+    recorder = cluster(jobs_expire_days=60, kms_key="projects/p-12345/locations/europe-west4/keyRings/r/cryptoKeys/k")
+    for name in ("train-store-control", "train-store-data"):
+        bucket = recorder.inputs(name)
+        assert bucket["uniformBucketLevelAccess"] is True and bucket["publicAccessPrevention"] == "enforced"
+        assert bucket["softDeletePolicy"] == {"retentionDurationSeconds": 0}
+        assert bucket["versioning"] == {"enabled": False}
+        assert bucket["location"] == "EUROPE-WEST4" and bucket["forceDestroy"] is False
+        assert bucket["encryption"] == {
+            "defaultKmsKeyName": "projects/p-12345/locations/europe-west4/keyRings/r/cryptoKeys/k"
+        }
+        assert bucket["lifecycleRules"][0] == {
+            "action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 2},
+        }  # fmt: skip
+    rules = [rule["condition"] for rule in recorder.inputs("train-store-data")["lifecycleRules"]]
+    assert rules[1:] == [{"age": 30, "matchesPrefixes": ["agents/"]}, {"age": 60, "matchesPrefixes": ["jobs/"]}]
+    key = recorder.inputs("train-store-key")
+    assert key["member"] == "serviceAccount:gcs@google"
+
+
+def test_the_scheduler_is_a_group_of_one_that_is_renewed_beside_the_old_one(cluster: Cluster) -> None:
+    group = cluster().inputs("train-scheduler-group")
+    assert (group["targetSize"], group["baseInstanceName"]) == (1, "train-scheduler")
+    policy = group["updatePolicy"]
+    assert (policy["type"], policy["maxSurgeFixed"], policy["maxUnavailableFixed"]) == ("PROACTIVE", 2, 0)
+    assert group["instanceLifecyclePolicy"]["onRepair"] == {"allowChangingZone": "YES"}
+
+
+def test_events_go_by_a_sink_of_its_own_to_a_subscription_that_stays(cluster: Cluster) -> None:
+    recorder = cluster()
+    sink = recorder.inputs("train-events-sink")
+    assert sink["destination"] == "pubsub.googleapis.com/projects/everspot-local/topics/train-events-topic"
+    assert "compute.instances.preempted" in sink["filter"] and sink["uniqueWriterIdentity"] is True
+    assert recorder.inputs("train-events-subscription")["expirationPolicy"] == {"ttl": ""}
+    publisher = recorder.inputs("train-events-publisher")
+    assert publisher["member"] == "serviceAccount:train-events-sink@logging"
+
+
+def test_monitoring_is_a_dashboard_alerts_and_one_permission(cluster: Cluster) -> None:
+    channel = "projects/everspot-local/notificationChannels/7"
+    recorder = cluster(monitoring={"channels": [channel]})
+    alerts = {args.name: args.inputs for args in recorder.of("gcp:monitoring/alertPolicy:AlertPolicy")}
+    assert set(alerts) == {
+        f"train-monitoring-{name}"
+        for name in ("job-over-estimate", "pool-over-norm", "budget-at-80", "scheduler-silent")
+    }  # fmt: skip
+    assert all(alert["notificationChannels"] == [channel] for alert in alerts.values())
+    (silent,) = alerts["train-monitoring-scheduler-silent"]["conditions"]
+    assert silent["conditionAbsent"]["duration"] == "300s"
+    assert 'metric.labels.cluster="train"' in silent["conditionAbsent"]["filter"]
+    assert recorder.inputs("train-monitoring-gauges")["permissions"] == ["monitoring.timeSeries.create"]
+    assert published_by(recorder)["monitoring"] == {"namespace": "Everspot"}
+    body = json.loads(recorder.inputs("train-monitoring-dashboard")["dashboardJson"])
+    assert len(body["mosaicLayout"]["tiles"]) == 6
+
+
+def test_names_fit_for_the_longest_cluster(declare: Declare) -> None:
+    long = "c" * 32
+    args: Any = copy.deepcopy(SPEC)
+    args["capacity"]["elastic"] = ELASTIC
+    args["nat"] = True
+    args["monitoring"] = {}
+    recorder, _ = declare(lambda: {"url": GcpTrainingCluster(long, args).control_url})
+    for made in recorder.seen:
+        if made.typ.startswith("gcp:compute/") or made.typ == "gcp:storage/bucket:Bucket":
+            assert len(made.name) + 8 <= 63, made.name
+    accounts = [args.inputs["accountId"] for args in recorder.of("gcp:serviceaccount/account:Account")]
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", name) for name in accounts) and len(set(accounts)) == 2
+    roles = [args.inputs["roleId"] for args in recorder.of(ROLE)]
+    assert all(re.fullmatch(r"[a-zA-Z0-9_.]{3,64}", name) for name in roles) and len(set(roles)) == len(roles) == 8
+    bases = [args.inputs["baseInstanceName"] for args in recorder.of(GROUP)]
+    assert all(len(name) <= 58 for name in bases)
+
+
+def recorder_link(kind: str, name: str) -> str:
+    return f"https://www.googleapis.com/compute/v1/projects/everspot-local/{kind}/{name}"
+
+
+def published_by(recorder: Any) -> dict[str, Any]:
+    """What `cluster.json` says; the SDK takes the contents of every object for a secret."""
+    return json.loads(recorder.inputs("train-manifest")["content"]["value"])
+
+
+def manifest(recorder: Any, template: str) -> dict[str, Any]:
+    return json.loads(recorder.inputs(template)["metadata"][MANIFEST_KEY])
+
+
+def selections(group: dict[str, Any]) -> list[tuple[int, list[str]]]:
+    found = group["instanceFlexibilityPolicy"]["instanceSelections"]
+    assert [one["name"] for one in found] == [f"rank-{one['rank']:.0f}" for one in found]
+    return [(int(one["rank"]), one["machineTypes"]) for one in found]

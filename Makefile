@@ -4,6 +4,8 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
+# Whose provider is set up, and where the demo plays: aws, gcp, or both ("aws gcp").
+CLOUD ?= aws
 # The rewritten assertions of five thousand tests are kept from one run to the next, also where Python is told to keep
 # nothing; apart from the sources.
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache
@@ -14,11 +16,14 @@ KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Virtual environment, Pulumi engine, AWS provider, dataset: all below .venv and .everspot (PYTHON=… to choose one)
-	@$(PYTHON) tools/setup
+setup: ## Virtual environment, Pulumi engine, provider, dataset: all below .venv and .everspot (PYTHON=…, CLOUD=gcp to choose)
+	@$(PYTHON) tools/setup $(CLOUD)
 
 demo: setup ## All of it on this machine, no cloud account needed: provision, train, interrupt, resume, report
 	@.venv/bin/python -m everspot_local.demo $(ARGS)
+
+# Tests hold both clouds' components and bridges to their providers.
+test nightly: CLOUD = aws gcp
 
 test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)

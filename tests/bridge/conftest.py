@@ -8,8 +8,7 @@ from pathlib import Path
 import boto3
 import grpc
 import pytest
-from everspot_local.bridge import wire
-from everspot_local.bridge.providers.aws import TABLE
+from everspot_local.bridge import providers, wire
 from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.sdk import Sdk
 from everspot_local.bridge.upstream import Upstream
@@ -41,11 +40,27 @@ def bridge_is_in_place():
 
 
 @pytest.fixture(scope="session")
-def resources():
-    """The bridge's inside, before the real upstream provider (not configured: names and validation need no cloud)."""
-    upstream = Upstream(TOOLS / "bin" / "terraform-provider-aws", TOOLS / "stubs")
-    yield ProviderResources(upstream, Sdk(TABLE.sdk), TABLE)
-    upstream.stop()
+def before():
+    """The bridge's inside, by the provider's name, before the real upstream provider (not configured: names and
+    validation need no cloud)."""
+    made = {}
+
+    def opened(name):
+        if name not in made:
+            table = providers.table(name)
+            made[name] = ProviderResources(
+                Upstream(TOOLS / "bin" / table.binary, TOOLS / "stubs"), Sdk(table.sdk), table
+            )
+        return made[name]
+
+    yield opened
+    for resources in made.values():
+        resources.upstream.stop()
+
+
+@pytest.fixture(scope="session")
+def resources(before):
+    return before("aws")
 
 
 @pytest.fixture(scope="session")

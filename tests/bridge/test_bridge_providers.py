@@ -14,7 +14,7 @@ from everspot_local.bridge.table import Naming, ProviderTable
 from pulumi.runtime.proto import provider_pb2 as pb
 
 BRIDGE = Path(providers.__file__).parents[1]
-MACHINE, ZONE = "acme:compute/machineV3:MachineV3", "acme:net/zone:Zone"
+MACHINE, ZONE, KEY = "acme:compute/machineV3:MachineV3", "acme:net/zone:Zone", "acme:net/sshKey:SshKey"
 TABLE = ProviderTable(
     package="acme",
     prefix="apex",
@@ -22,6 +22,9 @@ TABLE = ProviderTable(
     binary="terraform-provider-apex",
     plugin="pulumi-resource-acme",
     types={ZONE: "apex_dns_area"},
+    folders={"net": "wide_net"},
+    everywhere={"apex_labels": "acmeLabels"},
+    own_settings=frozenset({"banner"}),
     fields={("apex_compute_machine", "owner"): "ownedBy"},
     sdk_ahead={("apex_compute_machine", ""): {"colour"}},
     version_suffix="_?v3",
@@ -45,6 +48,10 @@ INDEX = """
  {"fqn": "pulumi_acme.net",
   "classes": {
    "acme:net/zone:Zone": "Zone"
+ }}
+ {"fqn": "pulumi_acme.net",
+  "classes": {
+   "acme:net/sshKey:SshKey": "SshKey"
  }}
 """
 
@@ -70,6 +77,8 @@ def sdk(tmp_path, monkeypatch):
         "compute/machine_v3.py": written("MachineV3Args", "", **machine)
         + written("MachineV3", "(pulumi.CustomResource)", address="pulumi.Output[_builtins.str]", **machine),
         "net/zone.py": written("ZoneArgs", "", name=text) + written("Zone", "(pulumi.CustomResource)", name=text),
+        "net/ssh_key.py": written("SshKeyArgs", "", acmeLabels=text)
+        + written("SshKey", "(pulumi.CustomResource)", acmeLabels=text),
     }
     for name, content in files.items():
         (tmp_path / "pulumi_acme" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +104,7 @@ class Upstream:
         self.types = {
             "apex_compute_machine": block(*owned, field("address", **computed), field("id", **computed)),
             "apex_dns_area": block(field("name"), field("id", **computed)),
+            "apex_wide_net_ssh_key": block(field("apex_labels"), field("id", **computed)),
         }
         self.schema = SimpleNamespace(resource_schemas=dict.fromkeys(self.types), data_source_schemas={})
         self.pb = SimpleNamespace(ClientCapabilities=dict)
@@ -137,6 +147,9 @@ def test_names_of_types_and_fields_come_from_the_table(provider):
     assert machine.upstream == "apex_compute_machine"
     assert {f.tf: f.pulumi for f in machine.node.fields.values()}["owner"] == "ownedBy"
     assert provider.resources.mapping(ZONE).upstream == "apex_dns_area"
+    key = provider.resources.mapping(KEY)
+    assert key.upstream == "apex_wide_net_ssh_key"
+    assert key.node.fields["apex_labels"].pulumi == "acmeLabels"
     _, refused = checked(provider, MACHINE, {"colour": "red"})
     assert "colour" in refused["colour"]
 
@@ -149,9 +162,10 @@ def test_automatic_names_come_from_the_table(provider):
 
 
 def test_the_configuration_has_the_tables_presets_and_replacements(provider, upstream):
-    provider.Configure(pb.ConfigureRequest(args=wire.dump({"project": "p"})), None)
+    provider.Configure(pb.ConfigureRequest(args=wire.dump({"project": "p", "banner": "true"})), None)
     assert upstream.configured == {"project": "p", "quiet": True}
-    old, new = wire.dump({"project": "p", "quiet": True}), wire.dump({"project": "q", "quiet": False})
+    old = wire.dump({"project": "p", "quiet": True, "banner": "true"})
+    new = wire.dump({"project": "q", "quiet": False, "banner": "false"})
     answer = provider.DiffConfig(pb.DiffRequest(old_inputs=old, news=new), None)
     assert (list(answer.diffs), list(answer.replaces)) == (["project", "quiet"], ["project"])
 
@@ -165,7 +179,7 @@ def test_the_packages_schema_is_the_pretend_providers(provider):
 
 def test_a_provider_without_a_table_is_named(tmp_path):
     assert providers.table(providers.USUAL).plugin == "pulumi-resource-aws"
-    with pytest.raises(LookupError, match="no provider 'acme'; there are aws"):
+    with pytest.raises(LookupError, match="no provider 'acme'; there are aws, gcp"):
         providers.table("acme")
 
 

@@ -67,8 +67,8 @@ def test_an_official_engine_is_taken_only_with_the_sum_that_is_published(ask, ch
 def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(ask, checkout, place):
     url, folder = place
     archive(folder / "plugin.tar.gz", pulumi_resource_aws='#!/bin/sh\necho "proxy=$HTTP_PROXY $*"\n')
-    code = f"import provider; provider.RELEASE = '{url}/plugin.tar.gz'; print(provider.make())\n"
-    code += "print(provider.official_in_place(), all(p.exists() for p in provider.products()))"
+    code = f"import provider; provider.RELEASE = '{url}/plugin.tar.gz'; print(provider.AWS.make())\n"
+    code += "print(provider.AWS.official_in_place(), all(p.exists() for p in provider.AWS.products()))"
     text = ask(code)
     assert "the official plugin" in text and "True True" in text
 
@@ -87,6 +87,24 @@ def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(as
     assert "not an archive" in text and "Go compiler" in text
     (folder / "plugin.tar.gz").write_bytes(archive_bytes(folder)[:-20])
     assert "not an archive" in ask(code, PATH=str(checkout))
+
+
+def test_each_cloud_has_a_plugin_of_its_own_by_the_version_that_is_pinned(ask, checkout, place):
+    url, folder = place
+    code = f"import provider; provider.RELEASE = '{url}/{{name}}-{{version}}.tar.gz'; print(provider.GCP.make())\n"
+    code += "print(provider.GCP.official_in_place(), provider.AWS.official_in_place(), provider.GCP.version())"
+    version = re.search(r"pulumi-gcp==([\d.]+)", (checkout / "pyproject.toml").read_text())[1]
+    archive(folder / f"gcp-{version}.tar.gz", pulumi_resource_gcp='#!/bin/sh\necho "$*"\n')
+    text = ask(code)
+    assert f"the official plugin {version}" in text and f"True False {version}" in text
+    plugins = checkout / ".everspot/toolchain/plugins"
+    assert [p.name for p in sorted(plugins.glob("pulumi-*"))] == ["pulumi-resource-gcp"]
+    started = subprocess.run([plugins / "pulumi-resource-gcp", "a", "b c"], capture_output=True, text=True, check=True)
+    assert started.stdout == "a b c\n"
+    # Where it cannot be had: what is built instead, and how long that takes, is said before it begins.
+    (folder / f"gcp-{version}.tar.gz").unlink()
+    text = ask(code, PATH=str(checkout))
+    assert "building the upstream provider, about 4 minutes the first time" in text and "Go compiler" in text
 
 
 def archive_bytes(folder):
@@ -109,10 +127,10 @@ FAKED = """
 import dataclasses, sys
 import dataset, engine, environment, plan, provider
 
-NOTES = {"engine": (engine.CHOICE, str(engine.BIN / "pulumi")), "provider": (provider.NOTE, "bridge")}
+NOTES = {plugin.label: (plugin.note, "bridge") for plugin in (provider.AWS, provider.GCP)}
+NOTES["engine"] = engine.CHOICE, str(engine.BIN / "pulumi")
 
-def fake(module, name):
-    step = getattr(module, name)
+def faked(step):
     def make():
         if step.name in NOTES:
             note, text = NOTES[step.name]
@@ -122,19 +140,18 @@ def fake(module, name):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch() if not path.exists() else None
         return "MADE"
-    setattr(module, name, dataclasses.replace(step, make=make))
+    return dataclasses.replace(step, make=make)
 
-fake(environment, "venv")
-fake(environment, "stubs")
-for module in (dataset, engine, provider):
-    fake(module, "step")
-sys.exit(plan.main())
+environment.venv, environment.stubs = faked(environment.venv), faked(environment.stubs)
+dataset.step, engine.step = faked(dataset.step), faked(engine.step)
+provider.steps = {name: faked(step) for name, step in provider.steps.items()}
+sys.exit(plan.main(CLOUDS))
 """
 
 
 def test_only_the_step_whose_product_or_source_is_gone_is_done_again(ask, checkout):
-    def made():
-        return sorted(re.findall(r"(\w+): MADE", ask(FAKED)))
+    def made(*clouds):
+        return sorted(re.findall(r"([\w-]+): MADE", ask(FAKED.replace("CLOUDS", repr(clouds)))))
 
     everything = ["dataset", "engine", "provider", "stubs", "venv"]
     assert made() == everything
@@ -153,6 +170,23 @@ def test_only_the_step_whose_product_or_source_is_gone_is_done_again(ask, checko
         assert made() == [step], path
     (checkout / "tools/constraints.txt").write_text("")
     assert made() == ["venv"]
+    # Another cloud's provider is had when it is asked for, and never else.
+    assert made("aws") == []
+    assert made("aws", "gcp") == ["provider-gcp"]
+    (checkout / "tools/upstream_google/trim.py").write_text("")
+    assert made() == []
+    assert made("gcp") == ["provider-gcp"]
+
+
+def test_one_clouds_provider_is_had_without_the_others(ask):
+    text = ask(FAKED.replace("CLOUDS", "['gcp']"))
+    assert sorted(re.findall(r"([\w-]+): MADE", text)) == ["dataset", "engine", "provider-gcp", "stubs", "venv"]
+
+
+def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(ask, checkout):
+    text = ask(FAKED.replace("CLOUDS", "['aws', 'gpc']"))
+    assert "no cloud gpc; there are aws, gcp" in text and "MADE" not in text
+    assert not (checkout / ".everspot").exists()
 
 
 def test_a_step_that_did_not_make_its_product_is_not_taken_for_done(ask):

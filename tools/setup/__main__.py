@@ -1,4 +1,7 @@
-"""`make setup`: all that tests and demo need, below `.venv` and `.everspot`. Runs on the standard library alone."""
+"""`make setup`: all that the demo needs, below `.venv` and `.everspot`. Runs on the standard library alone.
+
+Arguments: the clouds whose providers are to be had, `aws` if none is named.
+"""
 
 import sys
 
@@ -14,4 +17,4 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import plan  # only after the version check may newer syntax be read
 
-sys.exit(plan.main())
+sys.exit(plan.main(sys.argv[1:]))

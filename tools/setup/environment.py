@@ -5,12 +5,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+import provider
 from problems import VENV_BYTES, Missing, disk, go
 from steps import PYTHON, ROOT, STAMPS, STUBS, VENV, Step, call
 
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 PROJECT = ROOT / "pyproject.toml"
-# The schema of the plugin protocol lies in this module, which the upstream provider requires.
+# The schema of the plugin protocol lies in this module, which every upstream provider requires.
 PROTOCOL_MODULE = "github.com/hashicorp/terraform-plugin-go"
 
 
@@ -61,14 +62,13 @@ def has_backend() -> bool:
 
 
 def make_stubs() -> str:
-    """Generate the client of the upstream provider's protocol.
+    """Generate the client of the upstream providers' protocol.
 
     Raises:
         Missing: there is no Go, or its module cannot be had.
     """
-    where = call(
-        [go(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", PROTOCOL_MODULE], "stubs-module", ROOT / "tools/upstream_aws"
-    )
+    built = next(plugin for plugin in provider.PLUGINS_OF.values() if plugin.copy.exists())
+    where = call([go(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", PROTOCOL_MODULE], "stubs-module", built.sources)
     folder = f"{where.strip().splitlines()[-1]}/tfprotov5/internal/tfplugin5"
     STUBS.mkdir(parents=True, exist_ok=True)
     call(
@@ -87,4 +87,4 @@ def make_stubs() -> str:
 
 
 venv = Step("venv", (PROJECT, CONSTRAINTS), lambda: [PYTHON, VENV / "bin" / "pytest"], make_venv)
-stubs = Step("stubs", (ROOT / "tools/upstream_aws/go.mod",), lambda: [STUBS / "tfplugin5_pb2.py"], make_stubs)
+stubs = Step("stubs", (provider.AWS.sources / "go.mod",), lambda: [STUBS / "tfplugin5_pb2.py"], make_stubs)

@@ -2,35 +2,46 @@
 
 import sys
 import time
+from collections.abc import Sequence
 
 import dataset
 import engine
 import environment
 import provider
-from steps import chain, report, say
+from steps import Step, chain, report, say
+
+USUAL = ("aws",)
 
 
-def main() -> int:
-    """Run all steps that are needed; return the exit status."""
+def main(clouds: Sequence[str] = ()) -> int:
+    """Run all steps that are needed; return the exit status. `clouds`: those whose providers are to be had."""
     began = time.monotonic()
+    clouds = clouds or USUAL
+    unknown = sorted(set(clouds) - set(provider.steps))
+    if unknown:
+        return report([f"no cloud {', '.join(unknown)}; there are {', '.join(provider.steps)} (CLOUD=...)"])
     failures: list[str] = []
-    steps = [environment.venv, dataset.step, engine.step, provider.step]
-    if not provider.official_in_place():
-        steps.append(environment.stubs)
-    needed = [s for s in steps if not s.fresh()]
+    providers = [provider.steps[cloud] for cloud in dict.fromkeys(clouds)]
+    needed = [s for s in (environment.venv, dataset.step, engine.step, *providers, *_last(clouds)) if not s.fresh()]
     if not needed:
         say("everything is in place")
         return 0
     say(f"needed: {', '.join(s.name for s in needed)}")
-    threads = [chain([environment.venv, dataset.step], failures), chain([engine.step, provider.step], failures)]
+    threads = [chain([environment.venv, dataset.step], failures), chain([engine.step, *providers], failures)]
     for thread in threads:
         thread.join()
-    if not failures and not provider.official_in_place():
-        chain([environment.stubs], failures).join()
+    if not failures:
+        chain(_last(clouds), failures).join()
     if not failures:
         say(f"done ({time.monotonic() - began:.0f} s)")
     return report(failures)
 
 
+def _last(clouds: Sequence[str]) -> list[Step]:
+    """What needs both sides, and only a bridge."""
+    bridged = any(not provider.PLUGINS_OF[cloud].official_in_place() for cloud in clouds)
+    return [environment.stubs] if bridged else []
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -44,7 +44,7 @@ def plural(word: str) -> str:
     """Return the English plural in the simple form that the SDK's generator uses."""
     if re.search(r"[^aeiou]y$", word):
         return f"{word[:-1]}ies"
-    if re.search(r"(ss|x|ch|sh)$", word):
+    if re.search(r"(ss|us|x|ch|sh)$", word):
         return f"{word}es"
     if word.endswith("s"):
         return word
@@ -68,7 +68,7 @@ def upstream_type(table: ProviderTable, token: str, known: Container[str]) -> st
     folder = module.split("/")[0]
     name = snake(name[3:] if name.startswith("get") and name[3:4].isupper() else name)
     name = re.sub(f"{table.version_suffix}$", "", name)
-    candidates = [table.types.get(token, f"{table.prefix}_{folder}_{name}")]
+    candidates = [table.types.get(token, f"{table.prefix}_{table.folders.get(folder, folder)}_{name}")]
     if folder in table.bare_folders:
         candidates.append(f"{table.prefix}_{name}")
     for candidate in candidates:
@@ -117,7 +117,8 @@ class Namer:
 
     def _name(self, upstream: str, where: str, field: Field, shapes: dict[str, Shape]) -> str | None:
         base = camel(field.tf)
-        candidates = [self.table.fields.get((upstream, where), ""), base]
+        given = self.table.fields.get((upstream, where)) or self.table.everywhere.get(field.tf, "")
+        candidates = [given, base]
         if field.node.kind in ("list", "set"):
             candidates[1:] = [plural(base), base, singular(base)]
         return next((c for c in candidates if c in shapes), None)

@@ -24,7 +24,7 @@ from everspot_local.bridge.values import BadValue
 
 log = logging.getLogger(__name__)
 
-NOT_CONFIG = {"version", "pluginDownloadURL"}
+NOT_CONFIG = frozenset({"version", "pluginDownloadURL"})
 READABLE = (BridgeError, NameMismatch, SdkError, BadValue)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +79,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def __init__(self, resources: ProviderResources) -> None:
         self.resources = resources
+        self._not_config = NOT_CONFIG | resources.table.own_settings
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Decline: everything that this plugin agrees to is said in `Configure`."""
@@ -103,7 +104,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Compare two provider configurations. Few changes need a replacement of what the provider manages."""
         old, new = wire.load(request.old_inputs) or wire.load(request.olds), wire.load(request.news)
-        keys = sorted(k for k in {*old, *new} - NOT_CONFIG if old.get(k) != new.get(k))
+        keys = sorted(k for k in {*old, *new} - self._not_config if old.get(k) != new.get(k))
         kind = provider_pb2.DiffResponse.DIFF_SOME if keys else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(
             changes=kind, diffs=keys, replaces=[k for k in keys if k in self.resources.table.replacing]
@@ -117,7 +118,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         config = {
             k: v if k in scalars or not isinstance(v, str) or wire.is_unknown(v) else json.loads(v)
             for k, v in given.items()
-            if k not in NOT_CONFIG and not k.startswith("__") and v not in ("", None)
+            if k not in self._not_config and not k.startswith("__") and v not in ("", None)
         }
         self.resources.configure({**self.resources.table.presets, **config})
         return provider_pb2.ConfigureResponse(supportsPreview=True, supports_autonaming_configuration=True)

@@ -34,8 +34,12 @@ class ProviderTable:
     plugin: str
     # Types that the naming rule does not give: Pulumi token → upstream type.
     types: Mapping[str, str] = field(default_factory=dict)
+    # Folders of the SDK whose word in upstream's types is another one.
+    folders: Mapping[str, str] = field(default_factory=dict)
     # Fields that it does not give: (upstream type, dotted upstream path) → Pulumi name.
     fields: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # Attributes that have another name in every type: upstream's → Pulumi's.
+    everywhere: Mapping[str, str] = field(default_factory=dict)
     # What the SDK has and the upstream build, some months older, does not have yet: (upstream type, path) → names.
     # Using one of them is refused by name; anything else that upstream lacks is a mismatch.
     sdk_ahead: Mapping[tuple[str, str], set[str]] = field(default_factory=dict)
@@ -47,6 +51,8 @@ class ProviderTable:
     open_config: frozenset[str] = frozenset()
     # What the official plugin presets in the provider's configuration, and the upstream provider does not.
     presets: Mapping[str, object] = field(default_factory=dict)
+    # Settings of the provider that are the official plugin's own, which upstream has no attribute for.
+    own_settings: frozenset[str] = frozenset()
     # Settings of the provider whose change replaces what it manages.
     replacing: frozenset[str] = frozenset()
     # Automatic names: types whose rule is not the usual one, and types whose `name` is not their own.

@@ -72,8 +72,8 @@ def test_names_and_the_id_of_the_request_come_from_the_token_alone():
     names = list(body["perInstanceProperties"])
     assert names == ["train-e-cdef0123456789abcdef-0000", "train-e-cdef0123456789abcdef-0001"]
     assert capacity.request_id(TOKEN) == capacity.request_id(TOKEN) == "01234567-89ab-4def-8123-456789abcdef"
-    long = capacity.request("c" * 40, intent("g2-standard-4/a"), ZONES, None)
-    assert all(len(name) <= 63 for name in long["perInstanceProperties"])
+    long = capacity.request("c" * 32, intent("g2-standard-4/a"), ZONES, None)
+    assert all(len(name) <= 63 and name.startswith("c" * 32) for name in long["perInstanceProperties"])
 
 
 def test_labels_find_what_was_launched_and_the_intents_own_are_kept():

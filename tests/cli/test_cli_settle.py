@@ -60,7 +60,8 @@ def wait_for_ends(market: LocalCloud, count: int) -> None:
 
 
 def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_scheduler(world, market, tmp_path):
-    s3, ec2 = boto3.client("s3", region_name="us-east-1"), boto3.client("ec2", region_name="us-east-1")
+    s3, ec2, iam = (boto3.client(name, region_name="us-east-1") for name in ("s3", "ec2", "iam"))
+    iam.create_service_linked_role(AWSServiceName="spot.amazonaws.com")
     for bucket in ("control", "data"):
         s3.create_bucket(Bucket=bucket)
     manifest = Manifest(
@@ -76,8 +77,8 @@ def test_a_report_of_this_moment_equals_the_markets_own_log_without_any_schedule
     market.do("interrupt", instance=first)
     ec2.terminate_instances(InstanceIds=[base])
     wait_for_ends(market, 2)
-    s3.close()
-    ec2.close()
+    for client in (s3, ec2, iam):
+        client.close()
     world.url = "s3://control"
     report = world.run("--json", "report", env=environment(market)).json
     assert report["notes"] == []

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,8 +41,11 @@ class Kit:
         )
 
     def roles(self) -> None:
+        """What every account has after its own stack: EC2 launches no Spot instances without."""
+        iam = self.client("iam")
         for service in ("ec2fleet", "spot"):
-            self.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
+            with suppress(iam.exceptions.InvalidInputException):  # it is there
+                iam.create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
 
     def template(self, **data: Any) -> str:
         answer = self.ec2.create_launch_template(
@@ -193,7 +196,14 @@ def module_cloud(options: Options) -> Iterator[LocalCloud]:
 
 
 @pytest.fixture
-def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Kit:
+def kit(bare: Kit) -> Kit:
+    bare.roles()
+    return bare
+
+
+@pytest.fixture
+def bare(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Kit:
+    """A kit of an account in which nobody has created a service-linked role yet."""
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     module_cloud.reset()

@@ -21,12 +21,14 @@ READ = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource
 
 
 @contextmanager
-def refused(code: str, words: str = "") -> Iterator[None]:
-    """What happens within is refused, by this code and in these words."""
+def refused(code: str, words: str = "", status: int | None = None) -> Iterator[None]:
+    """What happens within is refused, by this code, in these words, and if one is named with this HTTP status."""
     with pytest.raises(ClientError) as caught:
         yield
     assert caught.value.response["Error"]["Code"] == code
     assert words in caught.value.response["Error"]["Message"]
+    if status is not None:
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
 
 
 def root(**ebs: Any) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def test_quotas_are_as_told(local: Command) -> None:
 
 def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:
     ec2 = client(local, "ec2")
+    client(local, "iam").create_service_linked_role(AWSServiceName="spot.amazonaws.com")
     answer = ec2.run_instances(
         ImageId="ami-12c6146b", InstanceType="m6i.large", MinCount=1, MaxCount=1, UserData='{"do": "run"}',
         InstanceMarketOptions={"MarketType": "spot"},

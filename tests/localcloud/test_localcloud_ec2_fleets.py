@@ -58,7 +58,6 @@ def test_a_max_price_is_per_unit_and_has_a_least(kit: Any, helpers: Any) -> None
 
 
 def test_only_a_maintain_fleet_may_begin_empty(kit: Any) -> None:
-    kit.roles()
     assert kit.fleet(0)["FleetId"]
     for kind in ("instant", "request"):
         with refused("InvalidTargetCapacitySpecification"):
@@ -94,7 +93,6 @@ def test_vcpu_quotas_are_per_family_and_market(kit: Any, kind: str, market: str,
 
 
 def test_a_fleet_beyond_its_quota_says_so_in_its_history_and_asks_again(kit: Any, helpers: Any) -> None:
-    kit.roles()
     kit.do("quota", code="L-34B43A08", value=0)
     fleet_id = kit.fleet(1)["FleetId"]
 

@@ -82,7 +82,6 @@ def test_a_young_instance_is_not_told_of(kit: Any) -> None:
 
 
 def test_lists_come_a_page_at_a_time(kit: Any) -> None:
-    kit.roles()
     fleets = {kit.fleet(0)["FleetId"] for _ in range(3)}
     first = kit.ec2.describe_fleets(MaxResults=2)
     assert len(first["Fleets"]) == 2

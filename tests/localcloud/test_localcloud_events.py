@@ -113,7 +113,6 @@ def test_a_rebalance_recommendation_alone_takes_nothing(kit: Any, inbox: Inbox, 
 
 def test_a_fleet_without_capacity_tells_an_error(kit: Any, inbox: Inbox, helpers: Any) -> None:
     inbox.listen("fleet", {"source": ["aws.ec2fleet"], "detail-type": ["EC2 Fleet Error"]})
-    kit.roles()
     kit.do("drought", pool="m6i.large/us-east-1a")
     fleet_id = kit.fleet(1, helpers.override("m6i.large", "a"))["FleetId"]
     (event,) = helpers.until(inbox.read)
@@ -126,7 +125,6 @@ def test_instant_fleets_tell_no_events_and_others_do(kit: Any, inbox: Inbox, hel
     inbox.listen("fleets", {"source": ["aws.ec2fleet"]})
     kit.spot()
     assert inbox.read() == []
-    kit.roles()
     kit.fleet(1)
     told: list[tuple[str, str]] = []
     helpers.until(

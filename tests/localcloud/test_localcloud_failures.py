@@ -7,7 +7,6 @@ from moto.ec2.models import ec2_backends
 
 
 def test_one_failure_in_the_markets_thread_does_not_empty_a_fleet_for_good(kit: Any, monkeypatch: Any) -> None:
-    kit.roles()
     backend = ec2_backends[ACCOUNT]["us-east-1"]
     launch, failures = backend.run_instances, []
 
@@ -28,7 +27,6 @@ def test_a_listener_that_fails_keeps_no_instance_alive(kit: Any, monkeypatch: An
         raise RuntimeError("nobody listens")
 
     monkeypatch.setattr(kit.cloud.machines, "listeners", [fail, *kit.cloud.machines.listeners])
-    kit.roles()
     kit.fleet(1)
     first = kit.living(1)[0]["InstanceId"]
     kit.ec2.terminate_instances(InstanceIds=[first])

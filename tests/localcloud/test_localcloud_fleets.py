@@ -7,35 +7,54 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from everspot_local.market.clock import stamp
+from localcloud_refusals import refused
+
+NO_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 
 
 def code(caught: pytest.ExceptionInfo[ClientError]) -> str:
     return str(caught.value.response["Error"]["Code"])
 
 
-def test_a_maintain_fleet_needs_both_service_linked_roles(kit: Any) -> None:
-    for service in (None, "ec2fleet"):
-        if service:
-            kit.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
-        with pytest.raises(ClientError) as caught:
-            kit.fleet(1)
-        assert code(caught) == "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-    kit.client("iam").create_service_linked_role(AWSServiceName="spot.amazonaws.com")
-    assert kit.fleet(1)["FleetId"].startswith("fleet-")
-    with pytest.raises(ClientError) as caught:
-        kit.client("iam").create_service_linked_role(AWSServiceName="spot.amazonaws.com")
-    assert code(caught) == "InvalidInput"
+def test_a_maintain_fleet_needs_the_roles_of_fleets_and_of_its_markets(bare: Any, helpers: Any) -> None:
+    create = bare.client("iam").create_service_linked_role
+    with refused(NO_ROLE, "service-linked role for EC2 Fleet."):
+        bare.fleet(1, on_demand=1)
+    create(AWSServiceName="ec2fleet.amazonaws.com")
+    with refused(NO_ROLE, "service-linked role for EC2 Spot Instances."):
+        bare.fleet(1)
+    fleet_id = bare.fleet(1, on_demand=1)["FleetId"]
+    bare.living(1)
+    bare.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification={"TotalTargetCapacity": 2})
+    told = {"FleetId": fleet_id, "StartTime": "2020-01-01T00:00:00Z"}
+    helpers.until(lambda: NO_ROLE in str(bare.ec2.describe_fleet_history(**told)["HistoryRecords"]))
+    create(AWSServiceName="spot.amazonaws.com")
+    bare.living(2)
+    assert bare.fleet(1)["FleetId"].startswith("fleet-")
+    with refused("InvalidInput", "has been taken"):
+        create(AWSServiceName="spot.amazonaws.com")
 
 
-def test_an_instant_fleet_needs_no_role_and_answers_with_its_instances(kit: Any) -> None:
-    answer = kit.fleet(2, Type="instant")
+def test_spot_instances_need_their_service_linked_role_and_an_instant_fleet_no_other(bare: Any) -> None:
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+    with refused(NO_ROLE, "service-linked role for EC2 Spot Instances.", status=403):
+        bare.run(**spot)
+    answer = bare.fleet(2, Type="instant", on_demand=1)
+    assert [(g["Lifecycle"], len(g["InstanceIds"])) for g in answer["Instances"]] == [("on-demand", 1)]
+    assert {(e["Lifecycle"], e["ErrorCode"]) for e in answer["Errors"]} == {("spot", NO_ROLE)}
+    assert {e["LaunchTemplateAndOverrides"]["Overrides"]["InstanceType"] for e in answer["Errors"]} == {
+        "m6i.large",
+        "c6i.large",
+    }
+    bare.client("iam").create_service_linked_role(AWSServiceName="spot.amazonaws.com")
+    assert bare.run(**spot)
+    answer = bare.fleet(2, Type="instant")
     assert sum(len(group["InstanceIds"]) for group in answer["Instances"]) == 2
     assert answer["Errors"] == []
     assert {group["Lifecycle"] for group in answer["Instances"]} == {"spot"}
 
 
 def test_a_maintain_fleet_launches_base_and_spot_and_counts_them(kit: Any) -> None:
-    kit.roles()
     fleet_id = kit.fleet(4, on_demand=1)["FleetId"]
     kit.living(4)
     fleet = kit.described(fleet_id)
@@ -55,7 +74,6 @@ def test_a_maintain_fleet_launches_base_and_spot_and_counts_them(kit: Any) -> No
 
 
 def test_only_lowest_price_tells_a_number_of_pools(kit: Any) -> None:
-    kit.roles()
     other = kit.described(kit.fleet(0)["FleetId"])["SpotOptions"]
     cheapest = kit.described(kit.fleet(0, SpotOptions={"AllocationStrategy": "lowest-price"})["FleetId"])["SpotOptions"]
     assert "InstancePoolsToUseCount" not in other
@@ -63,7 +81,6 @@ def test_only_lowest_price_tells_a_number_of_pools(kit: Any) -> None:
 
 
 def test_a_terminated_member_is_replaced_and_the_base_is_kept(kit: Any) -> None:
-    kit.roles()
     kit.fleet(3, on_demand=1)
     first = {i["InstanceId"]: i.get("InstanceLifecycle") for i in kit.living(3)}
     victims = [next(i for i, life in first.items() if life == kind) for kind in (None, "spot")]
@@ -76,7 +93,6 @@ def test_a_terminated_member_is_replaced_and_the_base_is_kept(kit: Any) -> None:
 
 
 def test_a_request_fleet_replaces_nothing(kit: Any) -> None:
-    kit.roles()
     fleet_id = kit.fleet(1, Type="request")["FleetId"]
     only = kit.living(1)[0]["InstanceId"]
     kit.ec2.terminate_instances(InstanceIds=[only])
@@ -89,7 +105,6 @@ def test_a_request_fleet_replaces_nothing(kit: Any) -> None:
 
 @pytest.mark.parametrize(("policy", "left"), [("termination", 2), ("no-termination", 4)])
 def test_the_total_goes_up_and_down_by_the_excess_policy(kit: Any, policy: str, left: int) -> None:
-    kit.roles()
     fleet_id = kit.fleet(2, on_demand=1, ExcessCapacityTerminationPolicy=policy)["FleetId"]
     kit.living(2)
     for total, expected in ((4, 4), (2, left)):
@@ -102,7 +117,6 @@ def test_the_total_goes_up_and_down_by_the_excess_policy(kit: Any, policy: str, 
 
 
 def test_spot_instances_beyond_a_lower_target_get_their_notice(kit: Any) -> None:
-    kit.roles()
     fleet_id = kit.fleet(2)["FleetId"]
     kit.living(2)
     before = kit.cloud.market.clock.now()
@@ -120,7 +134,6 @@ def targets(kit: Any, fleet_id: str) -> tuple[int, int, int]:
 
 def test_modify_fleet_changes_each_target(kit: Any) -> None:
     """EC2 User Guide, "Modify an EC2 Fleet": total, on-demand and Spot; what is not named goes by the default."""
-    kit.roles()
     fleet_id = kit.fleet(0)["FleetId"]
     for asked, expected in (
         ({"TotalTargetCapacity": 3, "OnDemandTargetCapacity": 2}, (3, 2, 1)),
@@ -140,7 +153,6 @@ def test_modify_fleet_changes_each_target(kit: Any) -> None:
 
 @pytest.mark.parametrize("market", ["on-demand", "spot"])
 def test_a_fleet_of_one_market_is_scaled_by_its_total_alone(kit: Any, market: str) -> None:
-    kit.roles()
     specification = {"TotalTargetCapacity": 0, "DefaultTargetCapacityType": market}
     fleet_id = kit.fleet(0, TargetCapacitySpecification=specification)["FleetId"]
     for total in (2, 0):
@@ -150,7 +162,6 @@ def test_a_fleet_of_one_market_is_scaled_by_its_total_alone(kit: Any, market: st
 
 
 def test_new_overrides_reach_new_instances_only(kit: Any, helpers: Any) -> None:
-    kit.roles()
     template = kit.template()
     fleet_id = kit.fleet(1, helpers.override("m6i.large", "a"), template=template)["FleetId"]
     kit.living(1)
@@ -165,7 +176,6 @@ def test_new_overrides_reach_new_instances_only(kit: Any, helpers: Any) -> None:
 
 
 def test_weights_are_counted_and_may_exceed_the_target_by_less_than_one_weight(kit: Any, helpers: Any) -> None:
-    kit.roles()
     fleet_id = kit.fleet(5, helpers.override("m6i.xlarge", "a", WeightedCapacity=2))["FleetId"]
     kit.living(3)
     assert kit.described(fleet_id)["FulfilledCapacity"] == 6
@@ -225,7 +235,6 @@ def test_strategies_that_the_local_cloud_lacks_are_refused_by_name(kit: Any) -> 
     ],
 )  # fmt: skip
 def test_what_is_wrong_or_not_offered_is_refused(kit: Any, change: dict[str, Any], expected: str) -> None:
-    kit.roles()
     with pytest.raises(ClientError) as caught:
         kit.fleet(2, **change)
     assert code(caught) == expected
@@ -244,7 +253,6 @@ def test_instance_types_that_do_not_exist_or_are_not_offered_are_refused(kit: An
 
 
 def test_deleting_terminates_or_leaves_running(kit: Any) -> None:
-    kit.roles()
     kept, ended = kit.fleet(1)["FleetId"], kit.fleet(2)["FleetId"]
     kit.living(3)
     states = {}
@@ -262,7 +270,6 @@ def test_deleting_terminates_or_leaves_running(kit: Any) -> None:
 
 
 def test_history_tells_launches_in_market_time(kit: Any) -> None:
-    kit.roles()
     fleet_id = kit.fleet(2)["FleetId"]
     launched = {i["InstanceId"]: i["LaunchTime"] for i in kit.living(2)}
     records = kit.ec2.describe_fleet_history(FleetId=fleet_id, StartTime=0)["HistoryRecords"]
@@ -275,7 +282,6 @@ def test_history_tells_launches_in_market_time(kit: Any) -> None:
 
 
 def test_a_drought_moves_capacity_elsewhere_and_ends(kit: Any, helpers: Any) -> None:
-    kit.roles()
     only = [helpers.override("m6i.large", "a")]
     both = [*only, helpers.override("c6i.large", "b")]
     kit.do("price", pool="c6i.large/us-east-1b", usd=0.08)
@@ -294,7 +300,6 @@ def test_a_drought_moves_capacity_elsewhere_and_ends(kit: Any, helpers: Any) -> 
 
 
 def test_a_fleet_that_lacks_capacity_asks_again(kit: Any, helpers: Any) -> None:
-    kit.roles()
     only = helpers.override("m6i.large", "a")
     kit.do("drought", pool="m6i.large/us-east-1a")
     fleet_id = kit.fleet(1, only)["FleetId"]
@@ -308,7 +313,6 @@ def test_a_fleet_that_lacks_capacity_asks_again(kit: Any, helpers: Any) -> None:
 def test_a_template_tags_volumes_but_not_those_of_spot_in_a_fleet_that_is_maintained(
     kit: Any, helpers: Any, kind: str, spot: set[str]
 ) -> None:
-    kit.roles()
     tags = [{"Key": "Team", "Value": "ml"}]
     template = kit.template(TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")])
     kit.fleet(2, on_demand=1, Type=kind, template=template)

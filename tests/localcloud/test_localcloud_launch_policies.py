@@ -173,7 +173,6 @@ def test_a_dry_run_asks_for_create_fleet_alone(scheduler: Scheduler) -> None:
 
 
 def test_a_fleet_that_is_maintained_is_refused_as_a_whole(kit: Any, scheduler: Scheduler) -> None:
-    kit.roles()
     request = scheduler.ask(Type="maintain")
     request["TagSpecifications"] = request["TagSpecifications"][:1]
     scheduler.may(*scheduler.statements(role={}))

@@ -186,8 +186,8 @@ def test_eventbridge_counts_the_targets_of_a_rule_over_its_calls(events: Any) ->
     assert outcome(events.delete_rule, Name="rule") == "ValidationException", "its targets go first"
 
 
-def test_lists_come_a_page_at_a_time(kit: Any) -> None:
-    iam, sqs, events, s3 = (kit.client(service) for service in ("iam", "sqs", "events", "s3"))
+def test_lists_come_a_page_at_a_time(bare: Any) -> None:
+    iam, sqs, events, s3 = (bare.client(service) for service in ("iam", "sqs", "events", "s3"))
     events.put_rule(Name="rule", EventPattern="{}")
     events.put_targets(Rule="rule", Targets=targets(3))
     for n in range(3):

@@ -1,6 +1,7 @@
 """A cluster whose scheduler launches: a cloud with pools that tests fill, and agents that boot on what it brings."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -219,11 +220,20 @@ def asked(here: ElasticCluster, market: Market = Market.SPOT) -> int:
     return sum(1 for i in here.cloud.intents if i.market is market)
 
 
+def spot_role() -> None:
+    """Make the service-linked role without which EC2 launches no Spot instances, unless the account has it."""
+    iam = boto3.client("iam", region_name="us-east-1")
+    with suppress(iam.exceptions.InvalidInputException):
+        iam.create_service_linked_role(AWSServiceName="spot.amazonaws.com")
+    iam.close()
+
+
 class LocalAccount:
     """A local cloud with a launch template: `where` names it, and a subnet."""
 
     def __init__(self, cloud: LocalCloud) -> None:
         self.cloud, self.ec2 = cloud, boto3.client("ec2", region_name="us-east-1")
+        spot_role()
         data = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
         answer = self.ec2.create_launch_template(LaunchTemplateName="elastic", LaunchTemplateData=data)
         zones = [{"Name": "availability-zone", "Values": [ZONE]}]

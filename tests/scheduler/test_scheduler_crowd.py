@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import boto3
 import pytest
-from elastic_helpers import ElasticCluster, elastic
+from elastic_helpers import ElasticCluster, elastic, spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
@@ -59,6 +59,7 @@ class CrowdCluster(ElasticCluster):
         )
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]}
         ec2.close()
+        spot_role()
         declared = elastic(
             types=list(TYPES), places={zone: subnets[zone] for zone in ZONES}, max_instances=CAP,
             idle_limit=IDLE_LIMIT, template=made["LaunchTemplate"]["LaunchTemplateId"],

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import boto3
 import pytest
 from botocore.exceptions import ReadTimeoutError
-from elastic_helpers import TYPE, ZONE, LocalAccount, LocalElastic, elastic
+from elastic_helpers import TYPE, ZONE, LocalAccount, LocalElastic, elastic, spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Phase
 from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
@@ -28,6 +29,7 @@ def account(local: LocalAccount) -> Iterator[LocalAccount]:
         local.cloud.do("recover", pool=f"{kind}/{ZONE}")
         local.cloud.do("price", pool=f"{kind}/{ZONE}", usd=0.03)
     local.cloud.do("quota", code=SPOT_QUOTA, value=1000)
+    spot_role()
 
 
 @pytest.fixture
@@ -85,9 +87,20 @@ def full(account: LocalAccount) -> None:
     account.cloud.do("quota", code=SPOT_QUOTA, value=2)
 
 
+def without_role(account: LocalAccount) -> None:
+    iam = boto3.client("iam", region_name="us-east-1")
+    iam.delete_service_linked_role(RoleName="AWSServiceRoleForEC2Spot")
+    iam.close()
+
+
 @pytest.mark.parametrize(
     ("cause", "kind", "brought"),
-    [(dry, LaunchTrouble.CAPACITY, 0), (dear, LaunchTrouble.PRICE, 0), (full, LaunchTrouble.QUOTA, 1)],
+    [
+        (dry, LaunchTrouble.CAPACITY, 0),
+        (dear, LaunchTrouble.PRICE, 0),
+        (full, LaunchTrouble.QUOTA, 1),
+        (without_role, LaunchTrouble.CREDENTIALS, 0),
+    ],
 )
 def test_a_pool_that_gives_less_says_why(account, cloud, cause, kind, brought):
     cause(account)

@@ -1,11 +1,12 @@
 """The scheduler's permissions in EC2 to launch agents and to end them, in a cluster with elastic capacity.
 
-For a fleet of type instant, EC2 launches the instances in the caller's name and without a service-linked role (Amazon
-EC2 User Guide, "EC2 Fleet prerequisites": "An instant EC2 Fleet does not require this role"). The caller therefore
-needs CreateFleet, RunInstances, CreateTags and PassRole. Both calls are checked for each resource that a launch uses or
+For a fleet of type instant, EC2 launches the instances in the caller's name and without EC2 Fleet's service-linked role
+(Amazon EC2 User Guide, "EC2 Fleet prerequisites": "An instant EC2 Fleet does not require this role"). The caller
+therefore needs CreateFleet, RunInstances, CreateTags and PassRole. Spot instances also need EC2 Spot's service-linked
+role, which `AwsAccountSetup` makes once for the account. Both calls are checked for each resource that a launch uses or
 makes (Service Authorization Reference, "Actions, resources, and condition keys for Amazon EC2", CreateFleet and
-RunInstances; Karpenter's controller policy names the same ones). Resources that exist already are named by
-their ARN. New ones are restricted to the cluster's launch template, and to the tags that the request gives them.
+RunInstances; Karpenter's controller policy names the same ones). Resources that exist already are named by their ARN.
+New ones are restricted to the cluster's launch template, and to the tags that the request gives them.
 """
 
 from collections.abc import Sequence

@@ -69,13 +69,16 @@ class UnknownInstanceType(EC2ClientError):
 
 
 class ServiceLinkedRoleMissing(EC2ClientError):
-    """The account lacks a role that EC2 Fleet needs, and the API may not create it."""
+    """The account lacks the role of a service, and the API may not create it. Its status is 403, which moto's errors
+    cannot say.
 
-    def __init__(self, role: str, service: str) -> None:
+    The words as met, of Spot: https://github.com/determined-ai/determined/issues/1830.
+    """
+
+    def __init__(self, service: str) -> None:
         super().__init__(
             "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-            f"The provided credentials do not have permission to create the service-linked role for {service} "
-            f"({role}).",
+            f"The provided credentials do not have permission to create the service-linked role for {service}.",
         )
 
 

@@ -17,12 +17,12 @@ from moto.ec2.utils import random_fleet_id
 
 from everspot_local.aws import account
 from everspot_local.aws.ec2 import fleet_errors, fleet_options, throttle
-from everspot_local.aws.ec2.exceptions import InvalidFleetConfig, ServiceLinkedRoleMissing
+from everspot_local.aws.ec2.exceptions import InvalidFleetConfig
 from everspot_local.aws.ec2.fleet_launch import Attempt
 from everspot_local.aws.ec2.fleet_request import Override, read_overrides
 from everspot_local.aws.ec2.fleet_targets import Targets, read_targets
 from everspot_local.aws.ec2.instances import LocalInstance
-from everspot_local.aws.ec2.roles import service_linked_role_exists
+from everspot_local.aws.ec2.roles import need_fleet_role, need_spot_role
 from everspot_local.aws.events import source as events
 from everspot_local.aws.iam import caller
 from everspot_local.aws.iam.launches import Launch, by_kind, calls_of_launch
@@ -30,7 +30,6 @@ from everspot_local.aws.iam.resources import FLEET_TAGS_BY, base_context
 from everspot_local.aws.strict import strict
 
 log = logging.getLogger(__name__)
-NEEDED_ROLES = {"AWSServiceRoleForEC2Fleet": "EC2 Fleet", "AWSServiceRoleForEC2Spot": "EC2 Spot Instances"}
 
 
 @dataclass
@@ -50,9 +49,11 @@ class LocalFleet(TaggedEC2Resource):
         self.ec2_backend = backend
         self.id = random_fleet_id()
         self.type: str = request.get("Type") or "maintain"
-        if self.type != "instant":
-            _need_roles()
         self.targets = read_targets(request["TargetCapacitySpecification"])
+        if self.type != "instant":
+            need_fleet_role()
+            if self.targets.spot:
+                need_spot_role()
         self.excess_policy = request.get("ExcessCapacityTerminationPolicy") or "termination"
         self.context: str | None = request.get("Context")
         self.replace_unhealthy = bool(request.get("ReplaceUnhealthyInstances"))
@@ -257,9 +258,3 @@ class LocalFleet(TaggedEC2Resource):
         self.history.append((now, kind, detail))
         if self.type != "instant":  # EC2 tells no events of instant fleets
             events.fleet_event(here.region, self.id, detail_type, detail, now)
-
-
-def _need_roles() -> None:
-    for role, service in NEEDED_ROLES.items():
-        if not service_linked_role_exists(role):
-            raise ServiceLinkedRoleMissing(role, service)

@@ -19,7 +19,7 @@ from moto.ec2.utils import convert_tag_spec
 from moto.kms.models import kms_backends
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules, scores
+from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules, roles, scores
 from everspot_local.aws.ec2.exceptions import (
     FleetNotFound,
     InsufficientInstanceCapacity,
@@ -100,6 +100,8 @@ class LocalEC2Backend(EC2Backend):
         return pool, profile
 
     def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
+        if market is Market.SPOT:
+            roles.need_spot_role()
         image = launch_rules.image_of(self, image_id)
         launch_rules.check_image(image, account.current().market.pools.catalogue.types[kwargs["instance_type"]])
         launch_rules.check_devices(self, image, kwargs["block_device_mappings"])

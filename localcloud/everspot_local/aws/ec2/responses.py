@@ -15,11 +15,13 @@ from moto.ec2.utils import parse_user_data
 
 from everspot_local.aws import account
 from everspot_local.aws.ec2 import door, fleet_rules, images, late, pages, scores, throttle
-from everspot_local.aws.ec2.exceptions import MissingParameter, UnsupportedHere
+from everspot_local.aws.ec2.exceptions import MissingParameter, ServiceLinkedRoleMissing, UnsupportedHere
 from everspot_local.aws.ec2.fleet_documents import fleet_document, launched
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.prices import price_history
 from everspot_local.market.clock import stamp
+
+FORBIDDEN = 403
 
 
 class LocalEC2Response(EC2Response):
@@ -34,17 +36,20 @@ class LocalEC2Response(EC2Response):
             setattr(self, name, lambda: self._answer(action, name, method))
         with account.current().market.lock:
             status, headers, body = super().call_action()
-        return (throttle.STATUS if self._throttled else status), headers, body
+        return (self._refused_with or status), headers, body
 
-    _throttled = False
+    _refused_with: int | None = None
 
     def _answer(self, action: str, name: str, method: Callable[[], Any]) -> Any:
         try:
             door.enter(self.ec2_backend, action, self.params)
+            return pages.page(name, self.params, method)
         except door.Throttled:
-            self._throttled = True
+            self._refused_with = throttle.STATUS
             raise
-        return pages.page(name, self.params, method)
+        except ServiceLinkedRoleMissing:
+            self._refused_with = FORBIDDEN
+            raise
 
     def describe_instances(self) -> ActionResult:
         """DescribeInstances; of young instances nothing is known yet."""

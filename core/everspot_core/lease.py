@@ -75,11 +75,14 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
 
 def start(record: JobRecord, epoch: int, owner: str, now: datetime, from_zero: bool = False) -> JobRecord | None:
     """The assigned instance starts the job. `from_zero`: it begins again at step 0, because no checkpoint of the
-    earlier run exists. None if this instance does not, or no longer, hold the assignment of this epoch."""
+    earlier run exists: nothing is done of it. None if this instance does not, or no longer, hold the assignment of this
+    epoch."""
     if record.state is not JobState.ASSIGNED or not owns(record, epoch, owner):
         return None
     update: dict[str, object] = {"state": JobState.RUNNING, "beat": record.beat + 1, "changed_at": now}
     update["incarnation"] = 1
+    if from_zero:
+        update["progress"] = record.progress.model_copy(update={"step": 0, "durable_step": None})
     return record.model_copy(update=update | {"from_zero": record.from_zero + from_zero})
 
 
@@ -116,8 +119,9 @@ def release(
     detail: str = "",
     unstarted: bool = False,
     hopeless: bool = False,
+    progress: Progress | None = None,
 ) -> JobRecord:
-    """The owner gives the job back, or has finished it.
+    """The owner gives the job back, or has finished it. `progress`: how far it has come; None: as far as it last said.
 
     FINISHED, CANCEL and BUDGET are final. MOVE, CAP and WINDOW put the job back into the queue and count for nothing;
     preemptions put it back, too, and are counted. An error of the job itself (`Reason.failure`) puts it back with a
@@ -131,6 +135,8 @@ def release(
     """
     if not record.state.owned:
         raise IllegalTransition("release it", record)
+    if progress is not None:
+        record = record.model_copy(update={"progress": progress})
     update = {**_left(record, reason, now, detail), "exit_code": exit_code}
     if reason in _FINAL:
         update["state"] = _FINAL[reason]

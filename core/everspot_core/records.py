@@ -107,6 +107,10 @@ class Progress(Stored):
 
     step: Step = 0
     total_steps: Steps = None
+    durable_step: Steps = Field(
+        default=None,
+        description="Steps of its newest checkpoint, where another instance would go on; None: not told.",
+    )
     steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
     metrics: dict[str, float] = Field(default_factory=dict)
     stalled_seconds: Seconds = Field(

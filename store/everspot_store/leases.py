@@ -103,9 +103,12 @@ class Lease:
         detail: str = "",
         unstarted: bool = False,
         hopeless: bool = False,
+        progress: Progress | None = None,
     ) -> JobRecord | None:
         """Give the job back, or end it. Returns the new record. None: the lease had been lost already.
 
+        `progress`: how far it has come at last; None: as far as the last renewal said. It is written together with the
+        release, so nobody sees the one without the other, and an owner that has lost the lease writes neither.
         `unstarted`: this machine could not start the program, or failed it. `hopeless`: no retry can help.
 
         From the first call on the lease is not valid any more, even if the store cannot be reached.
@@ -117,9 +120,10 @@ class Lease:
             if self._lost:
                 return None
             self._released = True
+            last = _finite(progress) if progress is not None else None
             written = self._write(
                 lambda record: transitions.release(
-                    record, reason, self._clock.now(), self._spec, exit_code, detail, unstarted, hopeless
+                    record, reason, self._clock.now(), self._spec, exit_code, detail, unstarted, hopeless, last
                 )
             )
             self._lost = True

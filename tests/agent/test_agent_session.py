@@ -10,7 +10,7 @@ from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
-from everspot_core.records import EventKind, JobState, Market, Reason
+from everspot_core.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_train.agent.actions import JobKey, Stop
 from everspot_train.agent.desk import Desk, Surroundings
@@ -23,6 +23,7 @@ from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, Stat
 
 CLOCK = ManualClock()
 FINISHED = Ending(Reason.FINISHED, 0, 10, 10)
+KILLED = Ending(Reason.NOTICE, -9, 9, 5)
 
 
 @pytest.fixture
@@ -91,6 +92,37 @@ def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: J
     CLOCK.advance(renewal_of(FAST))
     assert session.renew_if_due()
     assert session.record.progress.stalled_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "step", "durable"), [(FINISHED, 10, 10), (Ending(Reason.NOTICE, 0, 9, 9), 9, 9), (KILLED, 9, 5)]
+)
+def test_the_release_tells_the_last_step_and_the_newest_checkpoint(
+    store: Store, session: JobSession, ending: Ending, step: int, durable: int
+) -> None:
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=2, total_steps=10))
+    CLOCK.advance(renewal_of(FAST))
+    assert session.renew_if_due()
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=step, total_steps=10, durable_step=durable))
+    assert session.conclude(ending, None)
+    found = store.records.get("job-1")
+    assert found is not None
+    told = found.value.progress
+    assert (told.step, told.total_steps, told.durable_step) == (step, 10, durable)
+
+
+@pytest.mark.parametrize("phase", [TrainingPhase.STARTING, TrainingPhase.RESTORING])
+def test_while_a_program_starts_its_newest_checkpoint_is_what_is_done(
+    store: Store, session: JobSession, phase: TrainingPhase
+) -> None:
+    session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=9, total_steps=10, durable_step=5))
+    CLOCK.advance(renewal_of(FAST))
+    assert session.renew_if_due()
+    session.run_dir.write(Status(phase=phase))  # started again
+    assert session.conclude(Ending(Reason.NOTICE, None, 0, None), None)
+    found = store.records.get("job-1")
+    assert found is not None
+    assert found.value.progress == Progress(step=5, total_steps=10, durable_step=5)
 
 
 class Holding:

@@ -74,3 +74,21 @@ def test_what_was_lost_without_a_notice_may_have_to_be_done_again(reason, state,
     work = outlook_of(replace(told, submission=told.submission.model_copy(update={"spec": spec})))
     assert work is not None
     assert (work.left, work.left_upper) == (4 * HOUR, 4 * HOUR + again)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "left"),
+    [
+        (Reason.NOTICE, JobState.PENDING, 4.8),
+        (Reason.LOST, JobState.PENDING, 4.8),  # the checkpoint is told: no interval has to be feared for
+        (Reason.ERROR, JobState.ASSIGNED, 4.8),
+        (Reason.NOTICE, JobState.RUNNING, 4.0),  # what it has done since lives in its memory
+    ],
+)
+def test_of_a_job_that_does_not_run_its_newest_checkpoint_is_done(reason, state, left):
+    known = record(500, 1000, state)
+    progress = known.progress.model_copy(update={"durable_step": 400})
+    known = known.model_copy(update={"last_reason": reason, "progress": progress})
+    work = outlook_of(job(expected_duration=LENGTH, record=known))
+    assert work is not None
+    assert (work.left, work.left_upper) == (left * HOUR, left * HOUR)

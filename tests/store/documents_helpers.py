@@ -115,6 +115,7 @@ def _submission(spec: JobSpec) -> JobSubmission:
         wheels=[every_field(Wheel, name="a-1.whl", sha256=SHA)],
         submitted_by="ann",
         forced=True,
+        changeover_bound=timedelta(minutes=15),
         retry_of="resnet-0",
     )
 
@@ -124,6 +125,7 @@ def _record() -> JobRecord:
         Progress,
         step=10,
         total_steps=100,
+        durable_step=8,
         steps_per_second=2.5,
         metrics={"loss": 0.5},
         stalled_seconds=90.0,

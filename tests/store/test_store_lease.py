@@ -102,6 +102,22 @@ def test_a_release_ends_or_requeues_by_its_reason(
     assert (made.exit_code, made.detail, made.changed_at) == (1, "why", LATER)
 
 
+def test_a_release_tells_how_far_the_job_has_come_at_last() -> None:
+    held = record(progress=Progress(step=5, total_steps=100))
+    last = Progress(step=12, total_steps=100, durable_step=10)
+    given_back = lease.release(held, Reason.ERROR, LATER, SPEC, progress=last)
+    assert (given_back.progress, given_back.failed_step) == (last, 12)
+    assert lease.release(held, Reason.NOTICE, LATER, SPEC).progress == held.progress
+
+
+def test_a_job_that_begins_again_has_nothing_done() -> None:
+    held = record(JobState.ASSIGNED, progress=Progress(step=5, total_steps=100, durable_step=5))
+    for over, step, durable in ((False, 5, 5), (True, 0, None)):
+        begun = lease.start(held, 3, "i-1", LATER, from_zero=over)
+        assert begun is not None
+        assert begun.progress == Progress(step=step, total_steps=100, durable_step=durable)
+
+
 @pytest.mark.parametrize(
     ("before", "state", "wait"),
     [(0, JobState.PENDING, 10), (1, JobState.PENDING, 20), (2, JobState.FAILED, None)],

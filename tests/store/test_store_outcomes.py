@@ -172,10 +172,10 @@ def test_a_lease_is_lost_for_good_once_the_record_says_so(world: World, lease: L
     world.theirs.records.replace("job-1", record, transitions.assign(expired, "job-1", "i-2", AT))
     assert not lease.renew(Progress(step=1))
     assert not lease.valid()
-    assert lease.release(Reason.FINISHED) is None
+    assert lease.release(Reason.FINISHED, progress=Progress(step=9)) is None
     there = world.theirs.records.get("job-1")
     assert there is not None
-    assert (there.value.state, there.value.owner) == (JobState.ASSIGNED, "i-2")
+    assert (there.value.state, there.value.owner, there.value.progress) == (JobState.ASSIGNED, "i-2", Progress())
 
 
 def test_a_lease_that_was_declared_over_is_taken_back_while_nobody_else_has_the_job(world: World, lease: Lease) -> None:
@@ -193,11 +193,13 @@ def test_a_release_of_which_nothing_was_heard_counts_once(world: World, lease: L
     world.faults.on("replace", key="records/*", then=Fault.ANSWER_LOST)
     for nth in range(1, 5):
         world.faults.on("get", key="records/*", nth=nth, then=Fault.NEVER_ARRIVED)
+    last = Progress(step=9, durable_step=9, metrics={"loss": float("nan")})
     with pytest.raises(StoreUnavailable):
-        lease.release(Reason.NOTICE)
+        lease.release(Reason.NOTICE, progress=last)
     assert not lease.valid()
-    again = lease.release(Reason.NOTICE)
+    again = lease.release(Reason.NOTICE, progress=last)
     assert again is not None and again.preemptions == 1 and again.state is JobState.PENDING
+    assert again.progress == Progress(step=9, durable_step=9), "JSON has no NaN"
 
 
 def test_an_agent_that_started_again_may_adopt_its_own_lease_and_no_other(world: World, lease: Lease) -> None:

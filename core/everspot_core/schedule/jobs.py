@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from everspot_core.job import Priority
-from everspot_core.records import JobState, Reason
+from everspot_core.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.view import JobView, Outlook
 
@@ -22,6 +22,7 @@ End = tuple[JobState, Reason, Why, Figures]
 def outlook_of(job: JobView) -> Outlook | None:
     """The job's outlook: what the driver has measured, else what the author expects, less the steps that are done.
 
+    Of a job that does not run, the steps up to its newest checkpoint are done, if its last owner told which that is.
     None if the job's length is unknown. A job that was just assigned has its whole changeover ahead.
     """
     if job.outlook is not None:
@@ -29,10 +30,9 @@ def outlook_of(job: JobView) -> Outlook | None:
     expected = job.submission.spec.expected_duration
     if expected is None:
         return None
-    progress = job.record.progress if job.record is not None else None
-    done = 0.0
-    if progress is not None and progress.total_steps:
-        done = min(1.0, progress.step / progress.total_steps)
+    record, done = job.record, 0.0
+    if record is not None and record.progress.total_steps:
+        done = min(1.0, _steps_done(record) / record.progress.total_steps)
     left = expected * (1 - done)
     begins = job.state is JobState.ASSIGNED
     changeover, upper = job.changeover or (CHANGEOVER, CHANGEOVER_UPPER)
@@ -45,11 +45,19 @@ def outlook_of(job: JobView) -> Outlook | None:
     )
 
 
+def _steps_done(record: JobRecord) -> int:
+    """The steps that need not be done again, as far as is known."""
+    told = record.progress
+    return told.step if record.state is JobState.RUNNING or told.durable_step is None else told.durable_step
+
+
 def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
-    """The most work that a job has to redo after a loss without notice: one interval of its checkpoints. Its progress
-    is that of its last renewal, which may be ahead of its last checkpoint."""
+    """The most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one interval
+    of them. Its progress is that of its last renewal, which may be ahead of its last checkpoint."""
     record, policy = job.record, job.submission.spec.checkpoint
     if record is None or record.last_reason not in UNSAVED or record.state is JobState.RUNNING:
+        return timedelta(0)
+    if record.progress.durable_step is not None:
         return timedelta(0)
     total = record.progress.total_steps
     by_steps = expected * min(1.0, policy.steps / total) if policy.steps and total else None

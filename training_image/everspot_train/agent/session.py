@@ -27,6 +27,7 @@ from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import detail_of, write_outcome
 from everspot_train.agent.process import TrainingProcess
+from everspot_train.agent.progress import progress_of
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
@@ -256,14 +257,7 @@ class JobSession:
             return (self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
-        return Progress(
-            step=status.step,
-            total_steps=status.total_steps,
-            steps_per_second=status.steps_per_second,
-            metrics=status.metrics,
-            stalled_seconds=round(silence.total_seconds(), 1) if silence is not None else None,
-            **used,
-        )
+        return progress_of(status, last, round(silence.total_seconds(), 1) if silence is not None else None, used)
 
     def _tell(self, ending: Ending, stop: Stop | None) -> None:
         if not self._ending_told:
@@ -283,6 +277,7 @@ class JobSession:
                 detail=detail,
                 unstarted=ending.unstarted,
                 hopeless=ending.hopeless,
+                progress=self._progress(),
             )
             self._over = True
         return record

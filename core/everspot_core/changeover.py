@@ -16,6 +16,11 @@ Durations are market time.
 Each estimate begins with a prior that weighs as much as PRIOR measurements. A pool's prior is the estimate of its type,
 and a type's prior that of all types. So one slow boot hardly changes the expected value, twenty decide it, and a pool
 without measurements is judged by others like it.
+
+Two bounds answer two questions. The *upper bound* says how long the next changeover may take: it rises at once with one
+slow start, and the plan goes on-demand sooner for it. The *lasting bound* says how long changeovers take as a rule:
+deadlines are refused by it. The longest quarter of the measurements has no say in it, so that a slow start, or a slow
+hour among others, never has a job refused that was accepted before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +44,8 @@ RARE = 0.05
 """The fraction of measurements that may be longer than the upper bound."""
 MARGIN = 1.25
 """The factor of the upper bound on the longest measurement that counts."""
+STRAY = 0.25
+"""The fraction of measurements, the longest ones, that have no say in the lasting bound; of a few, one has none."""
 LONGEST = timedelta(hours=6)
 """Longer parts are no changeovers: somebody stopped the instance, or a clock was wrong."""
 
@@ -123,6 +130,19 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
     return Changeover(expected, max(expected, upper))
 
 
+def lasting(lengths: Sequence[timedelta], prior: timedelta) -> timedelta:
+    """The lasting bound after these measurements: MARGIN times the longest that counts, drawn towards the prior.
+
+    Whatever the longest STRAY of them were, at least one: it is never above both the prior and MARGIN times the longest
+    of the others. It is drawn down as well as up, so that two or three measurements do not decide it either.
+    """
+    count = len(lengths) - max(1, int(STRAY * len(lengths)))
+    if count <= 0:
+        return prior
+    most, weight = MARGIN * sorted(lengths)[count - 1], PRIOR / (PRIOR + len(lengths))
+    return most + (prior - most) * weight
+
+
 class Experience:
     """The estimates by part, type and pool."""
 
@@ -176,6 +196,11 @@ class Experience:
         parts = {part: self.part(part, instance_type, zone, market, mine) for part in Part}
         expected = sum((c.expected for part, c in parts.items() if part is not Part.SAVE), timedelta(0))
         return Changeover(expected, sum((c.upper for c in parts.values()), timedelta(0)))
+
+    def lasting(self) -> timedelta:
+        """The lasting bound of a changeover, on any type: the sum over its parts."""
+        bounds = (min(lasting(self._all.get(part, []), BELIEVED[part].upper), self.part(part).upper) for part in Part)
+        return sum(bounds, timedelta(0))
 
 
 def added(times: Iterable[PartTimes], new: Iterable[Measurement]) -> list[PartTimes]:

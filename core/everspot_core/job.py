@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from everspot_core.documents import Document, Frozen, Stored, Utc, is_stored
+from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
 from everspot_core.field_types import Line, Name, Span
 from everspot_core.job_parts import Budget as Budget
 from everspot_core.job_parts import CheckpointPolicy as CheckpointPolicy
@@ -228,5 +228,8 @@ class JobSubmission(Document):
     submitted_by: str = ""
     forced: bool = Field(
         default=False, description="Its author wants it run although its deadline cannot be kept, as far as is known."
+    )
+    changeover_bound: Duration | None = Field(
+        default=None, description="The bound on a changeover by which its deadline was accepted."
     )
     retry_of: str | None = Field(default=None, description="The job from whose newest checkpoint it goes on.")

@@ -77,6 +77,11 @@ class ChangeoverLog:
         own = self._own.get(job_id)
         return self._experience.whole(own=own) if own else self._usual
 
+    @property
+    def lasting(self) -> timedelta | None:
+        """The bound by which deadlines are refused; None where nothing has been measured yet."""
+        return self._lasting
+
     def to(self, pool: PoolKey) -> Changeover | None:
         """The estimate of a changeover to this pool; None if nothing has been measured yet."""
         if self._usual is None:
@@ -88,7 +93,9 @@ class ChangeoverLog:
     def _learn(self) -> None:
         self._by_pool: dict[PoolKey, Changeover] = {}
         self._experience = Experience(self._known.times)
-        self._usual = self._experience.whole() if any(t.seconds for t in self._known.times) else None
+        measured = any(t.seconds for t in self._known.times)
+        self._usual = self._experience.whole() if measured else None
+        self._lasting = self._experience.lasting() if measured else None
 
     def _measure(
         self,

@@ -111,6 +111,7 @@ class Viewer:
             idle_limit=known.desk.idle_limit,
             cap=known.desk.cap,
             purses=known.purses,
+            lasting_changeover=known.changeovers.lasting,
         )
 
     def _tick(self) -> timedelta:

@@ -16,6 +16,7 @@ from everspot_core.changeover import (
     PartTimes,
     added,
     estimate,
+    lasting,
 )
 from everspot_core.measuring import Arrival, measurements
 from everspot_core.records import Event, EventKind, Market
@@ -43,6 +44,7 @@ def times(part, *seconds, **pool) -> PartTimes:
 def test_nothing_measured_is_what_was_believed_and_that_is_what_plans_reckon_with():
     assert estimate([], PRIOR_OF) == PRIOR_OF
     assert Experience([]).whole() == (CHANGEOVER, CHANGEOVER_UPPER)
+    assert Experience([]).lasting() == CHANGEOVER_UPPER
 
 
 def test_measurements_take_over_from_the_prior_by_and_by():
@@ -73,6 +75,44 @@ def test_the_bound_is_never_below_what_is_expected_and_both_lie_where_the_figure
 def test_what_took_longer_never_lowers_the_bound_below_it_while_it_is_not_rare(lengths, longest):
     few = [x for x in lengths if x <= s(longest)][:18]
     assert estimate([*few, s(longest)], PRIOR_OF).upper >= s(longest)
+
+
+@given(SPANS, st.data())
+def test_no_quarter_of_slow_starts_raises_the_lasting_bound_above_what_the_others_say(lengths, data):
+    """Whatever they took: hours as well. One slow start counts for nothing among however few."""
+    slow = data.draw(st.lists(st.floats(0, LONGEST.total_seconds()).map(s), max_size=14))
+    while slow and len(slow) > max(1, (len(lengths) + len(slow)) // 4):
+        slow.pop()
+    found = lasting(lengths + slow, PRIOR_OF.upper)
+    assert found <= max([PRIOR_OF.upper, *(MARGIN * x for x in lengths)]) + s(1e-3)
+
+
+@given(SPANS)
+def test_the_lasting_bound_lies_between_what_was_believed_and_what_was_measured(lengths):
+    found = lasting(lengths, PRIOR_OF.upper)
+    figures = [PRIOR_OF.upper, *(MARGIN * x for x in lengths)]
+    assert min(figures) - s(1e-3) <= found <= max(figures) + s(1e-3)
+    seen = Experience([times("boot", *(x.total_seconds() for x in lengths))])
+    assert seen.lasting() <= seen.whole().upper
+
+
+@given(st.lists(st.floats(1, 600), min_size=8, max_size=40), st.floats(0, 6 * 3600))
+def test_a_start_that_was_slow_in_every_part_refuses_no_deadline_that_what_was_usual_keeps(usual, slow):
+    before = Experience([times(part, *usual) for part in Part])
+    after = Experience([times(part, *usual, slow) for part in Part])
+    kept = sum((max(BELIEVED[part].upper, MARGIN * s(max(usual))) for part in Part), s(0))
+    assert before.lasting() <= kept
+    assert after.lasting() <= kept + s(1e-3)
+
+
+def test_starts_that_are_slow_for_good_raise_the_lasting_bound_by_and_by():
+    seen = [lasting([s(600)] * count, s(240)) for count in (0, 1, 2, 4, 12, 400)]
+    assert seen[:2] == [s(240), s(240)]
+    assert seen[2:] == sorted(seen[2:])
+    assert seen[2].total_seconds() == pytest.approx(240 + (750 - 240) * 2 / 6)
+    assert s(740) < seen[-1] < s(750)
+    quick = [lasting([s(20)] * count, s(240)) for count in (2, 4, 12, 400)]
+    assert quick == sorted(quick, reverse=True), "and those that are quick lower it"
 
 
 def test_a_pool_is_judged_by_its_type_and_a_type_by_all_as_long_as_it_is_not_known():

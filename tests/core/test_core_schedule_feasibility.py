@@ -1,11 +1,13 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.candidates import Candidate
 from everspot_core.catalogue import InstanceType, Price
+from everspot_core.changeover import Changeover
 from everspot_core.documents import format_duration
 from everspot_core.job import JobSpec, JobSubmission, Resources
-from everspot_core.schedule import Refuse
+from everspot_core.schedule import Launch, Refuse
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER
 from everspot_core.schedule.provisioning.feasibility import feasibility
 from hypothesis import given
@@ -131,6 +133,29 @@ def test_submission_and_plan_are_of_one_mind(work, offset, usd):
         assert action.earliest == said.earliest
         assert action.usd == round(said.usd, 2)
     assert view.submission.submitted_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("lasting", "accepted_by", "refused"),
+    [
+        (None, None, True),  # a slow start has raised the upper bound to an hour
+        (0.25, None, False),
+        (0.75, None, True),  # starts have become slow for good
+        (0.75, 0.25, False),  # and the job was accepted before: it runs, at risk
+        (None, 0.75, True),
+    ],
+)
+def test_a_deadline_is_refused_by_the_lasting_bound_and_never_by_a_longer_one_than_it_was_accepted_by(
+    lasting, accepted_by, refused
+):
+    view = job(due=2.5, expected_duration=2 * HOUR, changeover=Changeover(0.1 * HOUR, HOUR))
+    known = view.submission.model_copy(update={"changeover_bound": accepted_by and accepted_by * HOUR})
+    actions = decide(
+        replace(view, submission=known), pools=[pool(ON_DEMAND)], lasting_changeover=lasting and lasting * HOUR
+    )
+    assert any(isinstance(a, Refuse) for a in actions) is refused
+    if not refused:
+        assert [a.market for a in actions if isinstance(a, Launch)] == [ON_DEMAND], "it cannot wait"
 
 
 def test_the_job_files_reference_names_the_changeover_that_is_reckoned_with():

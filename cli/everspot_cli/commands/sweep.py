@@ -13,6 +13,7 @@ from rich.text import Text
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.commands.submit.command import check
+from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.sweeping.reading import read_sweep
@@ -44,7 +45,7 @@ def sweep(
     first = {path: dimension.first for path, dimension in spec.fields.items()}
     trial = trial_of(session, spec, job, 0, first)
     if not show:
-        check(session, job, trial, False)
+        check(session, job, bounded(session, trial), False)
     _agreed(session, spec, file, begin=not show)
     going = SweepRun(session, spec, job)
     standing = going.turn(act=not show)

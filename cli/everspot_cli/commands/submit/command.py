@@ -14,7 +14,7 @@ from everspot_store import StoreError, StoreUnavailable
 from everspot_cli.chaining import earlier_of, timed
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
-from everspot_cli.commands.submit.deadline import deadline_warnings, longest_changeover, refuse_too_early, warn
+from everspot_cli.commands.submit.deadline import bounded, deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
 from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, sharing_warnings, thread_warnings
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
@@ -57,6 +57,7 @@ def submit(
     if dry_run:
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
+    submission = bounded(session, submission)
     warnings = check(session, file, submission, wait_for_capacity)
     submission = send(session, submission)
     warnings += note_submitted(session, submission)
@@ -118,13 +119,14 @@ def _submission(session: Session, file: Path, overrides: Overrides, *, forced: b
 
 def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
     """Warnings about the deadline; one that cannot be kept is refused."""
-    if submission.deadline_at is None:
+    bound = submission.changeover_bound
+    if submission.deadline_at is None or bound is None:
         return []
     from everspot_core.schedule.provisioning.feasibility import (
         feasibility,  # with the scheduler's arithmetic: only deadlines need it
     )
 
-    said = feasibility(submission, possible(session, submission), longest_changeover(session))
+    said = feasibility(submission, possible(session, submission), bound)
     refuse_too_early(file, said, force=submission.forced)
     return deadline_warnings(said, force=submission.forced)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.documents import format_duration
+from everspot_core.job import JobSubmission
 from everspot_store import BadDocument
 
 from everspot_cli.errors import CliError
@@ -19,16 +20,23 @@ if TYPE_CHECKING:
 _MINUTE, _SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
+def bounded(session: Session, submission: JobSubmission) -> JobSubmission:
+    """The job with the bound on a changeover by which its deadline is judged, here and later by the plan."""
+    if submission.deadline_at is None:
+        return submission
+    return submission.model_copy(update={"changeover_bound": longest_changeover(session)})
+
+
 def longest_changeover(session: Session) -> timedelta:
-    """The most that launch, boot and set-up may take, by what this cluster's schedulers have measured."""
+    """How long launch, boot and set-up may take as a rule, by what this cluster's schedulers have measured."""
     from everspot_core.changeover import Experience
 
     try:
         found = session.store.notes.changeovers()
     except BadDocument:  # it says no more than none would
         found = None
-    upper = Experience(found.times if found is not None else ()).whole().upper
-    return timedelta(seconds=ceil(upper.total_seconds()))
+    bound = Experience(found.times if found is not None else ()).lasting()
+    return timedelta(seconds=ceil(bound.total_seconds()))
 
 
 def refuse_too_early(file: Path, said: "Feasibility | None", *, force: bool) -> None:

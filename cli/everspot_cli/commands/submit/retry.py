@@ -13,6 +13,7 @@ from everspot_core.records import JobState
 from everspot_cli.commands.control import user
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted
+from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
@@ -45,6 +46,7 @@ def retry(
     old = find_job(session, job_id, ended=True)
     _refuse_unless_ended(session, old.job_id)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
+    submission = bounded(session, submission)
     warnings = check(session, Path(old.job_id), submission, wait_for_capacity)
     store = session.store
     create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, of=old.job_id)

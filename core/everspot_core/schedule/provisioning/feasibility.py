@@ -1,8 +1,9 @@
 """Decides whether a job's deadline can be kept: at its submission, and when the plan first looks at it.
 
 At submission only the author's figures are known. The measure is the same as in the plan: a run on-demand, of speed 1,
-that begins at once, with the upper bound of the measured changeover and the declared duration as the job's upper bound.
-A deadline that such a run cannot keep is infeasible.
+that begins at once, with the lasting bound of the measured changeover and the declared duration as the job's upper
+bound. A deadline that such a run cannot keep is infeasible. The bound by which a deadline was accepted is kept with the
+job, and the plan refuses it by no longer one.
 """
 
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ class Feasibility:
     earliest deadline that could be kept. Both are None if the length is unknown, or no date is that late. `slack`: the
     deadline less `earliest`; negative if it cannot be kept. `begin_by`: when on-demand has to begin at the latest; None
     unless feasible, or if the job has a window. `cheapest`: the candidate that would finish by `earliest` for the least
-    money; `usd`: its cost on-demand, changeover included; None without a price. `changeover`: its upper bound.
+    money; `usd`: its cost on-demand, changeover included; None without a price. `changeover`: the bound of it.
     `bounds`: the fields of the job that restrict when it may run.
     """
 
@@ -50,7 +51,7 @@ def feasibility(
     """Whether the deadline of this job can be kept; None if it has none.
 
     `candidates`: the types that it might run on, all taken as equally fast; those that cannot hold it are ignored.
-    `changeover`: the upper bound of launch, boot and set-up.
+    `changeover`: the lasting bound of launch, boot and set-up.
     """
     deadline, submitted, work = submission.deadline_at, submission.submitted_at, submission.spec.expected_duration
     if deadline is None:
@@ -81,19 +82,21 @@ def feasibility(
     )
 
 
-def refusal(job: JobView, offers: Offers, now: datetime) -> Refuse | None:
+def refusal(job: JobView, offers: Offers, now: datetime, lasting: timedelta | None = None) -> Refuse | None:
     """The refusal of a job whose deadline not even on-demand from submission on could have kept.
 
     None for all other jobs, and for one that was submitted by force. A deadline that was feasible at submission is not
     given up later, even if on-demand runs dry: the job runs, at risk. The figures are upper bounds on the fastest type:
-    when the job would be done if it began now, and its cost.
+    when the job would be done if it began now, and its cost. `lasting`: the lasting bound of a changeover; None: the
+    upper bound of the job's outlook.
     """
     deadline, work = job.submission.deadline_at, outlook_of(job)
     if deadline is None or work is None or not offers.on_demand_pools or job.submission.forced:
         return None
     speeds = {p.key: job.speeds.get(p.instance_type.name, 1.0) for p in offers.on_demand_pools}
     fastest = max(speeds.values())
-    least = work.changeover_upper + work.left_upper / fastest
+    bounds = (work.changeover_upper, lasting, job.submission.changeover_bound)
+    least = min(b for b in bounds if b is not None) + work.left_upper / fastest
     if job.submission.submitted_at + least <= deadline:
         return None
     price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)

@@ -102,7 +102,7 @@ class _Provisioning:
         """The refusal of a job that has not begun and whose deadline was infeasible, even if an instance is free."""
         if job.epoch > 0 or job.submission.deadline_at is None:
             return None
-        return refusal(job, self._launching.offers(job), self.now)
+        return refusal(job, self._launching.offers(job), self.now, self.view.lasting_changeover)
 
     def not_before(self, job: JobView) -> datetime | None:
         """The end of the job's back-off after an error; None if it may begin."""
@@ -143,9 +143,10 @@ class _Provisioning:
         if not offers.spot_pools and not offers.on_demand_pools:
             self.launches.keep(coming)
             return [hold] if hold is not None else []
-        refused = refusal(job, offers, self.now) if job.epoch == 0 and owner is None and not coming else None
-        if refused is not None:
-            return [refused]
+        if job.epoch == 0 and owner is None and not coming:
+            refused = refusal(job, offers, self.now, self.view.lasting_changeover)
+            if refused is not None:
+                return [refused]
         if owner is not None:
             return self._running(job, owner, coming, offers)
         return self._waiting(job, coming, offers)

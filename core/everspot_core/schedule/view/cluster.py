@@ -49,6 +49,7 @@ class ClusterView:
     - `idle_limit`: a launched instance without work is released after this; zero: at once.
     - `cap`: the cap on launched instances; None: no cap.
     - `purses`: what is left of the budgets of teams and of the environment.
+    - `lasting_changeover`: the bound on a changeover by which deadlines are refused; None: that of the job's outlook.
     """
 
     jobs: tuple[JobView, ...]
@@ -70,3 +71,4 @@ class ClusterView:
     idle_limit: timedelta
     cap: Cap | None
     purses: tuple[Purse, ...]
+    lasting_changeover: timedelta | None = None

@@ -22,7 +22,7 @@ from everspot_core.billing import BillingRules
 from everspot_core.budget import BudgetUse, spent
 from everspot_core.catalogue import Catalogue
 from everspot_core.holds import Tenure, in_order, parts
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import PriceBook, PriceSegment, notes, seconds_between, total
 from everspot_core.records import Event, Market
 
@@ -86,7 +86,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class InstanceBill:
-    """One instance. `end` is the moment of the bill while it is `running`."""
+    """One instance. `end` is the moment of the bill while it is `running`. `unknown`: nobody knows how long it ran, and
+    it is billed for the least that the cloud bills."""
 
     launch: LaunchRecord
     end: datetime
@@ -94,6 +95,7 @@ class InstanceBill:
     interrupted: bool
     free: bool
     usages: tuple[Usage, ...]
+    unknown: bool = False
 
     @property
     def cost(self) -> Fraction:
@@ -213,9 +215,23 @@ def bill(
         as_of=as_of,
         instances=instances,
         jobs=jobs,
-        notes=(*missing, *_notes(instances)),
+        notes=(*missing, *_unknown(instances, rules), *_notes(instances)),
         left_out=rules.left_out,
     )
+
+
+def _unknown(instances: Sequence[InstanceBill], rules: BillingRules) -> list[str]:
+    named = [
+        f"{i.launch.instance_id} ({i.launch.instance_type} in {i.launch.zone}, {i.launch.market.value})"
+        for i in instances
+        if i.unknown
+    ]
+    least = int(rules.minimum.total_seconds())
+    return [
+        f"{name}: it was launched, and neither the cloud nor its agent ever told of it; how long it cost money is not "
+        f"known, and {least} s are billed at the least"
+        for name in named
+    ]
 
 
 def _notes(instances: Sequence[InstanceBill]) -> tuple[str, ...]:
@@ -259,7 +275,8 @@ def _instance(
         paid = book.segments(*pool, launch.market, start, until)
         listed = [s for span in useful for s in book.segments(*pool, Market.ON_DEMAND, *span)]
         usages.append(Usage(launch, job, tuple(paid), tuple(listed), free, share))
-    return InstanceBill(launch, end, running, interrupted, free, tuple(usages))
+    unknown = not running and ended is not None and ended.source == UNKNOWN
+    return InstanceBill(launch, end, running, interrupted, free, tuple(usages), unknown)
 
 
 def _without(start: datetime, end: datetime, spans: Sequence[Span]) -> list[Span]:

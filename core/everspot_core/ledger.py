@@ -7,6 +7,9 @@ from pydantic import Field
 from everspot_core.documents import Document, Utc
 from everspot_core.records import Market, Role
 
+UNKNOWN = "unknown"
+"""The source of an end of which nobody knows when it was; it stands at the launch."""
+
 
 class LaunchRecord(Document):
     """The launch of an instance: from then on it costs money. Written once by a scheduler."""
@@ -26,7 +29,7 @@ class EndRecord(Document):
     instance_id: str
     ended_at: Utc
     interrupted: bool = Field(description="Whether the cloud took it; false if we stopped it.")
-    source: str = Field(default="", description="Where the end was learnt: event, describe or observed.")
+    source: str = Field(default="", description="Where the end was learnt: event, describe, observed; or unknown.")
 
 
 class PricePoint(Document):

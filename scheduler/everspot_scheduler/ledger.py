@@ -5,7 +5,7 @@ matter how many schedulers write, nor how often one starts again.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, time, timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Phase
@@ -17,10 +17,10 @@ from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
-from everspot_core.records import InstanceRecord, JobRecord, Market
+from everspot_core.records import JobRecord, Market
 from everspot_core.schedule import PoolKey, Spent
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
-from everspot_store import BadDocument, Store, Versioned
+from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.histories import Histories
@@ -95,7 +95,7 @@ class Ledger:
         side_by_side(self._note_launch, new)
         first = {(i.instance_type, i.zone): i for i in sorted(new, key=lambda i: i.launched_at, reverse=True)}
         for instance in first.values():
-            self._note_catalogue_price(self.launches[instance.instance_id])
+            self.note_catalogue_price(self.launches[instance.instance_id])
         for instance in facts.described.values():
             if instance.phase is not Phase.ALIVE and instance.instance_id not in self.ends:
                 self._note_end(instance, facts)
@@ -113,10 +113,11 @@ class Ledger:
             image=instance.image,
             launched_at=instance.launched_at,
         )
-        self._write_launch(launch)
+        self.write_launch(launch)
 
-    def _write_launch(self, launch: LaunchRecord) -> None:
-        self._store.launches.create(launch.instance_id, launch)  # None: another scheduler has written the same
+    def write_launch(self, launch: LaunchRecord) -> None:
+        """Write a launch; another scheduler may have written the same."""
+        self._store.launches.create(launch.instance_id, launch)
         self.launches[launch.instance_id] = launch
 
     def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
@@ -124,7 +125,7 @@ class Ledger:
         name, told = instance.instance_id, facts.ends.get(instance.instance_id)
         if told is not None and instance.phase is Phase.ENDED:
             moment = instance.ended_at or told.ended_at
-            self._write_end(name, moment, interrupted=told.interrupted, source="describe")
+            self.write_end(name, moment, interrupted=told.interrupted, source="describe")
             return
         ended_at, source = instance.ended_at, "describe"
         if ended_at is None and name in facts.ended_at:
@@ -134,7 +135,7 @@ class Ledger:
             if instance.phase is not Phase.ENDED or waited < GRACE:
                 return
             ended_at, source = ended_at or first, source if ended_at else "observed"
-        self._write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
+        self.write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
 
     def _note_vanished(self, name: str, facts: Facts) -> None:
         """Write the end of an instance that the cloud no longer describes: as the cloud tells it, else by the last
@@ -144,25 +145,15 @@ class Ledger:
         noted. Not while it beats either: an instance that lost its tag, or was left out of an answer, lives and costs
         money."""
         if (told := facts.ends.get(name)) is not None:
-            self._write_end(name, told.ended_at, interrupted=told.interrupted, source="describe")
+            self.write_end(name, told.ended_at, interrupted=told.interrupted, source="describe")
             return
         found = self._store.instances.get(name)
-        if not self._is_forgotten(name, found.etag if found is not None else "", facts):
+        if not self.is_forgotten(name, found.etag if found is not None else "", facts):
             return
         beat = found.value.updated_at if found is not None else self.launches[name].launched_at
-        self._write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
+        self.write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
 
-    def note_unseen(self, beats: Mapping[str, Versioned[InstanceRecord]], facts: Facts) -> None:
-        """Write the launches of instances that ended, and that the cloud forgot, before any scheduler saw them. Their
-        launch is the boot by their own record; their end is written like that of others."""
-        for name in sorted(beats.keys() - self.launches.keys() - facts.described.keys()):
-            if self._is_forgotten(name, beats[name].etag, facts):
-                told = beats[name].value
-                fields = {key: getattr(told, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
-                self._write_launch(LaunchRecord(**fields, launched_at=told.booted_at))
-                self._note_catalogue_price(self.launches[name])
-
-    def _is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
+    def is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
         """Whether it is not described and has been silent, for the grace. `beat`: the ETag of its heartbeat."""
         if beat and self._last_beats.get(name) != beat:
             self._last_beats[name] = beat
@@ -175,7 +166,8 @@ class Ledger:
         since, first = self._first_missed.setdefault(name, (clock.monotonic(), clock.now()))
         return clock.monotonic() - since, first
 
-    def _write_end(self, name: str, ended_at: datetime, *, interrupted: bool, source: str) -> None:
+    def write_end(self, name: str, ended_at: datetime, *, interrupted: bool, source: str) -> None:
+        """Write an end; the first that was written counts."""
         end = EndRecord(instance_id=name, ended_at=ended_at, interrupted=interrupted, source=source)
         if self._store.ends.create(name, end) is None:
             try:
@@ -211,7 +203,7 @@ class Ledger:
             self._write_price(point)
         self._priced.update(dict.fromkeys(since, now))
 
-    def _note_catalogue_price(self, launch: LaunchRecord) -> None:
+    def note_catalogue_price(self, launch: LaunchRecord) -> None:
         """Write the catalogue's on-demand price of the instance's type, unless its zone has the same price already."""
         pool = (launch.instance_type, launch.zone, Market.ON_DEMAND)
         price = self.catalogue.on_demand(launch.instance_type, self._region)
@@ -286,22 +278,6 @@ class Ledger:
             )
             found[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return found
-
-
-def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:
-    """Bring the ledger up to date once, without a scheduler, after the last one is gone.
-
-    The last scheduler cannot write the end of its own instance.
-
-    Raises:
-        StoreError, or the cloud's errors.
-    """
-    ledger, facts = Ledger(store, manifest), Facts()
-    ledger.load()
-    facts.describe(cloud.instances(), store.clock.monotonic(), cloud.ends())
-    ledger.note_instances(facts)
-    ledger.note_prices(cloud)
-    return ledger
 
 
 def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:

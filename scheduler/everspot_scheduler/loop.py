@@ -51,6 +51,7 @@ from everspot_scheduler.pools import Pools, choices
 from everspot_scheduler.repeats import Repeats
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import Scores
+from everspot_scheduler.unseen import note_unseen
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer
 from everspot_scheduler.waiting import Waits
@@ -155,7 +156,7 @@ class Scheduler:
         self._desk.look(seen)
         self._decide(seen)
         self._ledger.note_instances(self._facts)
-        self._ledger.note_unseen(seen.instances, self._facts)
+        note_unseen(self._ledger, self._store.clock, self._facts, seen.instances, self._desk.launched)
         self._faults.look_for_silent(self._facts, seen.instances, self._late)
         self._asking.prices(self._ledger, self._desk)
         wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)

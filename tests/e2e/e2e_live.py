@@ -35,7 +35,7 @@ from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import Workload, WorkloadJob, traces_of
 from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_local.controls.courses import load
-from everspot_scheduler.ledger import settle_ledger
+from everspot_scheduler.settling import settle_ledger
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 
 HERE = Path(__file__).parent

@@ -1,9 +1,16 @@
 """Launches whose answer is lost, and instances of which no intent tells: nothing is launched twice or stays unknown."""
 
 from dataclasses import replace
+from datetime import timedelta
 
-from elastic_helpers import elastic, words
-from everspot_clouds.base import Trouble
+import pytest
+from elastic_helpers import TYPE, ZONE, elastic, words
+from everspot_clouds.aws.rules import BILLING
+from everspot_clouds.base import MessageKind, Trouble
+from everspot_core.catalogue import builtin
+from everspot_core.cost import bill
+from everspot_core.records import Market
+from everspot_scheduler.settling import settle_ledger
 
 
 def test_a_lost_answer_is_asked_for_again_by_the_same_intent_and_brings_nothing_twice(here, caplog):
@@ -132,6 +139,49 @@ def test_a_launched_instance_that_is_never_described_counts_for_nothing_after_a_
     here.boots = True
     here.run(6)
     assert here.store.records.get("j").value.owner == "e-002"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, told):
+    """By its launch, until the end that the cloud's event states; without one as what nobody knows the length of."""
+    here.boots = False
+    here.length = 10_000
+    here.submit("j")
+    here.cloud.hidden = {"e-001"}
+    here.run(1)
+    launched = here.intents()[0].outcome.settled_at
+    here.later(minutes=6)
+    if told:
+        here.cloud.tell(MessageKind.ENDED, "e-001", at=launched + timedelta(minutes=4))
+    here.run(2)
+    assert (here.store.ends.get("e-001") is not None) is told, "it might still come"
+    here.later(minutes=70)
+    here.boots = True
+    here.run(6)
+    launch, end = here.store.launches.get("e-001").value, here.store.ends.get("e-001").value
+    assert (launch.instance_type, launch.zone, launch.market) == (TYPE, ZONE, Market.SPOT)
+    assert launch.launched_at == launched
+    lived, source = (timedelta(minutes=4), "event") if told else (timedelta(0), "unknown")
+    assert (end.ended_at - launched, end.source, end.interrupted) == (lived, source, False)
+    ledgers = [[found.value for found in table.scan().values()] for table in (here.store.launches, here.store.ends)]
+    billed = bill(*ledgers, here.store.prices(), {}, builtin(), here.clock.now(), rules=BILLING)
+    own = [i for i in billed.instances if i.launch.instance_id == "e-001"]
+    assert [(i.running, i.unknown, i.cost > 0) for i in own] == [(False, not told, True)]
+    assert any("e-001 (c6i.large in us-east-1a, spot)" in note for note in billed.notes) is not told
+
+
+def test_a_report_without_a_scheduler_finds_what_nobody_ever_saw(here):
+    here.boots = False
+    here.submit("j")
+    here.cloud.hidden = {"e-001"}
+    here.run(1)
+    here.schedulers = []
+    here.later(minutes=59)
+    settle_ledger(here.store, here.manifest, here.cloud)
+    assert here.store.launches.get("e-001") is None
+    here.later(minutes=1)
+    settle_ledger(here.store, here.manifest, here.cloud)
+    assert here.store.ends.get("e-001").value.source == "unknown"
 
 
 def test_intents_are_forgotten_once_they_say_nothing_more_and_never_the_newest(here):

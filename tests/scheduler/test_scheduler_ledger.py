@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from everspot_clouds.base import CloudEnd, CloudInstance, MessageKind, Phase
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market, Role
-from everspot_scheduler.ledger import GRACE, settle_ledger
+from everspot_scheduler.ledger import GRACE
+from everspot_scheduler.settling import settle_ledger
 from scheduler_helpers import Cluster
 
 

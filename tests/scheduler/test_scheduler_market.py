@@ -8,12 +8,13 @@ from typing import Any
 
 import boto3
 import pytest
+from elastic_helpers import spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.records import JobState, Market, Order, Reason
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
-from everspot_scheduler.ledger import settle_ledger
 from everspot_scheduler.loop import Scheduler
+from everspot_scheduler.settling import settle_ledger
 from everspot_store import Store, SystemClock
 from scheduler_helpers import Agent, Cluster
 
@@ -32,6 +33,7 @@ class Here:
     def begin(self) -> None:
         clock = SystemClock(SCALE, self.local.market.clock.epoch.timestamp())
         self.ec2, s3 = self.client("ec2"), self.client("s3")
+        spot_role()
         for name in ("control", "data"):
             s3.create_bucket(Bucket=name)
         self.cluster = Cluster(Store.open("s3://control", "s3://data", clock=clock), clock)

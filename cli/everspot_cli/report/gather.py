@@ -158,7 +158,7 @@ def settle(session: Session) -> str | None:
     cloud = session.cloud
     try:
         errors: tuple[type[Exception], ...] = (*cloud.errors(), StoreError)
-        from everspot_scheduler.ledger import settle_ledger
+        from everspot_scheduler.settling import settle_ledger
     except ImportError as error:
         return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
     try:

@@ -174,6 +174,7 @@ def _instances(report: dict[str, Any]) -> str:
     for one in report["instances"]:
         end = "running" if one["ended_at"] is None else clock(one["ended_at"], report)
         why = "taken by the cloud" + (", free" if one["free"] else "") if one["interrupted"] else ""
+        why = why if one["length_known"] else "never seen: how long it ran is not known"
         rows.append([one["instance_id"], one["role"], one["market"], one["instance_type"], one["zone"],
                      ", ".join(one["jobs"]) or "—", clock(one["launched_at"], report), end, why,
                      money(one["cost_usd"])])  # fmt: skip

@@ -238,6 +238,7 @@ def _instance(material: Material, own: Any) -> dict[str, Any]:
         "launched_at": _utc(launch.launched_at),
         "ended_at": None if own.running else _utc(own.end),
         "interrupted": own.interrupted,
+        "length_known": not own.unknown,
         "free": own.free,
         "cost_usd": usd(own.cost),
         "jobs": sorted({u.job_id for u in own.usages if u.job_id is not None}),

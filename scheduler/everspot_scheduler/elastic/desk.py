@@ -124,8 +124,8 @@ class Desk:
         names = self._releaser.due(seen, self._facts, self._ledger.ends)
         if names:
             end(names)
-        gone = [name for name in self.launched if name in self._ledger.ends or self._unseen(name)]
-        self._intents.forget(gone, self._store.clock.now(), self.version)
+        ended = [name for name in self.launched if name in self._ledger.ends]
+        self._intents.forget(ended, self._store.clock.now(), self.version)
 
     def end(self, names: list[str]) -> None:
         """Ask the cloud to end these instances. Raises the cloud's errors."""

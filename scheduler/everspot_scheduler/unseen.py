@@ -1,0 +1,84 @@
+"""Puts instances on the bill that no scheduler ever saw described: they ended, and the cloud forgot them, before.
+
+What is left of them is one of two things. Their agents' heartbeats tell from when on they ran, and until when. Of one
+that never reported, its launch tells that the cloud said it was there; how long it cost money nobody knows, unless the
+cloud has told of its end. Such an end is written with the source UNKNOWN, at the moment of the launch, and the bill
+names it: an instance that cost money never looks as if it had cost none.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
+from everspot_core.records import InstanceRecord, Role
+from everspot_store import Versioned
+
+from everspot_scheduler.elastic.intents import Place
+from everspot_scheduler.facts import Facts
+from everspot_scheduler.ledger import Ledger
+
+NEVER_TOLD = timedelta(hours=1)
+"""Market time after a launch within which the cloud would have described the instance: EC2 tells of one that has ended
+for about an hour (API reference, TerminateInstances)."""
+LATELY = timedelta(minutes=1)
+"""Real time for which an instance's absence from the cloud's description counts."""
+
+
+def note_unseen(
+    ledger: Ledger,
+    clock: Clock,
+    facts: Facts,
+    beats: Mapping[str, Versioned[InstanceRecord]],
+    launched: Mapping[str, Place],
+) -> None:
+    """Write the launches of instances that were never described, and the ends of those that never reported. `beats`:
+    what agents said of themselves; `launched`: by the outcomes of launches."""
+    unseen = (beats.keys() | launched.keys()) - ledger.launches.keys() - facts.described.keys()
+    for name in sorted(unseen):
+        found, place = beats.get(name), launched.get(name)
+        if found is not None:
+            if name in facts.ends or ledger.is_forgotten(name, found.etag, facts):  # its end is noted like others'
+                _write(ledger, _by_its_word(found.value, place))
+        elif place is not None and (end := _end(name, place, clock, facts)) is not None:
+            _write(ledger, _by_its_launch(name, place, end.ended_at))
+            ledger.write_end(name, end.ended_at, interrupted=end.interrupted, source=end.source)
+
+
+def _end(name: str, place: Place, clock: Clock, facts: Facts) -> EndRecord | None:
+    """The end of an instance that never reported; None while it may still come."""
+    if (told := facts.ends.get(name)) is not None:
+        return EndRecord(instance_id=name, ended_at=told.ended_at, interrupted=told.interrupted, source="describe")
+    if name in facts.ended_at:
+        return EndRecord(instance_id=name, ended_at=facts.ended_at[name], interrupted=False, source="event")
+    described_at, now = facts.described_at, clock.now()
+    if described_at is None or clock.monotonic() - described_at > LATELY or now - place.settled_at < NEVER_TOLD:
+        return None
+    return EndRecord(instance_id=name, ended_at=place.settled_at, interrupted=False, source=UNKNOWN)
+
+
+def _write(ledger: Ledger, launch: LaunchRecord) -> None:
+    ledger.write_launch(launch)
+    ledger.note_catalogue_price(launch)
+
+
+def _by_its_word(told: InstanceRecord, place: Place | None) -> LaunchRecord:
+    fields = {key: getattr(told, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
+    return LaunchRecord(**fields, launched_at=_launched_at(place, told.booted_at) if place else told.booted_at)
+
+
+def _by_its_launch(name: str, place: Place, ended_at: datetime) -> LaunchRecord:
+    pool = place.pool
+    return LaunchRecord(
+        instance_id=name,
+        instance_type=pool.instance_type,
+        zone=pool.zone,
+        market=pool.market,
+        role=Role.AGENT,
+        launched_at=_launched_at(place, ended_at),
+    )
+
+
+def _launched_at(place: Place, ran_at: datetime) -> datetime:
+    """When it began to cost money: at the answer to its launch, unless it ran by then; else at the request."""
+    return place.settled_at if place.settled_at <= ran_at else min(place.made_at, ran_at)

@@ -50,6 +50,17 @@ def test_what_the_markets_hold_together_is_enough(previewed: Callable[..., Told]
     assert previewed({}, elastic={"max_instances": 8})["warn"] == []
 
 
+def test_a_cap_in_dollars_is_no_reason_to_ask_for_more_than_it_pays(previewed: Callable[..., Told]) -> None:
+    """Of 64 instances for $2.40 an hour two are launched on-demand at most, of g5.xlarge."""
+    capped = {"elastic": {"max_instances": 64, "max_usd_per_hour": 2.4, "markets": ["on-demand"]}}
+    assert previewed({ON_DEMAND: 8}, **capped)["warn"] == []
+    (said,) = previewed({ON_DEMAND: 4}, **capped)["warn"]
+    assert "do not hold 2 launched instances on on-demand" in said
+    assert f"Ask for 8 vCPUs of {ON_DEMAND}" in said
+    (said,) = previewed({ON_DEMAND: 8}, elastic={"max_instances": 64, "markets": ["on-demand"]})["warn"]
+    assert "do not hold 64 launched instances" in said
+
+
 def test_what_stands_comes_first_and_each_market_by_itself(previewed: Callable[..., Told]) -> None:
     standing = {"target": 4, "on_demand_base": 1, "on_demand_percentage": 0}
     told = previewed({SPOT: 8, ON_DEMAND: 4}, standing=standing)

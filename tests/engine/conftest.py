@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -130,6 +131,12 @@ class Rig:
             aws_access_key_id="test",
             aws_secret_access_key="test",
         )
+
+    def market(self, action: str, **fields: Any) -> None:
+        """Do something to the local cloud's market, by its own door."""
+        url = f"{self.env['AWS_ENDPOINT_URL']}/_market/{action}"
+        with urllib.request.urlopen(urllib.request.Request(url, data=json.dumps(fields).encode())):
+            pass
 
     def fleet(self, market: str = "spot") -> dict[str, Any]:
         """The fleet of one market, `spot` or `onDemand`, as EC2 describes it."""

@@ -8,6 +8,8 @@ import yaml
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
+SPOT_QUOTA = "L-34B43A08"  # standard instances, in vCPUs
+
 
 def written(rig: Any, stack: str, **changes: Any) -> None:
     """A stack file like the local environment's; None takes a setting out."""
@@ -66,19 +68,24 @@ def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
     assert "AWS cannot be asked: credentials or the region are missing" in told
 
 
-def test_a_customers_default_key_of_volumes_is_told_at_preview(rig: Any) -> None:
+def test_a_customers_default_key_of_volumes_and_a_quota_that_does_not_reach_are_told_at_preview(rig: Any) -> None:
     ec2, kms = rig.client("ec2"), rig.client("kms")
     key = kms.create_key()["KeyMetadata"]["Arn"]
     ec2.modify_ebs_default_kms_key_id(KmsKeyId=key)
+    rig.market("quota", code=SPOT_QUOTA, value=2)
     try:
         told = rig.preview().told
+        assert f"The account's quotas do not hold 4 units on spot: {SPOT_QUOTA} (All Standard (A, C, D, H" in told
+        assert "has 2 vCPUs left for 1 of them. Ask for 8 vCPUs of" in told
         assert f"The account's default key for EBS is the customer key {key}: " in told
         assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in told
     finally:
         ec2.modify_ebs_default_kms_key_id(KmsKeyId="alias/aws/ebs")
+        rig.market("quota", code=SPOT_QUOTA, value=1000)
     # AWS answers its own key by ARN, once one had been chosen.
     assert ec2.get_ebs_default_kms_key_id()["KmsKeyId"].startswith("arn:aws:kms:")
-    assert "customer key" not in rig.preview().told
+    told = rig.preview().told
+    assert "customer key" not in told and "quotas do not hold" not in told
 
 
 def test_a_zone_that_lacks_a_type_and_a_volume_too_small_are_refused_at_preview(rig: Any) -> None:

@@ -119,6 +119,8 @@ def test_service_quotas_tell_the_values_that_hold(kit: Any) -> None:
     assert api.get_aws_default_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]["Value"] != 192
     with refused("NoSuchResourceException"):
         api.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
+    checked = {call["action"] for line in kit.cloud.account.calls.read() for call in line["checked"]}
+    assert "servicequotas:GetServiceQuota" in checked, "IAM writes it without a hyphen"
     with pytest.raises(ValueError, match="unknown quota"):
         kit.do("quota", code="L-1", value=3)
 

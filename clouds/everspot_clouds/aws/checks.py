@@ -10,11 +10,11 @@ from typing import Any
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
 from everspot_core.counting import counted
-from everspot_core.manifest import Manifest
+from everspot_core.manifest import Elastic, Manifest
 from everspot_core.market import Market
 
 from everspot_clouds.aws import rules
-from everspot_clouds.aws.quotas import CONSOLE, Reach, enough, needs
+from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, launchable, needs
 from everspot_clouds.base import Check, Trouble, Verdict
 
 LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
@@ -149,8 +149,7 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
     found = needs(
         {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {},
         standing.weights if standing else {},
-        dict.fromkeys(elastic.markets, elastic.max_instances) if elastic else {},
-        elastic.types if elastic else [],
+        _launchable(elastic, catalogue, manifest.region) if elastic is not None else {},
         catalogue.types,
         values,
     )
@@ -161,6 +160,11 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         noun = "unit" if need.standing else "launched instance"
         checks += [_check(need.count, noun, reach, suffices) for reach in need.found]
     return checks
+
+
+def _launchable(elastic: Elastic, catalogue: Catalogue, region: str) -> Launchable:
+    cap = elastic.max_usd_per_hour
+    return launchable(elastic.max_instances, cap, elastic.markets, elastic.types, catalogue, region)
 
 
 def _check(count: int, noun: str, reach: Reach, suffices: bool) -> Check:

@@ -12,7 +12,7 @@ from everspot_core.market import Market
 from everspot_clouds.aws import endpoints
 from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH
 from everspot_clouds.aws.fleet import Ec2Capacity
-from everspot_clouds.aws.quotas import most_vcpus
+from everspot_clouds.aws.quotas import Launchable, launchable, most_vcpus
 
 _HOURS_A_MONTH = 730
 
@@ -37,7 +37,7 @@ def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Al
         _nothing_running(region, known, always),
         standing_told(capacity, rates, unit="unit", chooser="EC2 chooses"),
         cap_told(rates, cap),
-        *_quotas(known, capacity, cap),
+        *_quotas(region, known, capacity, cap),
     ]
     return told_hour(region, known, capacity, lines)
 
@@ -57,10 +57,17 @@ def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
     return f"nothing running: {'' if known_all else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 
-def _quotas(known: Catalogue, capacity: Ec2Capacity, cap: Cap | None) -> list[str]:
+def launched_under(cap: Cap | None, types: Sequence[str], known: Catalogue, region: str) -> Launchable:
+    """What a cap lets be launched in each market."""
+    if cap is None:
+        return {}
+    return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, known, region)
+
+
+def _quotas(region: str, known: Catalogue, capacity: Ec2Capacity, cap: Cap | None) -> list[str]:
     """The quotas of the account that everything at once may need. Whether it has them is asked by doctor."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
-    elastic = dict.fromkeys(cap.markets, cap.instances) if cap is not None else {}
-    found = most_vcpus(standing, elastic, derived_weights(capacity, known.types), known.types)
+    weights = derived_weights(capacity, known.types)
+    found = most_vcpus(standing, launched_under(cap, list(weights), known, region), weights, known.types)
     told = ", ".join(f"{count:,} of {quota.code} ({quota.name})" for quota, count in found.items())
     return [f"vCPU quotas, at most: {told}; `everspot doctor` says what the account has"] if told else []

@@ -7,10 +7,10 @@ instances, per region, family group and market. Spot has quotas of its own. A ne
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everspot_core.catalogue import InstanceType
+from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.counting import counted
 from everspot_core.market import Market
 
@@ -18,6 +18,7 @@ CONSOLE = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas
 """Where a person asks for more of a quota."""
 _STANDARD = frozenset("acdhimrtz")
 _LETTERS = re.compile(r"[a-z]+")
+_ROUNDING = 1e-9
 _OWN = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
 """Families that begin with the letter of another family group."""
 
@@ -88,14 +89,20 @@ def reaches(
     known: Mapping[str, InstanceType],
     market: Market,
     values: Mapping[str, float],
+    most: Mapping[str, int] | None = None,
 ) -> list[Reach]:
-    """How much of a target of `units` each quota of the fleet allows. `values`: vCPUs by quota code."""
+    """How much of a target of `units` each quota of the fleet allows. `values`: vCPUs by quota code; `most`: units by
+    type, where more than these would cost too much: a quota need not hold more than there may ever be of its types."""
     groups: dict[Quota, list[str]] = {}
     for name in weights:
         quota = quota_of(name, market)
         if quota is not None and name in known:
             groups.setdefault(quota, []).append(name)
-    return [_reach(quota, names, units, weights, known, values.get(quota.code)) for quota, names in groups.items()]
+    found = []
+    for quota, names in groups.items():
+        wanted = units if most is None else max(most[name] for name in names)
+        found.append(_reach(quota, names, wanted, weights, known, values.get(quota.code)))
+    return found
 
 
 def enough(units: float, found: Sequence[Reach]) -> bool:
@@ -114,18 +121,42 @@ class QuotaNeed:
     found: tuple[Reach, ...]
 
 
+Launchable = Mapping[Market, Mapping[str, int]]
+"""By market and type: how many instances of it may be launched at most, if all of them are of this type."""
+
+
+def launchable(
+    count: int,
+    usd_per_hour: float | None,
+    markets: Iterable[Market],
+    types: Sequence[str],
+    catalogue: Catalogue,
+    region: str,
+) -> Launchable:
+    """What a cap of so many instances and of so many USD per hour lets be launched, at the catalogue's lowest prices.
+    A type without a price is held back by the number alone."""
+
+    def most(name: str, market: Market) -> int:
+        price, spot = catalogue.on_demand(name, region), catalogue.spot_range(name, region)
+        if market is Market.SPOT and spot is not None:
+            price = spot[0] if price is None or spot[0].usd_per_hour < price.usd_per_hour else price
+        if usd_per_hour is None or price is None or price.usd_per_hour <= 0:
+            return count
+        return min(count, math.floor(usd_per_hour / price.usd_per_hour + _ROUNDING))
+
+    return {market: {name: most(name, market) for name in types} for market in markets}
+
+
 def needs(
     standing: Mapping[Market, int],
     weights: Mapping[str, float],
-    elastic: Mapping[Market, int],
-    types: Sequence[str],
+    elastic: Launchable,
     known: Mapping[str, InstanceType],
     values: Mapping[str, float],
 ) -> list[QuotaNeed]:
     """What a cluster needs of each market, first what stands, and what may be launched with what that leaves.
 
-    `standing`: units by market, with the `weights` of its types; `elastic`: instances by market, of any of the `types`;
-    `values`: vCPUs by quota code.
+    `standing`: units by market, with the `weights` of its types; `values`: vCPUs by quota code.
     """
     found, rest = [], dict(values)
     for market, units in standing.items():
@@ -133,10 +164,11 @@ def needs(
             own = reaches(units, weights, known, market, values)
             found.append(QuotaNeed(True, (market,), units, tuple(own)))
             rest |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in own if r.vcpus is not None}
-    each = dict.fromkeys(types, 1.0)
-    for market, count in elastic.items():
-        if count > 0:
-            found.append(QuotaNeed(False, (market,), count, tuple(reaches(count, each, known, market, rest))))
+    for market, most in elastic.items():
+        each = {name: 1.0 for name, count in most.items() if count > 0}
+        if each:
+            count = max(most.values())
+            found.append(QuotaNeed(False, (market,), count, tuple(reaches(count, each, known, market, rest, most))))
     return found
 
 
@@ -147,7 +179,8 @@ def shortfalls(found: Sequence[QuotaNeed], values: Mapping[str, float]) -> list[
     parts = [need for need in found if need.standing]
     if launched:
         every = tuple(reach for need in launched for reach in need.found)
-        parts.append(QuotaNeed(False, tuple(m for need in launched for m in need.markets), launched[0].count, every))
+        most = max(need.count for need in launched)
+        parts.append(QuotaNeed(False, tuple(m for need in launched for m in need.markets), most, every))
     return [_shortfall(need, values) for need in parts if need.found and not enough(need.count, need.found)]
 
 
@@ -168,19 +201,19 @@ def _shortfall(need: QuotaNeed, values: Mapping[str, float]) -> str:
 
 def most_vcpus(
     standing: Mapping[Market, float],
-    elastic: Mapping[Market, int],
+    elastic: Launchable,
     weights: Mapping[str, float],
     known: Mapping[str, InstanceType],
 ) -> dict[Quota, int]:
-    """The most vCPUs that may count towards each quota. `standing`: units by market; `elastic`: instances by market;
-    `weights`: units of an instance, by type."""
+    """The most vCPUs that may count towards each quota. `standing`: units by market; `weights`: units of an instance,
+    by type."""
     found: dict[Quota, int] = {}
     for market in Market:
         for name, weight in weights.items():
             quota = quota_of(name, market)
             if quota is None or name not in known:
                 continue
-            count = math.ceil(standing.get(market, 0) / weight) + elastic.get(market, 0)
+            count = math.ceil(standing.get(market, 0) / weight) + elastic.get(market, {}).get(name, 0)
             if count:
                 found[quota] = max(found.get(quota, 0), count * known[name].vcpus)
     return found

@@ -203,7 +203,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             monitoring="monitoring" in args,
         )
         tell_hour(self, args["capacity"], always)
-        tell_quotas(self, args["capacity"])
+        tell_quotas(self, args["capacity"], self.region)
         self.register_outputs(outputs(self))
 
     def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:

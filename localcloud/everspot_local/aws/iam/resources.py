@@ -32,8 +32,9 @@ S3_PARTS = {
     "replication": "ReplicationConfiguration",
     "requestpayment": "BucketRequestPayment",
 }
-# Services whose permissions are those of another (Service Authorization Reference, "Amazon S3": TagResource).
-PREFIXES = {"s3control": "s3"}
+# Services whose permissions are those of another (Service Authorization Reference, "Amazon S3": TagResource), or have
+# another prefix than the calls (the same, "Service Quotas").
+PREFIXES = {"s3control": "s3", "service-quotas": "servicequotas"}
 FLEET_TAGS_BY = ("RunInstances", "CreateFleet")
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",

@@ -52,8 +52,8 @@ def _steps_done(record: JobRecord) -> int:
 
 
 def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
-    """The most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one interval
-    of them. Its progress is that of its last renewal, which may be ahead of its last checkpoint."""
+    """The most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one
+    interval of them. Its progress is that of its last renewal, which may be ahead of its last checkpoint."""
     record, policy = job.record, job.submission.spec.checkpoint
     if record is None or record.last_reason not in UNSAVED or record.state is JobState.RUNNING:
         return timedelta(0)

@@ -1,7 +1,9 @@
-"""`everspot down` through the real engine: a cluster with launched instances that no scheduler releases."""
+"""`everspot down` through the real engine: a scheduler releases what it launched, and no more than that."""
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,9 +11,12 @@ import pytest
 from everspot_cli.commands import down
 from everspot_cli.main import main
 from everspot_clouds.aws import capacity
+from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.launching import LaunchIntent, LaunchPool
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
+from everspot_scheduler.elastic.intents import Intents
+from everspot_scheduler.loop import Scheduler
 from everspot_store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -29,25 +34,50 @@ def at_home(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(rig.project / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(rig.project / "cache"))
     monkeypatch.chdir(rig.project)
-    # Nobody runs here who would release anything.
-    monkeypatch.setattr(down, "RELEASED_IN", timedelta(seconds=1))
     yield
 
 
-def launched(rig: Any, manifest: Manifest) -> list[str]:
-    """Two instances, as a scheduler launches them."""
+class UntilReleased(timedelta):
+    """A minute, or less: until the scheduler has ended all that it launched. What it does not know of is left then."""
+
+    released: Callable[[], bool]
+
+    def __gt__(self, elapsed: timedelta) -> bool:
+        return super().__gt__(elapsed) and not self.released()
+
+
+def launched(rig: Any, manifest: Manifest, token: str, store: Store | None = None) -> list[str]:
+    """Two instances, as a scheduler launches them; with the `store` they are known to the next one."""
     elastic = manifest.elastic
     assert elastic is not None
     (zone, place), *_ = elastic.places.items()
     intent = LaunchIntent(
-        seq=1, token="0" * 32, jobs=("a", "b"), ordered=False, whole=False, usd_per_hour=1,
+        seq=1, token=token, jobs=("a", "b"), ordered=False, whole=False, usd_per_hour=1,
         pools=(LaunchPool(instance_type="m6i.large", zone=zone, market=Market.ON_DEMAND, place=place),),
         template=elastic.template, template_version=elastic.template_version,
         made_at=datetime(2026, 1, 1, tzinfo=UTC), scheduler_id="s-1",
     )  # fmt: skip
+    intents = Intents(store) if store is not None else None
+    assert intents is None or intents.create(intent)
     answer = capacity.launch(rig.client("ec2"), CLUSTER, intent)
     assert not answer.errors
+    if intents is not None:
+        intents.settle(intent, answer.instances, answer.errors)
     return [one.instance_id for one in answer.instances]
+
+
+@contextmanager
+def scheduling(manifest: Manifest, store: Store) -> Iterator[None]:
+    """The cluster's scheduler, on this machine."""
+    cloud, over = AwsCloud.open(manifest, store.clock), threading.Event()
+    thread = threading.Thread(target=Scheduler(store, manifest, cloud, "s-1").run, args=(over.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        cloud.close()
 
 
 def everspot(*arguments: str) -> int:
@@ -57,22 +87,28 @@ def everspot(*arguments: str) -> int:
 
 
 def test_nothing_is_left_of_a_cluster_that_was_taken_down(
-    rig: Any, at_home: None, capsys: pytest.CaptureFixture[str]
+    rig: Any, at_home: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.settings("capacity.elastic.maxInstances", 4)
     rig.up("account")
     rig.up()
-    manifest = Store.open(rig.outputs["controlUrl"]).manifest()
-    ids = launched(rig, manifest)
-    assert len(ids) == 2
+    store = Store.open(rig.outputs["controlUrl"])
+    manifest = store.manifest()
+    ids, unknown = launched(rig, manifest, Intents(store).token(), store), launched(rig, manifest, "0" * 32)
+    assert len({*ids, *unknown}) == 4
+    limit = UntilReleased(minutes=1)
+    limit.released = lambda: not {"pending", "running"} & {rig.agents()[name] for name in ids}
+    monkeypatch.setattr(down, "RELEASED_IN", limit)
     assert everspot("down", "--stack", "account", "--yes") == 3
     assert "the stack account declares no cluster" in capsys.readouterr().err
-    assert everspot("down", "--stack", "local", "--yes") == 0
+    with scheduling(manifest, store):
+        assert everspot("down", "--stack", "local", "--yes") == 0
     told = capsys.readouterr()
+    assert not any(name in told.err for name in ids), "the scheduler has released them"
     for words in (
         "Drained: 0 jobs",
-        "Not released within 1s: ",
-        *ids,
+        "Not released within 1m: ",
+        *unknown,
         "Ending them directly.",
         "Destroying stack local.",
     ):

@@ -143,7 +143,9 @@ def test_a_budget_of_which_four_fifths_are_spent(here: Watched) -> None:
 
 
 def cap_of(dollars: float) -> Budgets:
-    return Budgets.model_validate({"teams": {"ants": {"month": {"dollars": dollars}}}})
+    """The ants' budget. The bees may spend nothing, which is no reason for an alarm until they do."""
+    bees = {"month": {"dollars": 0}}
+    return Budgets.model_validate({"teams": {"ants": {"month": {"dollars": dollars}}, "bees": bees}})
 
 
 def test_a_scheduler_that_works_no_more(here: Watched) -> None:

@@ -103,7 +103,7 @@ def test_interruptions_scores_deadlines_and_budgets(here: ElasticCluster, scrape
     ]
     here.length = 10_000
     here.submit("long", expected_duration="1h", deadline="10h", tags={"Team": "ants"})
-    budgets = Budgets.model_validate({"teams": {"ants": {"day": {"dollars": 1000}}}})
+    budgets = Budgets.model_validate({"teams": {"ants": {"day": {"dollars": 1000}}, "bees": {"day": {"dollars": 0}}}})
     here.store.change_budgets(lambda before: budgets)
     here.run(8)
     found = scrape()
@@ -111,6 +111,8 @@ def test_interruptions_scores_deadlines_and_budgets(here: ElasticCluster, scrape
     assert found["everspot_pool_interruptions_total", POOL] == 0
     budget = (("period", "day"), ("scope", "team"), ("team", "ants"), ("unit", "dollars"))
     assert 0 <= found["everspot_budget_used_ratio", budget] < 0.01
+    nothing = (("period", "day"), ("scope", "team"), ("team", "bees"), ("unit", "dollars"))
+    assert found["everspot_budget_used_ratio", nothing] == 1, "nothing may be spent, so all of it is used up"
     (name,) = here.cloud.alive
     here.cloud.end_one(name, interrupted=True)
     here.run(8)

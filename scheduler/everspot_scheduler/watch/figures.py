@@ -42,7 +42,8 @@ class Figures:
     - `slack`: the least time that a job has to spare before its deadline; None without deadlines.
     - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: jobs that run far too long.
     - `over_norm`: pools in use that do worse than usual, by the norm that they exceed.
-    - `budgets`: the fraction that is spent, by scope (team or environment), team, period and unit.
+    - `budgets`: the fraction that is spent, by scope (team or environment), team, period and unit; 1 of a budget of 0.
+      `budget_used`: the highest of them, without budgets of 0 of which nothing is spent.
     """
 
     at: datetime
@@ -59,6 +60,7 @@ class Figures:
     over_estimate: int
     over_norm: Mapping[str, int]
     budgets: Mapping[tuple[str, str, str, str], float]
+    budget_used: float
 
 
 @dataclass(slots=True)
@@ -111,7 +113,8 @@ class Counting:
             late=sum(1 for job in dated if (job.submission.deadline_at or now) < now),
             over_estimate=sum(1 for job in view.jobs if _over_estimate(job, now)),
             over_norm=over_norm,
-            budgets={_budget(purse): purse.spent / purse.cap for purse in view.purses if purse.cap > 0},
+            budgets={_budget(purse): _used(purse) for purse in view.purses},
+            budget_used=max((_used(purse) for purse in view.purses if purse.cap or purse.spent), default=0.0),
         )
 
 
@@ -149,6 +152,11 @@ def _over_estimate(job: JobView, now: datetime) -> bool:
     expected = job.submission.spec.expected_duration
     held = job.record.held(now) if job.record is not None and not job.state.final else None
     return expected is not None and held is not None and held > OVER_ESTIMATE * expected
+
+
+def _used(purse: Purse) -> float:
+    """The fraction that is spent. A budget of 0 is used up from the beginning."""
+    return purse.spent / purse.cap if purse.cap else 1.0
 
 
 def _budget(purse: Purse) -> tuple[str, str, str, str]:

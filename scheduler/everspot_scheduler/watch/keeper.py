@@ -71,5 +71,5 @@ def gauges_of(figures: Figures) -> dict[Gauge, float]:
         Gauge.INSTANCES: float(sum(figures.instances.values())),
         Gauge.USD_PER_HOUR: sum(figures.usd_per_hour.values()),
         Gauge.POOLS_OVER_NORM: float(sum(figures.over_norm.values())),
-        Gauge.BUDGET_USED: max(figures.budgets.values(), default=0.0),
+        Gauge.BUDGET_USED: figures.budget_used,
     }

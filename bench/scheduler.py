@@ -82,6 +82,7 @@ def cluster(jobs: int) -> ClusterView:
         idle_limit=timedelta(0),
         cap=None,
         purses=(),
+        lasting_changeover=None,
     )
 
 

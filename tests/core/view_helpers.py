@@ -107,6 +107,7 @@ def cluster_view(**kw) -> ClusterView:
             "idle_limit": timedelta(0),
             "cap": None,
             "purses": (),
+            "lasting_changeover": None,
             **kw,
         }
     )

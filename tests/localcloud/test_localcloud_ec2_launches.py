@@ -36,6 +36,8 @@ LAUNCHES: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
      "InvalidParameterValue", "minimum is 3000"),
     ("throughput beyond gp3's", {}, root(VolumeSize=20, VolumeType="gp3", Iops=9000, Throughput=2001),
      "InvalidParameterValue", "maximum is 2000"),
+    ("groups beside an interface", {}, {"SecurityGroupIds": ["sg-1"], "NetworkInterfaces": [{"DeviceIndex": 0}]},
+     "InvalidParameterCombination", "Network interfaces and an instance-level security groups"),
     ("IOPS of gp2", {}, root(VolumeSize=20, VolumeType="gp2", Iops=3000), "InvalidParameterCombination", "iops"),
     ("a volume beyond its type", {}, root(VolumeSize=2000, VolumeType="standard"), "InvalidParameterValue", "1024"),
 ]  # fmt: skip
@@ -97,6 +99,23 @@ def test_a_template_that_cannot_be(rig: Any, data: dict[str, Any], code: str, wo
     with refused(code, words):
         rig.ec2.create_launch_template_version(LaunchTemplateId=good, LaunchTemplateData=data)
     assert len(rig.ec2.describe_launch_template_versions(LaunchTemplateId=good)["LaunchTemplateVersions"]) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"MarketType": "capacity-block"},
+        {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}},
+        {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "persistent"}},
+        {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}},
+    ],
+)
+def test_what_is_not_played_of_market_options_is_refused_by_name(rig: Any, options: dict[str, Any]) -> None:
+    with refused("UnsupportedOperation", "InstanceMarketOptions of RunInstances"):
+        rig.run(InstanceMarketOptions=options)
+    template = rig.template(InstanceMarketOptions=options)
+    errors = rig.fleet(1, template=template, Type="instant")["Errors"]
+    assert {e["ErrorCode"] for e in errors} == {"UnsupportedOperation"}
 
 
 def test_user_data_of_a_launch_is_limited_too(rig: Any) -> None:

@@ -12,6 +12,7 @@ TAGS: list[tuple[str, list[dict[str, str]], str]] = [
     ("a long value", [{"Key": "k", "Value": "v" * 257}], "InvalidParameterValue"),
     ("a reserved key", [{"Key": "aws:mine", "Value": ""}], "InvalidParameterValue"),
     ("an empty key", [{"Key": "", "Value": ""}], "InvalidParameterValue"),
+    ("a key twice", [{"Key": "k", "Value": "1"}, {"Key": "k", "Value": "2"}], "InvalidParameterValue"),
     ("51 tags", [{"Key": f"k{i}", "Value": ""} for i in range(51)], "TagLimitExceeded"),
 ]
 

@@ -177,6 +177,7 @@ def test_reservations_first_finds_none_and_falls_through(kit: Any, helpers: Any)
             "UsageStrategy",
         ),
         ({"SpotOptions": {"MaxTotalPrice": "1"}}, "UnsupportedOperation", "MaxTotalPrice"),
+        ({"ReplaceUnhealthyInstances": True}, "InvalidFleetConfig", "of type maintain"),
         (
             {"ReservedCapacityOptions": {"ReservationTypes": ["interruptible-capacity-reservation"]}},
             "UnsupportedOperation",
@@ -204,6 +205,10 @@ def test_a_launch_template_is_named_with_a_version_that_exists(rig: Any) -> None
         ask(LaunchTemplateId=template, Version="7")
     with refused("MissingParameter", "Version"):
         ask(LaunchTemplateId=template)
+    with refused("InvalidParameterCombination", "by its ID or by its name"):
+        ask(LaunchTemplateId=template, LaunchTemplateName="both", Version="1")
+    with refused("UnsupportedOperation", "LaunchTemplateSpecificationUserData"):
+        ask(LaunchTemplateId=template, Version="1", LaunchTemplateSpecificationUserData="e30=")
     with refused("InvalidLaunchTemplateId.NotFound"):
         ask(LaunchTemplateId="lt-00000000000000000", Version="1")
     with refused("InvalidFleetConfig", "at most 50"):

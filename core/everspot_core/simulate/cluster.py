@@ -123,6 +123,7 @@ class Cluster:
             idle_limit=self.fleet.idle_limit,
             cap=self.fleet.cap,
             purses=(),
+            lasting_changeover=None,
         )
 
     def available(self, key: PoolKey) -> int | None:

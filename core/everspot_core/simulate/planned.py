@@ -184,6 +184,7 @@ class _Job:
             idle_limit=timedelta(0),
             cap=None,
             purses=(),
+            lasting_changeover=None,
         )
 
     def _view_of_job(self, outlook: Outlook) -> JobView:

@@ -71,4 +71,4 @@ class ClusterView:
     idle_limit: timedelta
     cap: Cap | None
     purses: tuple[Purse, ...]
-    lasting_changeover: timedelta | None = None
+    lasting_changeover: timedelta | None

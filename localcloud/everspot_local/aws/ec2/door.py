@@ -54,6 +54,7 @@ def _run(_backend: Any, action: str, params: dict[str, Any]) -> None:
     template_rules.check_enumerations(action, None, params)
     template_rules.check_metadata(params.get("MetadataOptions") or {})
     launch_rules.check_user_data(params.get("UserData"))
+    launch_rules.check_market_options(params.get("InstanceMarketOptions"))
 
 
 def _group(_backend: Any, _action: str, params: dict[str, Any]) -> None:

@@ -95,6 +95,8 @@ def check(request: dict[str, Any]) -> None:
         raise InvalidFleetConfig("ExcessCapacityTerminationPolicy is only available for fleets of type maintain.")
     if policy not in (None, "termination", "no-termination"):
         raise InvalidParameter(f"Invalid value '{policy}' for ExcessCapacityTerminationPolicy")
+    if strict() and request.get("ReplaceUnhealthyInstances") and fleet_type != "maintain":
+        raise InvalidFleetConfig("ReplaceUnhealthyInstances is only available for fleets of type maintain.")
     _check_token(request.get("ClientToken"))
     _check_spot(request.get("SpotOptions") or {}, fleet_type)
     _check_on_demand(request.get("OnDemandOptions") or {}, fleet_type)

@@ -20,6 +20,7 @@ from everspot_local.aws.strict import strict
 MOST_CONFIGS = 50
 MOST_OVERRIDES = 300
 LEAST_PRICE = 0.001
+_TEMPLATE = {"LaunchTemplateId", "LaunchTemplateName", "Version"}
 _OVERRIDE = {
     "InstanceType", "MaxPrice", "SubnetId", "AvailabilityZone", "WeightedCapacity", "Priority", "ImageId",
 }  # fmt: skip
@@ -52,6 +53,12 @@ def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any
         specification = config.get("LaunchTemplateSpecification")
         if not specification:
             raise MissingParameter("LaunchTemplateConfigs.LaunchTemplateSpecification")
+        only(specification, _TEMPLATE, "LaunchTemplateConfigs.LaunchTemplateSpecification")
+        if strict() and specification.get("LaunchTemplateId") and specification.get("LaunchTemplateName"):
+            raise EC2ClientError(
+                "InvalidParameterCombination",
+                "A launch template is specified by its ID or by its name, not by both.",
+            )
         if strict() and not specification.get("Version"):
             # botocore, FleetLaunchTemplateSpecificationRequest: "otherwise the request fails".
             raise MissingParameter("LaunchTemplateConfigs.LaunchTemplateSpecification.Version")

@@ -12,6 +12,7 @@ from moto.ec2.exceptions import EC2ClientError, InvalidAMIIdError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from everspot_local.aws.ec2 import volume_rules
+from everspot_local.aws.ec2.exceptions import UnsupportedHere
 from everspot_local.aws.ec2.images import LocalAmi
 
 USER_DATA_BYTES = 16384
@@ -76,6 +77,30 @@ def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) 
         if snapshot is not None:
             volume_rules.check_size(gib, snapshot.id, least)
         volume_rules.check_volume({**ebs, "VolumeSize": gib})
+
+
+def check_groups(template: dict[str, Any], kwargs: dict[str, Any]) -> None:
+    """Security groups are the instance's or its interfaces', not both: EC2 finds that when something is launched (as
+    met: https://github.com/ansible-collections/amazon.aws/issues/157). `kwargs`: what the request itself says."""
+    interfaces = kwargs.get("nics") or template.get("NetworkInterfaces")
+    groups = kwargs.get("security_group_ids") or template.get("SecurityGroupIds") or template.get("SecurityGroups")
+    if interfaces and groups:
+        raise EC2ClientError(
+            "InvalidParameterCombination",
+            "Network interfaces and an instance-level security groups may not be specified on the same request",
+        )
+
+
+def check_market_options(options: dict[str, Any] | None, of: str = "RunInstances") -> None:
+    """A Spot instance is launched once, at any price up to on-demand, and ends when it is taken; no more is played, and
+    nothing of it by a template, which would be launched on-demand here."""
+    kind, spot = (options or {}).get("MarketType"), dict((options or {}).get("SpotOptions") or {})
+    usual = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    other = sorted(name for name, value in spot.items() if value != usual.get(name))
+    if kind not in (None, "on-demand") and (kind != "spot" or of != "RunInstances"):
+        other.append(f"MarketType {kind}")
+    if other:
+        raise UnsupportedHere(f"{', '.join(other)} in InstanceMarketOptions of {of}; a fleet has a MaxPrice")
 
 
 def check_spot_tags(template: dict[str, Any], market: Market) -> None:

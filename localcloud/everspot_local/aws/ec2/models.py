@@ -82,13 +82,16 @@ class LocalEC2Backend(EC2Backend):
             kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
         spot = kwargs.get("lifecycle") == "spot" or kwargs.get("instance_market_options") == "spot"
         market = Market.SPOT if spot else Market.ON_DEMAND
-        image = self.amis.get(image_id or template.get("ImageId") or "")
+        image_id = image_id or template.get("ImageId") or ""
+        image = self.amis.get(image_id)
+        launch_rules.check_market_options(template.get("InstanceMarketOptions"), "a launch template")
+        if strict():
+            launch_rules.check_groups(template, kwargs)
         _merge_template(kwargs, template, image if isinstance(image, images.LocalAmi) else None)
         self._tag_volumes(kwargs, template, market)
         pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
         if strict():
             launch_rules.check_spot_tags(template, market)
-            image_id = image_id or template.get("ImageId") or ""
             self._check_launch(image_id, count, market, kwargs)
         if pool.price_of(market) is None:
             raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")

@@ -4,6 +4,7 @@ EC2 User Guide, "Tag your Amazon EC2 resources", tag restrictions: 50 tags a res
 Unicode characters, no key that begins with `aws:`.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,11 @@ def check_tags(params: dict[str, Any]) -> None:
     for tags in _groups(params):
         for tag in tags:
             _check(str(tag.get("Key") or ""), str(tag.get("Value") or ""))
-        if len({tag.get("Key") for tag in tags}) > MOST:
+        keys = Counter(str(tag.get("Key")) for tag in tags)
+        for key, count in keys.items():
+            if count > 1:
+                raise EC2ClientError("InvalidParameterValue", f"Duplicate tag key '{key}' specified.")
+        if len(keys) > MOST:
             raise TagLimitExceeded
 
 

@@ -19,8 +19,8 @@ from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 
 NEVER_TOLD = timedelta(hours=1)
-"""Market time after a launch within which a cloud would have described the instance. Clouds tell of an instance that has
-ended for about an hour."""
+"""Market time after a launch within which a cloud would have described the instance: clouds tell of an instance that
+has ended for about an hour."""
 LATELY = timedelta(minutes=1)
 """Real time for which an instance's absence from the cloud's description counts."""
 

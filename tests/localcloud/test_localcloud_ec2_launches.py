@@ -102,7 +102,7 @@ def test_a_template_that_cannot_be(rig: Any, data: dict[str, Any], code: str, wo
 
 
 @pytest.mark.parametrize(
-    "options",
+    "asked",
     [
         {"MarketType": "capacity-block"},
         {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}},
@@ -110,10 +110,10 @@ def test_a_template_that_cannot_be(rig: Any, data: dict[str, Any], code: str, wo
         {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}},
     ],
 )
-def test_what_is_not_played_of_market_options_is_refused_by_name(rig: Any, options: dict[str, Any]) -> None:
+def test_what_is_not_played_of_market_options_is_refused_by_name(rig: Any, asked: dict[str, Any]) -> None:
     with refused("UnsupportedOperation", "InstanceMarketOptions of RunInstances"):
-        rig.run(InstanceMarketOptions=options)
-    template = rig.template(InstanceMarketOptions=options)
+        rig.run(InstanceMarketOptions=asked)
+    template = rig.template(InstanceMarketOptions=asked)
     errors = rig.fleet(1, template=template, Type="instant")["Errors"]
     assert {e["ErrorCode"] for e in errors} == {"UnsupportedOperation"}
 

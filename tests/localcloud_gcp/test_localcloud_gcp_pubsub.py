@@ -89,6 +89,8 @@ def test_a_subscription_tells_its_defaults_and_that_it_never_expires(kit: Any) -
     changed = {"subscription": {"expirationPolicy": {}, "ackDeadlineSeconds": 60}}
     mask = {"updateMask": "expirationPolicy,ackDeadlineSeconds"}
     kit.call("PATCH", SUBSCRIPTION, {**changed, **mask})
+    again = kit.call("PATCH", f"{SUBSCRIPTION}?updateMask=labels", {"subscription": {"labels": {"team": "x"}}})
+    assert again.body["labels"] == {"team": "x"}  # as the provider sends it
     told = kit.get(SUBSCRIPTION)
     assert (told["expirationPolicy"], told["ackDeadlineSeconds"], told["state"]) == ({}, 60, "ACTIVE")
 

@@ -121,8 +121,12 @@ def test_alert_policies_channels_and_dashboards_are_kept(kit: Any) -> None:
     assert kit.call("DELETE", f"/monitoring/v3/{made['name']}").body == {}
     channel = {"type": "pubsub", "displayName": "people", "labels": {"topic": f"{ROOT}/topics/people"}}
     assert kit.call("POST", f"/monitoring/v3/{ROOT}/notificationChannels", channel).body["enabled"] is True
-    board = kit.call("POST", f"/monitoring/v1/{ROOT}/dashboards", {"displayName": "demo", "gridLayout": {}}).body
-    assert kit.get(f"/monitoring/v1/{board['name']}")["displayName"] == "demo"
+    tile = {"xPos": 0, "width": 16, "height": 16, "widget": {"title": "jobs"}}
+    drawn = {"displayName": "demo", "mosaicLayout": {"columns": 48, "tiles": [tile]}}
+    board = kit.call("POST", f"/monitoring/v1/{ROOT}/dashboards", drawn).body
+    found = kit.get(f"/monitoring/v1/{board['name']}")
+    # A position of 0 is not told: https://github.com/hashicorp/terraform-provider-google/issues/24650
+    assert found["mosaicLayout"]["tiles"] == [{"width": 16, "height": 16, "widget": {"title": "jobs"}}]
     late = {"displayName": "demo", "gridLayout": {}, "etag": "old"}
     assert kit.call("PATCH", f"/monitoring/v1/{board['name']}", late).status == 409
 

@@ -56,7 +56,11 @@ class Match:
         pairs = [(name, value) for name, value in pairs if name != "fields"]
         forms = {name: value for name, value in pairs if name in _FORMS}
         left = ((name, value) for name, value in pairs if name not in _FORMS)
-        return {**query(self.method.parameters, left), **self.names, **forms}
+        parameters = dict(self.method.parameters)
+        if self.method.body is not None and self.method.body.has("updateMask"):
+            # The mask of a message may come in the query, too: so the provider sends Pub/Sub's.
+            parameters.setdefault("updateMask", {"type": "string"})
+        return {**query(parameters, left), **self.names, **forms}
 
 
 class Api:

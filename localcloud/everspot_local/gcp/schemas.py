@@ -42,6 +42,11 @@ class Body:
         self._schemas, self._schema, self._method, self._empties = schemas, schema, method, empties or patch
         self._patch = patch
 
+    def has(self, field: str) -> bool:
+        """Whether a body can have a field."""
+        schema = self._schemas[self._schema["$ref"]] if "$ref" in self._schema else self._schema
+        return field in schema.get("properties", {})
+
     def read(self, body: Any) -> dict[str, Any]:
         """Return a body with every value in the form in which answers tell it.
 

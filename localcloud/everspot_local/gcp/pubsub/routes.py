@@ -77,4 +77,5 @@ def _of(found: Mapping[str, Document], request: Request) -> list[Document]:
 
 
 def _mask(request: Request) -> list[str]:
-    return [name.strip() for name in str(request.body.get("updateMask") or "").split(",") if name.strip()]
+    mask = str(request.body.get("updateMask") or request.params.get("updateMask") or "")
+    return [name.strip() for name in mask.split(",") if name.strip()]

@@ -118,7 +118,7 @@ class Plugin:
         if pinned is None:
             raise RuntimeError(f"{self.sources}/go.mod does not require {self.module}")
         # Outside any module: inside this one the module is replaced by the trimmed copy, which is not there yet.
-        download = [go(), "mod", "download", "-json", f"{self.module}@{pinned[1]}"]
+        download: list[str | Path] = [go(), "mod", "download", "-json", f"{self.module}@{pinned[1]}"]
         found = call(download, f"{self.label}-source", TOOLCHAIN, {"GOWORK": "off"})
         where = re.search(r'"Dir": "([^"]+)"', found)
         if where is None:

@@ -3,6 +3,7 @@
 from everspot_local.gcp.compute import (
     bulk,
     disks,
+    group_calls,
     health,
     images,
     instances,
@@ -27,4 +28,5 @@ def routes(compute: Compute) -> dict[str, Handler]:
         **instances.routes(compute),
         **disks.routes(compute),
         **bulk.routes(compute),
+        **group_calls.routes(compute),
     }

@@ -21,8 +21,9 @@ _NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "m
 
 
 class Compute:
-    """The project's Compute Engine. Called with the market's lock held. `vms`: its instances by their paths. `limits`:
-    each tells what forbids so many more machines of a catalogue's type in a market. `quotas`: as the region tells them.
+    """The project's Compute Engine. Called with the market's lock held. `vms`, `groups`: its instances and groups by
+    their paths. `limits`: each tells what forbids so many more machines of a catalogue's type in a market. `quotas`: as
+    the region tells them.
     """
 
     name = PROJECT
@@ -32,9 +33,10 @@ class Compute:
         self.operations = Operations(project)
         self.resources: dict[str, Document] = {}
         self.vms: dict[str, Any] = {}
+        self.groups: dict[str, Any] = {}
         self.limits: list[Callable[[str, Market, int], OperationFailed | None]] = []
         self.quotas: Callable[[], list[Document]] = list
-        project.resets += [self.resources.clear, self.vms.clear]
+        project.resets += [self.resources.clear, self.vms.clear, self.groups.clear]
 
     def link(self, path: str) -> str:
         """The URL of a path."""

@@ -1,0 +1,37 @@
+"""One instance of a managed group, as the group knows it: there, to come, or to go."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from everspot_local.gcp.compute.vms import Vm
+from everspot_local.gcp.operations import OperationFailed
+
+
+@dataclass(eq=False)
+class GroupMember:
+    """One instance of a group, there or to come. `action`: as the API tells it. `template`: of its making."""
+
+    name: str
+    action: str = "CREATING"
+    zone: str = ""
+    machine_type: str = ""
+    template: str = ""
+    vm: Vm | None = None
+    failed: list[OperationFailed] = field(default_factory=list)
+    unhealthy: int = 0
+    healthy: bool | None = None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is to be no more."""
+        return self.action == "DELETING"
+
+    @property
+    def running(self) -> bool:
+        """Whether its instance runs."""
+        return self.vm is not None and self.vm.status == "RUNNING"
+
+
+def without_repeats(problems: Iterable[OperationFailed]) -> list[OperationFailed]:
+    """Each problem once."""
+    return list({(problem.code, problem.message): problem for problem in problems}.values())

@@ -1,5 +1,5 @@
-"""Clusters without a cloud: people start agents by hand on a shared folder. Only the agents' own reports tell of
-them."""
+"""Clusters without a cloud: people start agents by hand on a shared folder. Only the agents' reports say that they
+exist."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class FolderCloud(QuietCloud):
-    """A `Cloud` that answers from the heartbeats: an instance lives from its boot to its last word."""
+    """A `Cloud` that answers from the heartbeats: an instance lives from its boot to its last heartbeat."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -103,7 +103,7 @@ class FolderMetadata:
         return str(self._manifest_file)
 
     def manifest(self) -> str:
-        """What is in the file."""
+        """The file's content."""
         try:
             return self._manifest_file.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -122,7 +122,7 @@ class FolderMetadata:
         return None
 
     def end(self) -> bool:
-        """Nothing to ask: whoever started the agent switches the machine off."""
+        """Does nothing: the machine belongs to the person who started the agent."""
         return False
 
 
@@ -133,7 +133,7 @@ class FolderProvider:
         """See `Provider`.
 
         Raises:
-            MetadataError: always: who starts an agent by hand has to say what it is.
+            MetadataError: always. A person who starts an agent by hand has to give its identity.
         """
         raise MetadataError("a folder has no metadata service: start the agent with --manifest")
 
@@ -150,7 +150,7 @@ class FolderProvider:
 
     @property
     def billing(self) -> BillingRules:
-        """See `Provider`: the rules of the usual cloud, so that bills tell what the same work would cost there."""
+        """See `Provider`: the rules of the usual cloud, so that bills say what the same work would cost there."""
         from everspot_clouds.aws.rules import BILLING
 
         return BILLING
@@ -168,7 +168,7 @@ class FolderProvider:
         return True
 
     def stop_within(self, market: Market) -> timedelta:
-        """See `Provider`: what the usual cloud leaves."""
+        """See `Provider`: as on the usual cloud."""
         from everspot_clouds.aws.rules import STOP
 
         return STOP

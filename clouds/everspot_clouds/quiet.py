@@ -1,5 +1,5 @@
-"""A cloud that has nothing, says nothing and does nothing: what a cloud without some service inherits, and so does a
-stand-in that is to answer one question only."""
+"""A cloud that has nothing, says nothing and does nothing. Clouds that lack a service inherit from it, and so do
+stand-ins that answer one question only."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -22,7 +22,7 @@ class QuietCloud:
         return []
 
     def ends(self) -> list[CloudEnd]:
-        """See `Cloud`: the descriptions tell all."""
+        """See `Cloud`: the descriptions contain them."""
         return []
 
     def messages(self) -> list[Message]:
@@ -39,11 +39,11 @@ class QuietCloud:
     def placement_scores(
         self, types: Collection[str], count: int, regions: Collection[str] = ()
     ) -> list[PlacementScore]:
-        """See `Cloud`: nobody keeps a score."""
+        """See `Cloud`: there are no scores."""
         return []
 
     def launch(self, intent: LaunchIntent) -> LaunchAnswer:
-        """See `Cloud`: nothing is brought, and nothing refused."""
+        """See `Cloud`: nothing is launched, and nothing refused."""
         return LaunchAnswer()
 
     def terminate(self, instances: Iterable[str]) -> None:
@@ -54,7 +54,7 @@ class QuietCloud:
         return ""
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        """See `Cloud`: nobody keeps any."""
+        """See `Cloud`: nothing is written."""
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
         """See `Cloud`: nothing is sent."""

@@ -45,7 +45,7 @@ def provider(cloud: str) -> Provider:
 
 
 def job_rules() -> "CloudRules":
-    """What all known clouds have laid down for job files: a job may move from one to another."""
+    """The rules of all known clouds for job files, because a job may move from one cloud to another."""
     from everspot_core.job_rules import CloudRules
 
     laid_down = [provider(cloud).jobs for cloud in CLOUDS]

@@ -196,18 +196,18 @@ class Manifest(Document):
     region: str = ""
     account: str = Field(
         default="",
-        description="Whose the instances are, as the cloud names it: a project's id. Empty: that of the credentials.",
+        description="The cloud account of the instances, such as a project's id. Empty: that of the credentials.",
     )
     notice: Duration | None = Field(
         default=None,
-        description="How long before a spot instance is taken the cloud was asked to say so, where that can be asked. "
-        "None: the cloud's notices have their own time in them.",
+        description="The notice that was requested before a spot instance is taken, on clouds where it can be chosen. "
+        "None: the cloud's notices contain their time.",
     )
     health_port: int | None = Field(
         default=None,
         ge=1,
         le=65535,
-        description="Where agents answer the cloud's health checks, at /healthz. None: nowhere.",
+        description="The port at which agents answer the cloud's health checks, at /healthz. None: none is answered.",
     )
     control_url: str = Field(
         description="s3://bucket?region=…, gs://bucket or file:///folder of records, leases and events. Where a "

@@ -30,8 +30,8 @@ class Facts:
     waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
 
     def describe(self, instances: Iterable[CloudInstance], now: timedelta, ends: Iterable[CloudEnd] = ()) -> None:
-        """Take in a description of the whole cluster, and the ends that the cloud tells of beside it. `now`: monotonic
-        time of the request."""
+        """Take in a description of the whole cluster, and the ends that the cloud reports apart from it. `now`:
+        monotonic time of the request."""
         self.described = {i.instance_id: i for i in instances}
         self.ends = {end.instance_id: end for end in ends}
         self.described_at = now

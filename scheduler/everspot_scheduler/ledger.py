@@ -138,12 +138,12 @@ class Ledger:
         self.write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
 
     def _note_vanished(self, name: str, facts: Facts) -> None:
-        """Write the end of an instance that the cloud no longer describes: as the cloud tells it, else by the last
+        """Write the end of an instance that the cloud no longer describes: as the cloud reports it, else by the last
         heartbeat.
 
-        Without the cloud's word not before a grace, since a description may lag behind a launch that another scheduler
-        noted. Not while it beats either: an instance that lost its tag, or was left out of an answer, lives and costs
-        money."""
+        Without the cloud's report this waits for a grace, since a description may lag behind a launch that another
+        scheduler wrote. It also waits while heartbeats come: an instance that lost its tag, or was left out of an
+        answer, lives and costs money."""
         if (told := facts.ends.get(name)) is not None:
             self.write_end(name, told.ended_at, interrupted=told.interrupted, source="describe")
             return

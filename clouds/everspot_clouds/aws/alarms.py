@@ -12,7 +12,7 @@ from everspot_core.gauges import Gauge
 CLUSTER = "Cluster"
 """The one dimension of every metric."""
 BUDGET_AT = 0.8
-"""The part of a budget from which on an alarm says so."""
+"""The fraction of a budget at which an alarm goes off."""
 SILENT_MINUTES = 5
 USD_A_MONTH = 8 * 0.30 + 4 * 0.10 + 3.00 + 0.44
 """Amazon CloudWatch pricing, us-east-1: $0.30 for each custom metric, $0.10 for each alarm, $3 for a dashboard beyond
@@ -22,8 +22,8 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """An alarm on one metric, in CloudWatch's words. It goes off after `periods` periods in a row that breach; unless
-    it says otherwise, once the figure has been above 0."""
+    """An alarm on one metric, in CloudWatch's words. It goes off after `periods` breaching periods in a row; by
+    default, once the figure is above 0."""
 
     name: str
     gauge: Gauge
@@ -74,7 +74,7 @@ def metric_name(gauge: Gauge) -> str:
 
 
 def dashboard(cluster: str, region: str, namespace: str, alarm_arns: list[str]) -> str:
-    """The body of a dashboard: what works and waits, what it costs, and what is not as usual."""
+    """The body of a dashboard: running and waiting jobs, costs, and everything unusual."""
     rows = (
         ("Jobs", (Gauge.JOBS_RUNNING, Gauge.JOBS_WAITING), "Maximum"),
         ("Instances", (Gauge.INSTANCES,), "Maximum"),

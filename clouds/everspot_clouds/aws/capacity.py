@@ -26,11 +26,11 @@ AT_ONCE = 100
 AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
 """Passing failures of a whole request. After one it is not known whether the request was carried out."""
 _POINTER = "failed to fulfill capacity. please review errors in the response."
-"""The message of an override that failed with others; it says nothing about its own pool."""
+"""The message of an override that failed with others; it says nothing about the override's own pool."""
 _MISMATCH = "IdempotentParameterMismatch"
 _DENIED = "UnauthorizedOperation"
 _DENIED_AT_MOST = 3
-"""After this many single instances that were refused, with none ended, the caller counts as not allowed to end any."""
+"""After so many refused single instances, and none ended, the caller counts as not allowed to end any."""
 _UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def request(cluster: str, intent: LaunchIntent) -> dict[str, Any]:
 
 
 def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
-    """The answer of CreateFleet in the words of an intent."""
+    """The answer of CreateFleet, in the terms of an intent."""
     found = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
     raw = answer.get("Errors") or []
     own = [e for e in raw if e.get("ErrorMessage", "").lower() != _POINTER] or raw
@@ -88,8 +88,9 @@ def terminate(ec2: Any, instances: Iterable[str]) -> None:
     """See `Cloud.terminate`. Raises botocore's errors.
 
     One id that EC2 does not know, or one protected instance, fails the whole call (API reference, TerminateInstances);
-    the batch is then halved until that one stands alone. The same goes for an instance that may not be ended: one that
-    is gone has no tags any more, so a policy that requires them refuses the call before EC2 looks for the instance.
+    the batch is then halved until that instance is alone. The same holds for an instance that may not be ended. An
+    instance that is gone has no tags any more, so a policy that requires tags refuses the call before EC2 looks for the
+    instance.
     """
     batches = _Batches(ec2)
     wanted = list(dict.fromkeys(instances))
@@ -190,7 +191,7 @@ def _error(raw: dict[str, Any], intent: LaunchIntent) -> LaunchError:
 
 
 def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchError:
-    """A refusal of the whole request, which is about every pool."""
+    """A refusal of the whole request, which concerns every pool."""
     code = errors.code_of(error)
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
     # Nothing came of what this token was carried out for: the next one will do.

@@ -68,7 +68,7 @@ class AwsCloud:
         return [instances.parse(raw) for raw in found]
 
     def ends(self) -> list[CloudEnd]:
-        """See `Cloud`: EC2 describes what has ended for about an hour, with its end."""
+        """See `Cloud`. Empty, because EC2 describes an ended instance for about an hour, with its end."""
         return []
 
     def messages(self) -> list[Message]:

@@ -18,10 +18,10 @@ PRICES: dict[str, Price] = {
 """List price of one interface endpoint in one zone, by region. In other regions it is the same or higher."""
 
 LEAST = "us-east-1"
-"""The region whose price is told for regions whose own price is not in the table."""
+"""The region whose price stands for regions that the table lacks."""
 
 USD_PER_GB = 0.01
-"""Price of the first petabyte a month that goes through a region's interface endpoints."""
+"""Price per GB of the first petabyte a month through a region's interface endpoints."""
 
 
 def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:

@@ -67,7 +67,7 @@ QUOTA = frozenset(
     }
 )
 PRICE = frozenset({"SpotMaxPriceTooLow"})
-"""Of those of capacity: it is there, for more than the most that is paid."""
+"""Codes of missing capacity that mean: there is capacity, but above the maximum price."""
 REQUEST = frozenset(
     {
         "EncryptedVolumesNotSupported",
@@ -77,7 +77,7 @@ REQUEST = frozenset(
         "VPCIdNotSpecified",
     }
 )
-"""Mistakes of a request whose names do not begin like the others'; of CreateFleet's answers and of RunInstances."""
+"""Mistakes of a request whose codes do not begin like the others; from CreateFleet's answers and RunInstances."""
 CREDENTIALS = frozenset(
     {
         "AuthFailure",
@@ -162,9 +162,9 @@ def trouble(error: Exception) -> Trouble:
 
 
 def launch_trouble(code: str) -> LaunchTrouble:
-    """What can be done about an error in a CreateFleet answer. There it has a code and no status: of what no table has,
-    `Invalid…`, `Missing…` and `Malformed…` are mistakes of the request, as they are everywhere in EC2 (EC2 Developer
-    Guide, "Error codes for the Amazon EC2 API"), and the rest may pass.
+    """The kind of failure of an error in a CreateFleet answer, which has a code and no status. Codes that no table has
+    are mistakes of the request if they begin with `Invalid`, `Missing` or `Malformed`, as everywhere in EC2 (EC2
+    Developer Guide, "Error codes for the Amazon EC2 API"). The rest is transient.
     """
     plain = _plain(code)
     if plain in _PRICES:
@@ -177,7 +177,7 @@ def launch_trouble(code: str) -> LaunchTrouble:
 
 
 def told(error: Exception) -> CloudError:
-    """The error for people, with what they can do about it."""
+    """The error in words for people, with what they can do about it."""
     kind = trouble(error)
     if not isinstance(error, ClientError):
         return CloudError(str(error), kind, FIX[kind])

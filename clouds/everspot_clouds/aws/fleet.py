@@ -17,7 +17,8 @@ TARGET_AT_MOST = 10_000
 
 
 LEAST_UNIT_PRICE = 0.001
-"""A MaxPrice, in USD per unit hour, has to be above this (EC2 API reference, FleetLaunchTemplateOverridesRequest)."""
+"""The lower bound, exclusive, of a MaxPrice in USD per unit hour (EC2 API reference,
+FleetLaunchTemplateOverridesRequest)."""
 
 
 class AwsSpotAllocation(StrEnum):
@@ -71,17 +72,17 @@ class Ec2Capacity(CapacitySpec):
 
     @property
     def spot_strategy(self) -> AwsSpotAllocation:
-        """How EC2 is to pick Spot pools."""
+        """The strategy by which EC2 picks Spot pools."""
         return self.spot_allocation or STRATEGIES[self.prefer][0]
 
     @property
     def on_demand_strategy(self) -> AwsOnDemandAllocation:
-        """How EC2 is to pick on-demand types."""
+        """The strategy by which EC2 picks on-demand types."""
         return self.on_demand_allocation or STRATEGIES[self.prefer][1]
 
     @property
     def prioritized(self) -> bool:
-        """Whether any strategy looks at priorities."""
+        """Whether any strategy uses priorities."""
         return (
             self.spot_strategy is AwsSpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED
             or self.on_demand_strategy is AwsOnDemandAllocation.PRIORITIZED

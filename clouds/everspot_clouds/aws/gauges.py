@@ -10,14 +10,14 @@ from everspot_clouds.aws.alarms import CLUSTER, metric_name
 
 
 class Gauges:
-    """Puts the figures of one cluster. The client is made when it is first needed."""
+    """Writes the figures of one cluster. The client is made when it is first needed."""
 
     def __init__(self, session: Any, config: Any, cluster: str) -> None:
         self._session, self._config, self._cluster = session, config, cluster
         self._client: Any = None
 
     def put(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        """Put all of them in one request.
+        """Write all of them in one request.
 
         Raises:
             botocore's errors.
@@ -34,6 +34,6 @@ class Gauges:
         )
 
     def close(self) -> None:
-        """Let go of the connection, if there is one."""
+        """Close the connection, if there is one."""
         if self._client is not None:
             self._client.close()

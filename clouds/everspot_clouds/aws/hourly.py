@@ -1,4 +1,5 @@
-"""What an hour of a cluster costs at list prices: with nothing running, for what stands, and at the cap of the rest."""
+"""The cost of an hour of a cluster at list prices: without agents, of standing capacity, and at elastic capacity's
+cap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ _HOURS_A_MONTH = 730
 
 @dataclass(frozen=True, kw_only=True)
 class Always:
-    """What a cluster pays for while no agent runs: the scheduler, and an endpoint of each of the `services` in each of
-    so many `zones`; with `monitoring` the metrics, alarms and dashboard."""
+    """What a cluster pays for while no agent runs: the scheduler; an endpoint of each of the `services` in each zone
+    (`zones` is their number); with `monitoring` the metrics, alarms and dashboard."""
 
     scheduler_type: str
     services: Sequence[str] = ()
@@ -58,14 +59,15 @@ def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
 
 
 def launched_under(cap: Cap | None, types: Sequence[str], known: Catalogue, region: str) -> Launchable:
-    """What a cap lets be launched in each market."""
+    """The instances that a cap allows to launch, by market."""
     if cap is None:
         return {}
     return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, known, region)
 
 
 def _quotas(region: str, known: Catalogue, capacity: Ec2Capacity, cap: Cap | None) -> list[str]:
-    """The quotas of the account that everything at once may need. Whether it has them is asked by doctor."""
+    """The account's quotas that the whole cluster at once may need. `everspot doctor` checks whether the account has
+    them."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     weights = derived_weights(capacity, known.types)
     found = most_vcpus(standing, launched_under(cap, list(weights), known, region), weights, known.types)

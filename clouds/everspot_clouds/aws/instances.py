@@ -33,7 +33,7 @@ def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
 
 
 def of_launch(ec2: Any, token: str) -> list[CloudInstance]:
-    """Every instance that the launch of this token has brought, as far as EC2 describes it. Raises botocore's
+    """Every instance that the launch with this token has brought and that EC2 describes. Raises botocore's
     errors.
     """
     return [parse(raw) for raw in _pages(ec2, LAUNCH_TAG, token)]
@@ -71,6 +71,7 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
 
 
 def stated_time(transition: str) -> datetime | None:
-    """The moment in a StateTransitionReason such as `User initiated (2026-01-31 12:00:00 GMT)`, if it states one."""
+    """The moment in a StateTransitionReason such as `User initiated (2026-01-31 12:00:00 GMT)`. None: it states
+    none."""
     found = _STATED_TIME.search(transition)
     return datetime.strptime(found.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if found else None

@@ -47,10 +47,10 @@ class ImdsClient:
         self._renew_at = timedelta()
 
     def get(self, path: str, *, attempts: int = ATTEMPTS) -> str | None:
-        """The text at `path`; None where there is none (404).
+        """The text at `path`; None if there is none (404).
 
         Raises:
-            MetadataUnavailable: when `attempts` attempts failed.
+            MetadataUnavailable: if `attempts` attempts failed.
         """
         wait = FIRST_WAIT
         for left in range(attempts - 1, -1, -1):
@@ -130,7 +130,7 @@ class ImdsMetadata:
         return self._moment("events/recommendations/rebalance", "noticeTime")
 
     def end(self) -> bool:
-        """Nothing to ask: the launch templates say that an instance which is switched off is terminated."""
+        """Does nothing: by the launch templates an instance that is switched off is terminated."""
         return False
 
     def _required(self, path: str) -> str:

@@ -51,8 +51,8 @@ class Placement:
     def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
         """The score of each zone for `count` spot instances of any of these types, all in that zone.
 
-        With `regions`, it is the score of each region, its zones taken together. The answer is empty where asking is of
-        no use, or over the limits.
+        With `regions`, it is the score of each region, its zones taken together. The answer is empty if the question is
+        useless or over the limits.
 
         Raises:
             botocore's errors.
@@ -85,7 +85,7 @@ class Placement:
         return question in lately or (len(lately) < NEW_A_DAY and not full)
 
     def _nearest(self, question: _Question, now: datetime) -> _Question | None:
-        """The closest configuration that may be asked in its place, for another number of instances."""
+        """The closest configuration that may be asked instead, for another number of instances."""
         alike = [q for q in self._lately(now) if (q.types, q.regions) == (question.types, question.regions)]
         return min(alike, key=lambda q: abs(q.count - question.count), default=None)
 
@@ -115,7 +115,7 @@ class Placement:
         ]
 
     def _zone(self, zone_id: str) -> str:
-        """The name in this account of a zone. Scores have zone ids, which are the same in every account."""
+        """The name of a zone in this account. Scores have zone ids, which are the same in every account."""
         if zone_id and not self._zone_names:
             zones = self._ec2.describe_availability_zones()["AvailabilityZones"]
             self._zone_names = {zone["ZoneId"]: zone["ZoneName"] for zone in zones}

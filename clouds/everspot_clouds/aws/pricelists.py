@@ -32,7 +32,7 @@ _TERMS = {
 
 
 def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
-    """What `types` cost in `region` now, by the account of the standard environment.
+    """The prices of `types` in `region` now, by the account of the standard environment.
 
     Raises:
         CloudError: if the price lists cannot be read.
@@ -59,11 +59,11 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
 def aws_prices(
     client: Callable[[str, str], Any], region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]
 ) -> PriceTable:
-    """What `types` cost in `region` now. Types with neither an on-demand nor a Spot price are left out.
+    """The prices of `types` in `region` now. Types with neither an on-demand nor a Spot price are left out.
 
     Args:
         client: makes a boto3 client of a service for a region.
-        as_of: what the table is dated.
+        as_of: the date of the table.
         page: called after each page of an answer, for a progress bar.
 
     Raises:
@@ -95,7 +95,7 @@ def aws_prices(
 
 
 def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[tuple[str, float]]:
-    """Type and price of everything that the region sells."""
+    """Type and price of every instance type that the region sells."""
     filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in {"regionCode": region, **_TERMS}.items()]
     for answer in pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
         for text in answer["PriceList"]:
@@ -107,7 +107,7 @@ def _on_demand(pricing: Any, region: str, page: Callable[[], None]) -> Iterator[
 
 
 def _hourly(product: dict[str, Any]) -> float | None:
-    """Dollars for an hour. A price of 0 marks a product that is not sold by itself, and is no price."""
+    """Dollars for an hour. A price of 0 marks a product that is not sold separately, so it counts as no price."""
     try:
         terms = product["terms"].get("OnDemand", {})
         dimensions = [d for term in terms.values() for d in term["priceDimensions"].values() if d["unit"] == "Hrs"]

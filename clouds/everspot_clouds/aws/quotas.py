@@ -106,14 +106,14 @@ def reaches(
 
 
 def enough(units: float, found: Sequence[Reach]) -> bool:
-    """Whether the quotas together reach the target; one that was not told is taken to be enough."""
+    """Whether the quotas together reach the target. An unknown quota is taken to be enough."""
     return any(reach.units is None for reach in found) or sum(reach.units or 0 for reach in found) >= units
 
 
 @dataclass(frozen=True)
 class QuotaNeed:
-    """A part of a cluster, and how much of it the account's quotas allow. `count`: units of what stands, or instances
-    that may be launched at most; `markets`: on which."""
+    """A part of a cluster, and how much of it the account's quotas allow. `count`: units of standing capacity, or the
+    most instances that may be launched; `markets`: their markets."""
 
     standing: bool
     markets: tuple[Market, ...]
@@ -154,7 +154,7 @@ def needs(
     known: Mapping[str, InstanceType],
     values: Mapping[str, float],
 ) -> list[QuotaNeed]:
-    """What a cluster needs of each market, first what stands, and what may be launched with what that leaves.
+    """The needs of a cluster in each market: of standing capacity first, then of launches from the rest of the quota.
 
     `standing`: units by market, with the `weights` of its types; `values`: vCPUs by quota code.
     """

@@ -25,11 +25,11 @@ JOBS = CloudRules(
         "ssm:/PARAMETER": r"ssm:/?[A-Za-z0-9/_.-]{1,1011}",
     },
 )
-"""What job files may not set here, and how they refer to secrets: by the name in Secrets Manager or in Parameter
-Store."""
+"""The environment variables that job files may not set on AWS, and the forms in which they name secrets: by the name in
+Secrets Manager or in Parameter Store."""
 
 LAUNCH_TAG = "everspot:launch"
-"""Tag of what a scheduler has launched: the token of the launch intent."""
+"""Tag of launched instances: the token of the launch intent."""
 
 FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
 SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
@@ -58,7 +58,7 @@ BILLING = BillingRules(
         "taxes, discounts, credits, savings plans and reservations",
     ),
 )
-"""How EC2 bills an instance, and what AWS bills besides."""
+"""The rules by which EC2 bills an instance, and what AWS bills besides."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class AwsSecrets:
         """The value of a secret, by a reference in one of the forms of `JOBS`.
 
         Raises:
-            CloudError: if it cannot be had; it tells no value.
+            CloudError: if it cannot be read. The message contains no value.
         """
         try:
             return self._value(reference)

@@ -1,4 +1,4 @@
-"""The way into an instance through Session Manager: command lines of the AWS CLI, which starts the plugin."""
+"""Access to an instance through Session Manager: command lines of the AWS CLI, which starts the plugin."""
 
 import json
 from collections.abc import Mapping

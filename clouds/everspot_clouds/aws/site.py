@@ -1,4 +1,4 @@
-"""What a cluster has in AWS that costs money, found by its tag, for whoever takes the cluster down."""
+"""The resources of a cluster in AWS that cost money, found by its tag, for `everspot down`."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import Left
 
 ALIVE = ("pending", "running", "stopping", "stopped", "shutting-down")
-"""States of instances that are not over. One that is shutting down is about to be."""
+"""States of instances that have not ended. An instance that is shutting down is about to end."""
 _FLEETS = ("submitted", "active", "modifying", "deleted_running", "deleted_terminating")
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 4})
 
 
 class AwsSite:
-    """The `Site` of a cluster in AWS, seen with the credentials of whoever asks."""
+    """The `Site` of a cluster in AWS, with the user's credentials."""
 
     def __init__(self, manifest: Manifest) -> None:
         """Clients for the manifest's region.
 
         Raises:
-            CloudError: if the settings on this machine make none, such as a profile that does not exist.
+            CloudError: if this machine's settings do not allow it, for example a profile that does not exist.
         """
         try:
             session = boto3.Session(region_name=manifest.region or os.environ.get("AWS_REGION"))

@@ -1,4 +1,4 @@
-"""What a scheduler asks of a cloud, and the plain values in which it answers."""
+"""The protocol between a scheduler and a cloud, and the plain values of the answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CloudInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEnd:
-    """The end of an instance that its cloud may describe no more. `ended_at` (market time): when it stopped costing
+    """The end of an instance that its cloud may no longer describe. `ended_at` (market time): when it stopped costing
     money; `interrupted`: whether the cloud took it."""
 
     instance_id: str
@@ -85,8 +85,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementScore:
-    """How likely a cloud found it, at `at` (market time), that `count` spot instances of any of these types could be
-    had at once: from 1, hardly, to 10, very. `zone` is a zone's name; empty for a region as a whole."""
+    """A cloud's rating, at `at` (market time), of the chance that `count` spot instances of any of these types can be
+    launched at once: from 1 (low) to 10 (high). `zone` is a zone's name; empty for a region as a whole."""
 
     types: tuple[str, ...]
     region: str
@@ -107,7 +107,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAnswer:
-    """What a cloud said to a launch: what it brought, which may be less than was asked for, and what it refused."""
+    """A cloud's answer to a launch: the instances, which may be fewer than requested, and the refusals."""
 
     instances: tuple[Launched, ...] = ()
     errors: tuple[LaunchError, ...] = ()
@@ -122,8 +122,8 @@ class Cloud(Protocol):
         ...
 
     def ends(self) -> list[CloudEnd]:
-        """Ends of instances as far as the cloud tells of them beside its description, asked after `instances`. Empty
-        where it describes what has ended, with its end, for long enough."""
+        """Ends of instances that the cloud reports apart from its description. Called after `instances`. Empty if the
+        description includes ended instances, with their ends, for long enough."""
         ...
 
     def messages(self) -> list[Message]:
@@ -141,32 +141,32 @@ class Cloud(Protocol):
     def placement_scores(
         self, types: Collection[str], count: int, regions: Collection[str] = ()
     ) -> list[PlacementScore]:
-        """How likely it is that `count` spot instances of any of these types can be had in each zone of the cluster's
-        region; with `regions`, in each of those. May be asked often: what is not to be asked again yet is remembered.
-        Empty where the cloud gives no scores, or not for so few types."""
+        """The chance to get `count` spot instances of any of these types in each zone of the cluster's region; with
+        `regions`, in each of those. It may be called often, because answers are remembered for a while. Empty if the
+        cloud gives no scores, or none for so few types."""
         ...
 
     def launch(self, intent: LaunchIntent) -> LaunchAnswer:
-        """Launch what the intent asks for, tagged with its token. Asking again by the same intent launches nothing
-        more and answers the same.
+        """Launch what the intent asks for, tagged with its token. A second call with the same intent launches nothing
+        more and gives the same answer.
 
-        What is refused for good is part of the answer. Whatever is raised may have been carried out all the same, or
-        may be by and by: the same has to be asked again.
+        Final refusals are part of the answer. If the call raises, the launch may have been carried out, or may still
+        be: call again with the same intent.
         """
         ...
 
     def terminate(self, instances: Iterable[str]) -> None:
-        """End these instances. Those that the cloud does not know, or that have ended, are left out; one that cannot
-        be ended keeps no other one alive, and is raised in the end."""
+        """End these instances. Unknown and ended ones are skipped. An instance that cannot be ended does not keep the
+        others alive; its error is raised at the end."""
         ...
 
     def quota_of(self, instance_type: str, market: Market) -> str:
-        """The name of the quota that an instance counts towards: what has the same one is refused together."""
+        """The name of the quota that an instance counts towards. Instances of the same quota are refused together."""
         ...
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        """Keep these figures of the cluster, as of a moment, for alarms and dashboards. Called by a thread of its
-        own."""
+        """Write these figures of the cluster, as of a moment, for alarms and dashboards. It is called in a thread of
+        its own."""
         ...
 
     def notify(self, settings: Notifications, subject: str, text: str, data: dict[str, Any]) -> None:
@@ -174,7 +174,7 @@ class Cloud(Protocol):
         ...
 
     def trouble(self, error: Exception) -> Trouble:
-        """What kind of failure this is."""
+        """The kind of failure of an error."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How calls to a cloud fail, sorted by what can be done about it."""
+"""The kinds of failure of calls to a cloud, by what can be done about them."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""What an instance asks of its cloud: who it is, its manifest, and whether it is about to be taken away."""
+"""The metadata service that an instance asks: its identity, its manifest, and whether it will be interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MetadataUnavailable(MetadataError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What differs between the instances of a cluster. `zone` is a zone's name, such as us-east-1a."""
+    """The facts that differ between the instances of a cluster. `zone` is a zone's name, such as us-east-1a."""
 
     instance_id: str
     instance_type: str
@@ -34,16 +34,16 @@ class Metadata(Protocol):
 
     @property
     def where(self) -> str:
-        """Where the manifest is, in the cloud's own words."""
+        """The place of the manifest, in the cloud's terms."""
         ...
 
     def manifest(self) -> str:
-        """The manifest that the infrastructure handed to this instance, as a text. Raises `MetadataError` if there is
+        """The manifest that the infrastructure gave to this instance, as text. Raises `MetadataError` if there is
         none."""
         ...
 
     def identity(self) -> Identity:
-        """Who this instance is."""
+        """The identity of this instance."""
         ...
 
     def interruption(self) -> datetime | None:
@@ -55,6 +55,6 @@ class Metadata(Protocol):
         ...
 
     def end(self) -> bool:
-        """Have the cloud end this instance for good, with its own credentials. False where the cloud does so by itself
-        once the machine is switched off, and nothing was asked for."""
+        """Have the cloud delete this instance, with the instance's own credentials. False: nothing was requested,
+        because the cloud does so by itself once the machine is switched off."""
         ...

@@ -1,4 +1,4 @@
-"""What a person asks of a cloud by the command: its checks, the way into an instance, what is left of a cluster."""
+"""What the `everspot` command asks of a cloud for a person: checks, access to an instance, the rest of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Verdict(StrEnum):
-    """How a check ended. SKIP: it could not be made here."""
+    """The result of a check. SKIP: it could not be made here."""
 
     OK = "ok"
     WARN = "warn"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `group`: what it is about: store, credentials, cluster, capacity, quota, clock or user."""
+    """One check. `group`: its subject: store, credentials, cluster, capacity, quota, clock or user."""
 
     group: str
     name: str
@@ -34,8 +34,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """A program of the cloud that replaces this process. `needs`: programs that have to be installed, and what people
-    call them; `install`: how to install them; `denied`: what may be wrong when it fails."""
+    """A program of the cloud that replaces this process. `needs`: programs that have to be installed, with their names
+    for people; `install`: how to install them; `denied`: the likely cause if it fails."""
 
     command: tuple[str, ...]
     needs: tuple[tuple[str, str], ...]
@@ -44,23 +44,23 @@ class Handover:
 
 
 class Door(Protocol):
-    """The way into instances, for a person."""
+    """Access to instances, for a person."""
 
     def enter(self, instance_id: str, command: str) -> Handover:
         """Run a command line on an instance, in a terminal."""
         ...
 
     def forward(self, instance_id: str, port: int, local: int) -> Handover:
-        """Make a port of an instance one of this machine."""
+        """Forward a port of an instance to this machine."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Something of a cluster that its cloud still has. `kind` and `detail` are for people.
+    """A resource of a cluster that its cloud still has. `kind` and `detail` are for people.
 
-    `launched`: an instance that a scheduler launched. `ending`: it goes by itself, or with what it belongs to. `kept`:
-    it stays on purpose, such as a bucket with checkpoints.
+    `launched`: an instance that a scheduler launched. `ending`: it will disappear by itself, or with the resource that
+    it belongs to. `kept`: it stays on purpose, such as a bucket with checkpoints.
     """
 
     kind: str
@@ -72,12 +72,12 @@ class Left:
 
 
 class Site(Protocol):
-    """What a cluster has in its cloud, for whoever takes it down. Both methods raise `CloudError`."""
+    """The resources of a cluster in its cloud, for taking it down. Both methods raise `CloudError`."""
 
     def left(self) -> list[Left]:
-        """Everything that costs money, found by the cluster's name and not by what anybody remembers."""
+        """Everything that costs money, found by the cluster's name and not by any record."""
         ...
 
     def end(self, instances: Iterable[str]) -> None:
-        """Terminate instances of the cluster now, with the credentials of whoever asks."""
+        """Terminate instances of the cluster now, with the user's credentials."""
         ...

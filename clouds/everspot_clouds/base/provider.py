@@ -1,4 +1,4 @@
-"""The adapter to one cloud, from which everything else of it is had."""
+"""The adapter to one cloud: the entry to all of its parts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Provider(Protocol):
-    """The adapter to one cloud. Its module imports only what is installed everywhere; its methods import the cloud's
-    clients."""
+    """The adapter to one cloud. Its module imports only packages that are installed everywhere; its methods import the
+    cloud's clients."""
 
     def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> Metadata:
         """The metadata service of the instance that asks. `getenv`: its environment."""
         ...
 
     def scheduling(self, manifest: Manifest, store: Store) -> Cloud:
-        """The cloud for a cluster's scheduler: it listens to the manifest's queue if that names one."""
+        """The cloud for a cluster's scheduler. It listens to a queue if the manifest names one."""
         ...
 
     def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
@@ -50,7 +50,7 @@ class Provider(Protocol):
 
     @property
     def jobs(self) -> CloudRules:
-        """What the cloud has laid down for job files."""
+        """The cloud's rules for job files."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Provider(Protocol):
         """Prices of types in a region now, by the cloud's own price lists. `page` is called after each page.
 
         Raises:
-            CloudError: if it cannot be had.
+            CloudError: if they cannot be read.
         """
         ...
 
@@ -89,7 +89,7 @@ class Provider(Protocol):
         ...
 
     def site(self, manifest: Manifest) -> Site:
-        """What a cluster has in the cloud.
+        """The resources of a cluster in the cloud.
 
         Raises:
             NotOffered: if the cloud has no instances of its own.
@@ -97,7 +97,7 @@ class Provider(Protocol):
         ...
 
     def door(self, manifest: Manifest) -> Door:
-        """The way into a cluster's instances.
+        """Access to a cluster's instances.
 
         Raises:
             NotOffered: if there is none.

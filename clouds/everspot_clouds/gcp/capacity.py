@@ -1,14 +1,14 @@
 """Launching and deleting elastic instances: regionInstances.bulkInsert, and instances.delete.
 
-One attempt, one answer: the operation is done when the instances are there, or when there is no capacity for them.
+One attempt gives one answer: the operation is done when the instances exist, or when there is no capacity for them.
 Sources: Compute API, BulkInsertInstanceResource (count, minCount, perInstanceProperties, sourceInstanceTemplate merged
 with instanceProperties by JSON Merge Patch, instanceFlexibilityPolicy, locationPolicy) and Operation (operationGroupId,
-requestId as clientOperationId); slurm-gcp's resume.py, which asks for instances by the same method, and names both the
-zones that are allowed and those that are not.
+requestId as clientOperationId); slurm-gcp's resume.py, which uses the same method, and names both the allowed and the
+denied zones.
 
 The request depends on the intent alone, so that it stays the same. Its id and the names of its instances come from the
-intent's token: a request that is repeated is answered by the operation of the first one, and if Google has forgotten
-that one, the names are taken.
+intent's token: a repeated request is answered by the operation of the first one; if Google has forgotten that one, the
+names are taken.
 """
 
 import logging
@@ -34,19 +34,19 @@ from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
 
 WAIT = timedelta(seconds=20)
-"""Real time that an operation is waited for at once. One that takes longer is asked for again by the scheduler, by the
-same intent, and its other work goes on in between."""
+"""The longest wait, real time, for an operation in one call. If it takes longer, the scheduler asks for it again by the
+same intent, and does its other work in between."""
 LOOK_FIRST, LOOK_EVERY = timedelta(milliseconds=100), timedelta(seconds=1)
-"""Real time between two looks at an operation: at first, doubling, and at last."""
+"""The pause between two reads of an operation, real time: the first one, which then doubles, and the longest."""
 SHORT = "RESOURCE_POOL_EXHAUSTED"
-"""What is taken to be the matter where an operation brought fewer instances and gives no reason."""
+"""The code that stands for the reason if an operation brought fewer instances and gives none."""
 AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
 """Passing failures of a whole request. After one it is not known whether the request was carried out."""
 _log = logging.getLogger(__name__)
 
 
 class BulkLaunches:
-    """Launches and ends instances of one cluster. `notice`: what is asked for on Spot, as the manifest says."""
+    """Launches and ends instances of one cluster. `notice`: the notice to request for Spot, from the manifest."""
 
     def __init__(self, api: Api, cluster: str, clock: Clock, notice: timedelta | None) -> None:
         self._api, self._cluster, self._clock, self._notice = api, cluster, clock, notice
@@ -57,7 +57,7 @@ class BulkLaunches:
         """See `Cloud.launch`.
 
         Raises:
-            StillUnderWay: if the operation takes longer than may be waited for it.
+            StillUnderWay: if the operation takes longer than `WAIT`.
             The errors of `Api`, if the request may have been carried out.
         """
         region = region_of(intent.pools[0].zone)
@@ -77,7 +77,7 @@ class BulkLaunches:
         return self._read(done, intent)
 
     def terminate(self, wanted: Iterable[str], places: Mapping[str, Whereabouts]) -> None:
-        """See `Cloud.terminate`. `places`: of all instances that are described; others are over."""
+        """See `Cloud.terminate`. `places`: of all instances that are described; all others have ended."""
         failed: list[Exception] = []
         for name in dict.fromkeys(wanted):
             place = places.get(name)
@@ -95,7 +95,7 @@ class BulkLaunches:
             raise failed[0]
 
     def _asked(self, intent: LaunchIntent, region: str) -> dict[str, Any]:
-        """The operation of an intent: made now, or by an earlier attempt."""
+        """The operation of an intent, created now or by an earlier attempt."""
         path, own = f"projects/{_project(intent, self._api)}/regions/{region}", request_id(intent.token)
         if (known := self._operations.get(intent.token)) is not None:
             return self._api.get("compute", f"{path}/operations/{known}")
@@ -105,7 +105,7 @@ class BulkLaunches:
         return operation
 
     def _done(self, operation: dict[str, Any], region: str) -> dict[str, Any]:
-        """The operation when it is done."""
+        """Wait for the operation, and return it when it is done."""
         end, path = self._clock.monotonic() + WAIT, f"projects/{self._api.project}/regions/{region}/operations"
         pause = LOOK_FIRST
         while operation.get("status") != "DONE":
@@ -130,7 +130,7 @@ class BulkLaunches:
         return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(found))
 
     def _inserts(self, done: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The operations of single instances of a bulk operation that failed: they say why."""
+        """The operations of the single instances of a failed bulk operation. They contain the reasons."""
         group = done.get("operationGroupId")
         if not group:
             return []
@@ -145,7 +145,7 @@ class BulkLaunches:
         ]
 
     def _zones_of(self, region: str) -> list[str]:
-        """The region's zones, asked for once."""
+        """The region's zones, read once."""
         if region not in self._zones:
             found = self._api.get("compute", f"projects/{self._api.project}/regions/{region}")
             self._zones[region] = sorted(map(instances.last, found.get("zones") or ()))
@@ -153,7 +153,7 @@ class BulkLaunches:
 
 
 def delete(api: Api, place: Whereabouts) -> None:
-    """Delete an instance. One that is gone is no failure. Raises the errors of `Api`."""
+    """Delete an instance. A missing instance is no failure. Raises the errors of `Api`."""
     try:
         api.call("DELETE", "compute", f"projects/{api.project}/zones/{place.zone}/instances/{place.name}")
     except ApiError as error:
@@ -163,12 +163,12 @@ def delete(api: Api, place: Whereabouts) -> None:
 
 
 def request_id(token: str) -> str:
-    """The id of a token's request: a UUID, as the API asks for (`requestId`)."""
+    """The id of a token's request: a UUID, as the API demands (`requestId`)."""
     return str(uuid.UUID(hex=token, version=4))
 
 
 def request(cluster: str, intent: LaunchIntent, zones: Sequence[str], notice: timedelta | None) -> dict[str, Any]:
-    """The body of bulkInsert. `zones`: all of the region; those of no pool are denied."""
+    """The body of bulkInsert. `zones`: all zones of the region; those without a pool are denied."""
     chosen = block(intent)
     types = list(dict.fromkeys(pool.instance_type for pool in chosen))
     allowed = {pool.zone for pool in chosen}
@@ -200,11 +200,11 @@ def request(cluster: str, intent: LaunchIntent, zones: Sequence[str], notice: ti
 
 
 def block(intent: LaunchIntent) -> list[LaunchPool]:
-    """The pools that one request can ask for: every type in every zone, the best pool among them.
+    """The pools for one request: every one of its types in every one of its zones, including the best pool.
 
-    The API takes types and zones, and not pairs of them. Of all blocks of types and zones whose pairs are all in the
-    intent, and that hold its best pool, it is the largest, and of equal ones that of the better pools. A type that no
-    flexibility policy takes, and the nodes of a gang, which have to be alike, are asked for alone.
+    The API takes types and zones, and not pairs of them. So the result is the largest block of types and zones whose
+    pairs are all in the intent and that contains its best pool; among equal ones, that of the better pools. A type that
+    no flexibility policy accepts is requested alone, and so is the type of a gang's nodes, which have to be alike.
     """
     best, zones = intent.pools[0], dict[str, set[str]]()
     for pool in intent.pools:
@@ -231,7 +231,7 @@ def _labels(cluster: str, intent: LaunchIntent) -> dict[str, str]:
 
 
 def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
-    """How the instances are paid: the template says nothing of it. All three words of Spot are needed together."""
+    """The market of the instances, which the template leaves open. Spot needs all three of its settings together."""
     if market is not Market.SPOT:
         return {"provisioningModel": "STANDARD"}
     found: dict[str, Any] = {
@@ -247,7 +247,7 @@ def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
 
 
 def _project(intent: LaunchIntent, api: Api) -> str:
-    """The project in the template's name, where it says one."""
+    """The project in the template's name, if there is one."""
     parts = intent.template.split("/")
     return parts[parts.index("projects") + 1] if "projects" in parts[:-1] else api.project
 
@@ -268,8 +268,8 @@ def _with_zone(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _errors(said: Said, intent: LaunchIntent) -> list[LaunchError]:
-    """An error in the words of an intent: about the type and the zone that it names, or whose quota is full, else about
-    all that were asked for; and not about pools that were not."""
+    """An error in the terms of an intent. It concerns the type and the zone that it names, or the pools whose quota is
+    full, else all requested pools."""
     chosen = block(intent)
     types = list(dict.fromkeys(p.instance_type for p in chosen))
     zones = list(dict.fromkeys(p.zone for p in chosen))
@@ -295,7 +295,7 @@ def _errors(said: Said, intent: LaunchIntent) -> list[LaunchError]:
 
 
 def _refused(error: ApiError, kind: Trouble, intent: LaunchIntent) -> LaunchError:
-    """A refusal of the whole request, which is about every pool."""
+    """A refusal of the whole request, which concerns every pool."""
     metric = errors.said_by([{"code": error.code, "message": error.refusal.message}])[0].metric
     code = f"{error.code} ({metric})" if metric else error.code
     return LaunchError(market=intent.market, kind=LaunchTrouble(kind.value), code=code, message=error.refusal.message)

@@ -25,11 +25,11 @@ from everspot_clouds.gcp.prices import SpotPrices
 from everspot_clouds.gcp.rest import Api
 
 LOOK_BACK = timedelta(hours=24)
-"""Market time for which ends are looked for among the operations when nobody has looked yet."""
+"""How far back, market time, the first reading of the operations looks for ends."""
 OVERLAP = timedelta(minutes=15)
-"""Market time by which each reading of the operations begins before the last one: some are long in ending."""
+"""Market time by which each reading of the operations overlaps the last one, because some operations take long."""
 AGAIN = timedelta(minutes=1)
-"""Real time after which operations are read again although nothing has vanished."""
+"""Real time after which operations are read again even if no instance has vanished."""
 
 
 class GcpCloud:
@@ -74,7 +74,8 @@ class GcpCloud:
         return parsed
 
     def ends(self) -> list[CloudEnd]:
-        """See `Cloud`: the operations tell them. They are read when something has vanished, and now and then."""
+        """See `Cloud`. They come from the operations, which are read when an instance has vanished, and every
+        `AGAIN`."""
         now = self._clock.monotonic()
         if self._missing or self._looked is None or now - self._looked >= AGAIN:
             alive, moment = (self._described or {}).keys() - self._missing, self._clock.now()
@@ -114,7 +115,7 @@ class GcpCloud:
         self._capacity.terminate(names, self._places(names))
 
     def _places(self, wanted: Iterable[str]) -> dict[str, Whereabouts]:
-        """Where instances are, by the last description; asked for anew if that lacks one."""
+        """The places of instances, by the last description. If it lacks one, the instances are described anew."""
         known = self._described or {}
         if any(name not in known for name in wanted):
             known = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}

@@ -8,7 +8,7 @@ from typing import Any
 from everspot_clouds.base import CloudError, Trouble
 
 _SOON = timedelta(minutes=5)
-"""When a token without an end is asked for again."""
+"""The time after which a token without an end is renewed."""
 PROFILE_VARIABLE = "CLOUDSDK_ACTIVE_CONFIG_NAME"
 """The variable of gcloud that names a configuration: its account and its project."""
 
@@ -17,8 +17,8 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     """A provider of tokens for `Store.open`. None if the store finds them by itself: on an instance, and where
     GOOGLE_BASE_URL names another Cloud Storage.
 
-    A profile is a configuration of gcloud (`gcloud config configurations list`). It says whose project is asked;
-    Application Default Credentials are one file for all configurations.
+    A profile is a configuration of gcloud (`gcloud config configurations list`). It gives the project; Application
+    Default Credentials are one file for all configurations.
 
     Raises:
         CloudError: if there are none.

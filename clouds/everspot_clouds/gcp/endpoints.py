@@ -1,6 +1,6 @@
-"""Where Google's services are. Only the standard library: the metadata reader needs it too.
+"""The endpoints of Google's services. It uses only the standard library, because the metadata reader needs it too.
 
-The environment alone says where else to ask, for the local cloud: `EVERSPOT_GCP_ENDPOINT` stands for all products, each
+Only the environment can change them, for the local cloud: `EVERSPOT_GCP_ENDPOINT` stands for all products, each
 under a prefix of its own, and `GCE_METADATA_HOST` (HOST:PORT, the variable of google-auth) for the metadata server.
 """
 
@@ -36,5 +36,6 @@ def base(product: str, getenv: Callable[[str], str | None] = os.environ.get) -> 
 
 
 def metadata_base(getenv: Callable[[str], str | None] = os.environ.get) -> str:
-    """The URL of the metadata server, without a slash at its end. Its address is link-local: there is no encryption."""
+    """The URL of the metadata server, without a slash at its end. Its address is link-local, so there is no
+    encryption."""
     return f"http://{getenv(METADATA_VARIABLE) or METADATA_ADDRESS}/computeMetadata/v1"

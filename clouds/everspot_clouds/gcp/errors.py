@@ -1,12 +1,12 @@
 """Google's error codes, sorted by what can be done about them. Codes are compared here and nowhere else.
 
-One failure has several words: the reason of a refused request (`quotaExceeded`), the code of a failed operation
+One failure has several codes: the reason of a refused request (`quotaExceeded`), the code of a failed operation
 (`QUOTA_EXCEEDED`), the status of the newer APIs (`RESOURCE_EXHAUSTED`), and the reason of an ErrorInfo
-(`RATE_LIMIT_EXCEEDED`). They are compared without their spelling.
+(`RATE_LIMIT_EXCEEDED`). They are compared regardless of spelling.
 
 Sources: Compute Engine documentation, "Troubleshoot VM creation" and "Troubleshoot resource availability errors";
 Google APIs' `google.rpc.Code`; Cloud Storage documentation, "HTTP status and error codes"; the provisioner of SkyPilot
-(sky/provision/gcp) and slurm-gcp's resume.py, which name what they have met.
+(sky/provision/gcp) and slurm-gcp's resume.py, which name the codes that they have met.
 """
 
 import re
@@ -115,7 +115,7 @@ TRANSIENT = frozenset(
     }
 )
 SUMMARY = frozenset({"VM_MIN_COUNT_NOT_REACHED", "MULTIPLE_ERRORS"})
-"""Codes of a whole request that say nothing about why."""
+"""Codes of a whole request that do not say why it failed."""
 TAKEN = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS", "duplicate"})
 
 FIX = {
@@ -133,7 +133,7 @@ _QUOTA_METRIC = re.compile(r"Quota '([A-Z0-9_]+)' exceeded", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One error of an operation. `metric`: the quota that is exceeded; `zone` and `machine`: what is out of stock."""
+    """One error of an operation. `metric`: the exceeded quota; `zone` and `machine`: what is out of stock."""
 
     code: str
     message: str = ""
@@ -144,7 +144,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class ApiRefusal:
-    """What an answer says about the request that was refused."""
+    """The facts of an answer that refuses a request."""
 
     status: int
     codes: tuple[str, ...] = ()
@@ -166,21 +166,21 @@ class ApiError(Exception):
 
     @property
     def gone(self) -> bool:
-        """Whether what was asked for is not there."""
+        """Whether the requested resource does not exist."""
         return self.refusal.status == 404
 
     @property
     def taken(self) -> bool:
-        """Whether what was to be made is there already."""
+        """Whether the resource to create exists already."""
         return self.refusal.status == 409 and any(_plain(c) in _TAKEN for c in self.refusal.codes)
 
 
 class StillUnderWay(Exception):
-    """An operation that is not done within the time that may be waited for it."""
+    """An operation that is not done within the longest wait."""
 
 
 def refused(status: int, body: Any) -> ApiError:
-    """The error of an answer, which may be none of an API's."""
+    """The error for an answer, which may come from something other than an API."""
     told = body.get("error") if isinstance(body, Mapping) else None
     if isinstance(told, str):  # of the token service: {"error": "invalid_grant", "error_description": …}
         return ApiError(ApiRefusal(status, (told,), str(body.get("error_description") or "")))
@@ -195,7 +195,7 @@ def refused(status: int, body: Any) -> ApiError:
 
 def said_by(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
     """The errors of an operation (`error.errors`) or of an instance that a group could not make
-    (`lastAttempt.errors.errors`). What only sums others up is left out where there are others."""
+    (`lastAttempt.errors.errors`). Errors that only sum up others are left out if there are others."""
     found = [_said(raw) for raw in errors]
     telling = [one for one in found if _plain(one.code) not in _SUMMARIES]
     return telling or found
@@ -247,8 +247,8 @@ def _trouble_of(refusal: ApiRefusal) -> Trouble:
 
 
 def launch_trouble(code: str) -> LaunchTrouble:
-    """What can be done about the error of an operation. What no table has may pass, but for `INVALID…`, `UNSUPPORTED…`
-    and what is missing."""
+    """The kind of failure of an operation's error. Codes that no table has are transient, except `INVALID…`,
+    `UNSUPPORTED…` and missing resources."""
     known = trouble_of(code)
     if known is not None:
         return LaunchTrouble(known.value)
@@ -257,7 +257,7 @@ def launch_trouble(code: str) -> LaunchTrouble:
 
 
 def told(error: Exception) -> CloudError:
-    """The error for people, with what they can do about it."""
+    """The error in words for people, with what they can do about it."""
     kind = trouble(error)
     if isinstance(error, ApiError):
         return CloudError(f"Google Cloud refused: {error}", kind, FIX[kind])

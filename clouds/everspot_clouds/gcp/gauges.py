@@ -21,7 +21,7 @@ class MonitoringFigures:
         self._api, self._cluster, self._region = api, cluster, region
 
     def put(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        """Write all of them in one request. Raises the errors of `Api`."""
+        """Write all figures in one request. Raises the errors of `Api`."""
         body = request(self._api.project, self._cluster, self._region, namespace, gauges, at)
         self._api.post("monitoring", f"projects/{self._api.project}/timeSeries", body)
 

@@ -1,4 +1,4 @@
-"""A cluster's managed instance groups. Groups bear no labels, but the templates that they launch from do."""
+"""A cluster's managed instance groups. Groups have no labels, but the templates that they launch from have."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,7 +33,7 @@ def _templates(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def running(api: Api, region: str, group: str) -> int:
-    """How many instances of a group run. Raises the errors of `Api`."""
+    """The number of running instances of a group. Raises the errors of `Api`."""
     return sum(one.get("instanceStatus") == "RUNNING" for one in _managed(api, region, group))
 
 

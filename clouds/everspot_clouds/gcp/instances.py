@@ -1,9 +1,9 @@
-"""The cluster's instances as Compute Engine describes them, and their ends as its operations tell them.
+"""The cluster's instances as Compute Engine describes them, and their ends by its operations.
 
-A deleted instance is described no more, and no description says who ended one. Zone operations say both: a preemption
-is the operation `compute.instances.preempted` of the user `system`, and every operation has the numeric id of the
-instance (`targetId`: "a specific incarnation of the target resource"). Names and URLs are used again after a repair, so
-that only the id is a key.
+A deleted instance is no longer described, and no description says who ended an instance. Zone operations have both: a
+preemption is the operation `compute.instances.preempted` of the user `system`, and every operation has the numeric id
+of the instance (`targetId`: "a specific incarnation of the target resource"). Names and URLs are used again after a
+repair, so that only the id is a key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,11 +32,11 @@ _PHASES = {
     "SUSPENDED": Phase.ENDED,
     "TERMINATED": Phase.ENDED,
 }
-"""Compute API, Instance.status. What is stopped costs its disks, and no machine."""
+"""Compute API, Instance.status. A stopped instance costs only its disks."""
 
 
 class Whereabouts(NamedTuple):
-    """Where an instance is, for calls about it."""
+    """The place of an instance, for calls about it."""
 
     zone: str
     name: str
@@ -57,7 +57,7 @@ def of_cluster(api: Api, cluster: str) -> list[dict[str, Any]]:
 
 
 def of_launch(api: Api, token: str) -> list[CloudInstance]:
-    """Every instance that the launch of this token has brought, as far as it is described."""
+    """Every instance that the launch with this token has brought and that is described."""
     return [parse(raw) for raw in described(api, LAUNCH_LABEL, token)]
 
 
@@ -94,8 +94,8 @@ def _type(raw: Mapping[str, Any]) -> str:
 
 
 def ended(api: Api, since: datetime) -> list[CloudEnd]:
-    """The ends of the project's instances by the operations since a moment, each once: the first operation that ended
-    it says when, and any preemption says who. Raises the errors of `Api`."""
+    """The ends of the project's instances by the operations since a moment, each once. The first operation that ended
+    an instance gives the time; if any of them is a preemption, the cloud took it. Raises the errors of `Api`."""
     by_id: dict[str, list[Mapping[str, Any]]] = {}
     for op in _operations(api, since):
         by_id.setdefault(str(op["targetId"]), []).append(op)

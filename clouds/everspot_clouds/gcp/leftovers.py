@@ -1,8 +1,8 @@
 """Deletes launched instances that have only been switched off.
 
-Compute Engine has no shutdown that terminates: an instance that powers itself off, because its agent did not report or
-could not ask for its deletion, is kept with its disks, and they are billed. Groups replace such an instance; nobody
-replaces or deletes one that a scheduler launched, but the scheduler itself.
+Compute Engine has no shutdown that terminates. An instance may power itself off because its agent did not report, or
+could not request its deletion. Then it is kept with its disks, which are billed. Groups replace such instances; only
+the scheduler deletes those that a scheduler launched.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Leftovers:
-    """Asks once for the deletion of each instance; what was refused is asked for again at the next look."""
+    """Requests the deletion of each instance once. A refused request is repeated at the next look."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -28,8 +28,8 @@ class Leftovers:
         self._refused: str | None = None
 
     def look(self, instances: Iterable[Mapping[str, Any]]) -> None:
-        """Delete what is switched off among these instances, given in the form of the API. A refusal is logged, and
-        stops nothing."""
+        """Delete those of these instances, given in the form of the API, that are switched off. A refusal is only
+        logged."""
         found = {
             str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"]))
             for raw in instances

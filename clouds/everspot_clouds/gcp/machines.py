@@ -1,7 +1,7 @@
-"""How types are named: by the machine type, and for N1 by the GPUs that are attached to it, as in n1-standard-8+t4.
+"""The names of instance types: the machine type, for N1 with the GPUs that are attached to it, as in n1-standard-8+t4.
 
-All other machine types with GPUs have them built in (Compute Engine documentation, "GPU machine types"). Only the
-standard library: the metadata reader needs it.
+All other machine types with GPUs have them built in (Compute Engine documentation, "GPU machine types"). It uses only
+the standard library, because the metadata reader needs it.
 """
 
 import re
@@ -22,7 +22,7 @@ _DESCRIBED = "Everspot "
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A type in the API's words. `accelerator`: what is attached to it, `count` of them; empty for none."""
+    """A type in the API's terms. `accelerator`: the attached GPU, `count` of them; empty for none."""
 
     machine: str
     accelerator: str = ""
@@ -30,12 +30,12 @@ class Machine:
 
     @property
     def attached(self) -> bool:
-        """Whether its GPUs are attached, which only a request for this type alone can ask for."""
+        """Whether its GPUs are attached. Such a type has to be requested alone."""
         return bool(self.accelerator)
 
 
 def machine_of(instance_type: str) -> Machine:
-    """A type's machine type and what is attached to it.
+    """A type's machine type and its attached GPUs.
 
     Raises:
         ValueError: if it is no name of a type.
@@ -50,7 +50,7 @@ def machine_of(instance_type: str) -> Machine:
 
 
 def type_name(machine: str, accelerator: str = "", count: int = 0) -> str:
-    """The name of a type. GPUs that are built in are described like attached ones by the API, and are no part of it."""
+    """The name of a type. Built-in GPUs, which the API describes like attached ones, are not part of the name."""
     if not machine.startswith(_FAMILY) or not accelerator:
         return machine
     gpu = next((short for short, name in ATTACHED.items() if name == accelerator), accelerator)
@@ -58,11 +58,11 @@ def type_name(machine: str, accelerator: str = "", count: int = 0) -> str:
 
 
 def description(instance_type: str) -> str:
-    """What is written into an instance's description, so that its metadata tells what is attached to it."""
+    """The text for an instance's description, from which its metadata tells its attached GPUs."""
     return f"{_DESCRIBED}{instance_type}"
 
 
 def described(text: str, machine: str) -> str:
-    """The type that a description tells, if it is about this machine type; else the machine type."""
+    """The type that a description names, if it is about this machine type; else the machine type."""
     told = text.strip().removeprefix(_DESCRIBED)
     return told if told.partition("+")[0] == machine else machine

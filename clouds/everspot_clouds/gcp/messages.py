@@ -1,9 +1,10 @@
 """Entries of the audit log, which a logging sink sends to Pub/Sub and a thread pulls from a subscription.
 
 Delivery is at least once: entries come late, twice or out of order, and may be about other clusters of the project. An
-entry tells of what has begun already; nothing is announced this way. Entries of other methods, and those of calls that
-were refused, are acknowledged. Those that cannot be read are logged and acknowledged, so that they do not come again
-for ever. Every other one stays in the subscription until the scheduler has recorded what it means.
+entry reports something that has already begun; interruptions are not announced this way. Entries of other methods, and
+those of calls that were refused, are acknowledged. Entries that cannot be read are logged and acknowledged, so that
+they do not come again for ever. Every other entry stays in the subscription until the scheduler has recorded what it
+means.
 
 Sources: Cloud Logging API, LogEntry; Pub/Sub API, subscriptions.pull and acknowledge; "Compute Engine audit logging
 information", for the methods and for `operation.first` and `operation.last`.
@@ -26,7 +27,7 @@ from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import PREEMPTED, TRUSTED
 
 LONG_POLL = timedelta(seconds=90)
-"""How long an answer is waited for; Pub/Sub holds it back for a bounded time while there is no message."""
+"""The longest wait for an answer. Pub/Sub holds it back for a bounded time while there is no message."""
 _BATCH = 100
 _BACK_OFF = (timedelta(seconds=1), timedelta(seconds=30))
 _BEGIN_AND_END = ("compute.instances.delete", "compute.instances.stop")
@@ -37,7 +38,7 @@ _OVER = (
     "compute.instances.terminateOnHostMaintenance",
     "compute.instances.instanceManagerHaltForRestart",
 )
-"""System events after which the instance does not run any more."""
+"""System events after which the instance no longer runs."""
 _REPAIR = "compute.instances.repair.recreateInstance"
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class UnreadableEntry(ValueError):
 
 
 def parse(data: str, handle: str, notice: timedelta) -> Message:
-    """The entry in a message's data (base64). `notice`: what is asked for on Spot.
+    """The entry in a message's data (base64). `notice`: the notice that was requested for Spot.
 
     Raises:
         UnreadableEntry: if it is not a JSON object with the fields that its kind must have.
@@ -70,7 +71,7 @@ def parse(data: str, handle: str, notice: timedelta) -> Message:
 
 
 def _kind(method: str, operation: Mapping[str, Any]) -> MessageKind:
-    """What a method means. The API's version stands before those that are called."""
+    """The kind of message of a method. Names of called methods begin with the API's version."""
     plain = method.partition(".")[2] if method.startswith(("v1.", "beta.", "alpha.")) else method
     if plain == PREEMPTED:
         return MessageKind.WARNING

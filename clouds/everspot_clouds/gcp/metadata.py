@@ -1,4 +1,4 @@
-"""The metadata server of Compute Engine, and how an instance has itself deleted.
+"""The metadata server of Compute Engine, and the deletion of an instance by itself.
 
 It uses only the standard library: see `everspot_clouds.base`. Sources: Compute Engine documentation, "View and query VM
 metadata" (`wait_for_change`, `last_etag`, `timeout_sec`, the header `Metadata-Flavor`) and "Spot VMs" (`preempted`).
@@ -23,7 +23,7 @@ from everspot_clouds.gcp.machines import described
 FLAVOR = {"Metadata-Flavor": "Google"}
 TIMEOUT = timedelta(seconds=2)
 HANG = timedelta(seconds=5)
-"""How long the server holds an answer back that has not changed. What changes is answered at once."""
+"""How long the server holds back the answer on an unchanged value. A change is answered at once."""
 ATTEMPTS = 5
 FIRST_WAIT = timedelta(milliseconds=100)
 _API_TIMEOUT = timedelta(seconds=15)
@@ -42,10 +42,10 @@ class MetadataServer:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, path: str, *, attempts: int = ATTEMPTS) -> str | None:
-        """The text at `path`; None where there is none (404).
+        """The text at `path`; None if there is none (404).
 
         Raises:
-            MetadataUnavailable: when `attempts` attempts failed.
+            MetadataUnavailable: if `attempts` attempts failed.
         """
         found = self.look(path, attempts=attempts)
         return found[0] if found is not None else None
@@ -103,7 +103,8 @@ class GcpMetadata:
         return text
 
     def identity(self) -> Identity:
-        """The numeric id, which no other instance ever has; the name may be another's after a repair."""
+        """The identity, with the numeric id, which no other instance ever has. A name may belong to another instance
+        after a repair."""
         spot = self._required("instance/scheduling/preemptible") == "TRUE"
         return Identity(
             instance_id=self._required("instance/id"),
@@ -113,8 +114,8 @@ class GcpMetadata:
         )
 
     def interruption(self) -> datetime | None:
-        """`instance/preempted` turns TRUE and tells no time: the end is the moment of the change, plus the notice that
-        the manifest says was asked for, plus what is trusted of the guest's own time.
+        """See `Metadata`. `instance/preempted` becomes TRUE and contains no time. So the end is the moment of the
+        change, plus the notice in the manifest, plus the guest's shutdown time as far as it is `TRUSTED`.
 
         The first call answers at once; each later one waits for a change for as long as `HANG`.
         """
@@ -135,7 +136,8 @@ class GcpMetadata:
         return None
 
     def end(self) -> bool:
-        """Delete this instance by the API: one that only switches itself off would stay, and cost its disks."""
+        """Delete this instance by the API, because an instance that only switches itself off stays and costs its
+        disks."""
         project, zone = self._required("project/project-id"), _last(self._required("instance/zone"))
         name = self._required("instance/name")
         token = self._server.get("instance/service-accounts/default/token")
@@ -149,7 +151,7 @@ class GcpMetadata:
         return True
 
     def _notice(self) -> timedelta:
-        """The notice that was asked for, by the manifest; none is the shortest."""
+        """The requested notice, by the manifest; if it names none, the shortest."""
         try:
             return timedelta(seconds=float(json.loads(self.manifest()).get("notice") or 0))
         except (MetadataError, ValueError, TypeError, AttributeError) as error:
@@ -173,7 +175,7 @@ def _last(path: str) -> str:
 
 
 def _delete(url: str, headers: Mapping[str, str]) -> None:
-    """Raises `MetadataError`: it is all that the caller has to know."""
+    """Delete an instance. Raises only `MetadataError`."""
     request = urllib.request.Request(url, method="DELETE", headers=dict(headers))  # noqa: S310  Google's, or the local cloud's
     try:
         with urllib.request.urlopen(request, timeout=_API_TIMEOUT.total_seconds()):  # noqa: S310

@@ -1,7 +1,7 @@
 """Obtainability, Compute Engine's rating of the chance of Spot capacity: advice.capacity.
 
 Sources: Compute API, CapacityAdviceRequest and CapacityAdviceResponse; "View Spot VM availability": a number from 0 to
-1, high from 0.7, low up to 0.3. A rating of a region says nothing of its zones, so each zone is asked about alone. It
+1, high from 0.7, low up to 0.3. A rating of a region does not cover its zones, so each zone is rated separately. It
 describes the moment, so it is kept for a short time only. No limit of requests is documented.
 """
 
@@ -26,7 +26,7 @@ KEPT = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked about. `zone` empty: the whole region."""
+    """The subject of a question. `zone` empty: the whole region."""
 
     types: tuple[str, ...]
     count: int
@@ -44,7 +44,8 @@ class Obtainability:
 
     def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
         """The score of each zone of the cluster's region for `count` Spot instances of any of these types, all there;
-        with `regions`, of each region. What the API refuses to rate is left out. Raises the errors of `Api`."""
+        with `regions`, of each region. Subjects that the API refuses to rate are left out. Raises the errors of
+        `Api`."""
         if not types:
             return []
         names, many, now = tuple(sorted(set(types))), asked_count(count), self._clock.now()
@@ -88,7 +89,7 @@ class Obtainability:
 
 
 def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:
-    """The body of advice.capacity: types that may stand in for each other, all in one zone if it is named."""
+    """The body of advice.capacity: types that may replace each other, all in one zone if it is named."""
     machines = [machine_of(name) for name in types]
     plain = [machine.machine for machine in machines if not machine.attached]
     chosen: dict[str, dict[str, Any]] = {"built-in": {"machineTypes": plain}} if plain else {}
@@ -109,7 +110,7 @@ def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:
 
 
 def obtainability(answer: dict[str, Any]) -> float | None:
-    """The rating of an answer's first recommendation; None if it has none. Zero is not written in JSON."""
+    """The rating of an answer's first recommendation; None if it has none. JSON leaves out zeros."""
     first = next(iter(answer.get("recommendations") or ()), None)
     if not first or "scores" not in first:
         return None

@@ -1,8 +1,8 @@
 """Reads a region's Spot prices from Compute Engine, for the dated table that replaces the catalogue's.
 
-On-demand prices stay the catalogue's: the Cloud Billing Catalog API has no prices of machine types, only of vCPUs,
-memory and GPUs, each of which it names in prose ("G2 Instance Core running in Netherlands"). A price pieced together
-from such names would be a guess.
+On-demand prices stay those of the catalogue, because the Cloud Billing Catalog API has no prices of machine types. It
+has only those of vCPUs, memory and GPUs, each under a name in prose ("G2 Instance Core running in Netherlands"), and a
+price composed by such names would be a guess.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +18,7 @@ ON_DEMAND_SOURCE = "the catalogue: Google has no price list by machine type"
 
 
 def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None], clock: Clock) -> PriceTable:
-    """What Spot VMs of `types` cost in `region` now, in all of its zones. Types that Google tells no price of are left
-    out.
+    """The prices of Spot VMs of `types` in `region` now, in all of its zones. Types without a price are left out.
 
     Raises:
         CloudError: if the prices cannot be read; `NotOffered` if there are none.

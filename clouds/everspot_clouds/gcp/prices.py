@@ -2,7 +2,7 @@
 
 Sources: Compute API, CapacityHistoryRequest and CapacityHistoryResponse; "View Spot VM preemption rates and prices":
 prices of a year, by region, in US dollars, for whole VMs; none for N1 types with attached GPUs and for custom types.
-Of those, and of types that the API refuses, the catalogue's price is told, with its date and its source.
+For those, and for types that the API refuses, the catalogue's price is used, with its date and its source.
 """
 
 import logging
@@ -28,7 +28,7 @@ KEPT = timedelta(hours=1)
 _log = logging.getLogger(__name__)
 
 Steps = tuple[tuple[datetime, float, str], ...]
-"""From when on an hour cost how many dollars, and by which source; oldest first."""
+"""Moments, the dollars per hour from each moment on, and the sources; oldest first."""
 
 
 class SpotPrices:
@@ -82,7 +82,7 @@ def ask(api: Api, machine: str, region: str) -> dict[str, Any]:
 
 
 def read(answer: Mapping[str, Any]) -> Steps:
-    """The prices of an answer, oldest first. Those in another currency, or of nothing, are left out."""
+    """The prices of an answer, oldest first. Prices in another currency, and empty ones, are left out."""
     found = []
     for record in answer.get("priceHistory") or ():
         price, start = record.get("listPrice") or {}, (record.get("interval") or {}).get("startTime")
@@ -102,7 +102,8 @@ def listed(name: str, region: str) -> Steps:
 
 
 def in_force(steps: Steps, since: datetime) -> Steps:
-    """The price in force at a moment and every change after it. Where the first price is younger, it is told alone."""
+    """The price in force at a moment and every change after it. If all prices are younger than that moment, only the
+    changes are returned."""
     before = [step for step in steps if step[0] <= since]
     after = [step for step in steps if step[0] > since]
     return (*before[-1:], *after)

@@ -15,7 +15,7 @@ from everspot_core.market import Market
 from everspot_clouds.gcp.machines import machine_of
 
 CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?metric={metric}"
-"""Where a person asks for more of a quota."""
+"""The page on which a person requests more of a quota."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 """The project's quota of GPUs in all regions together."""
 _PREEMPTIBLE = "PREEMPTIBLE_"
@@ -34,8 +34,8 @@ _CPU_FAMILIES = ("n2", "n2d", "c2", "c2d", "c3", "m1", "m2", "m3", "t2d", "t2a",
 
 @dataclass(frozen=True)
 class QuotaReach:
-    """How far a quota goes for a number of instances. `limit`: its value, None if the region does not state it;
-    `least`: what they take with the type that takes the fewest."""
+    """How far a quota reaches for a number of instances. `limit`: its value, None if the region does not state it;
+    `least`: what the instances take of it with the type that takes the least."""
 
     metric: str
     types: tuple[str, ...]
@@ -44,12 +44,12 @@ class QuotaReach:
 
     @property
     def enough(self) -> bool:
-        """Whether it suffices; one that is not stated is taken to be enough."""
+        """Whether it suffices. A quota that is not stated is taken to be enough."""
         return self.limit is None or self.limit >= self.least
 
 
 def metrics_of(instance_type: str, market: Market) -> tuple[str, ...]:
-    """The metrics that an instance counts towards, the one that is scarcest first; on Spot the Spot quota, then the
+    """The metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the
     standard one."""
     try:
         machine = machine_of(instance_type)
@@ -74,7 +74,7 @@ def quota_of(instance_type: str, market: Market) -> str:
 def reaches(
     count: int, types: Sequence[str], known: Mapping[str, InstanceType], market: Market, limits: Mapping[str, float]
 ) -> list[QuotaReach]:
-    """How far each quota goes that `count` instances of any of these types may count towards. `limits`: by metric."""
+    """The reach of each quota that `count` instances of any of these types may count towards. `limits`: by metric."""
     groups: dict[str, list[str]] = {}
     for name in types:
         if name not in known:
@@ -91,5 +91,5 @@ def reaches(
 
 
 def _units(kind: InstanceType) -> float:
-    """What an instance takes of its quota: its GPUs, or its vCPUs where it has none."""
+    """What an instance takes of its quota: its GPUs, or its vCPUs if it has none."""
     return float(kind.gpus or math.ceil(kind.vcpus))

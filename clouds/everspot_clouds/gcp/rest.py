@@ -1,7 +1,7 @@
 """Requests to Google's APIs: JSON with a token, a time limit for each, and a bounded number of attempts.
 
-The token is that of the environment: GOOGLE_OAUTH_ACCESS_TOKEN or CLOUDSDK_AUTH_ACCESS_TOKEN where one is set, the
-metadata server's where GCE_METADATA_HOST names it, else Application Default Credentials (google.auth.default).
+The token comes from the environment: GOOGLE_OAUTH_ACCESS_TOKEN or CLOUDSDK_AUTH_ACCESS_TOKEN if one is set, the
+metadata server if GCE_METADATA_HOST names it, else Application Default Credentials (google.auth.default).
 """
 
 import os
@@ -37,7 +37,7 @@ WAYS = (
 
 
 def credentials() -> tuple[Any, str]:
-    """google-auth's credentials of the environment, and the project that goes with them; empty if none does.
+    """google-auth's credentials of the environment, and their project; empty if they have none.
 
     Raises:
         google-auth's errors, if there are none.
@@ -61,7 +61,7 @@ def _own_project() -> str:
 
 
 class Api:
-    """Calls of one process with the same credentials. Thread-safe. `project`: of the paths, where it is not given."""
+    """Calls of one process with the same credentials. Thread-safe. `project`: for paths that do not name one."""
 
     def __init__(self, clock: Clock, project: str = "", *, time: timedelta = TIME) -> None:
         """Raises google-auth's errors, if there are no credentials, and `CloudError` if no project is known."""
@@ -77,7 +77,7 @@ class Api:
         """What the clock of the service said at the last answer, as its header has it."""
 
     def get(self, product: str, path: str, **query: Any) -> dict[str, Any]:
-        """What is at a path. Raises `ApiError`, and the errors of requests and google-auth, as all calls do."""
+        """Read a path. Raises `ApiError`, and the errors of requests and google-auth, as all calls do."""
         return self.call("GET", product, path, query=query)
 
     def post(self, product: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Api:
         return told if isinstance(told, dict) else {}
 
     def _session(self) -> requests.Session:
-        """A session for each thread: requests does not promise that one may be shared."""
+        """The session of this thread. requests does not promise that threads may share one."""
         found = getattr(self._sessions, "own", None)
         if found is None:
             # Its own refreshes of the token are enough: other statuses are told to the caller.
@@ -144,7 +144,7 @@ class Api:
         return found
 
     def identity(self) -> str:
-        """Whose credentials these are, as far as they tell."""
+        """The account of the credentials, if they name it."""
         for name in ("signer_email", "service_account_email"):
             value = getattr(self._credentials, name, None)
             if isinstance(value, str) and value and value != "default":

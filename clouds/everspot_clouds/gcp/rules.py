@@ -19,22 +19,22 @@ ROLE_LABEL = "everspot-role"
 """Label of instances: agent or scheduler."""
 
 LAUNCH_LABEL = "everspot-launch"
-"""Label of what a scheduler has launched: the token of the launch intent."""
+"""Label of launched instances: the token of the launch intent."""
 
 IMAGE_LABEL = "everspot-image"
-"""Label of instances: their image's name. Instances themselves do not tell what their boot disk was made from."""
+"""Label of instances: their image's name. The API does not say from which image an instance's boot disk was made."""
 
 DOOR_TAG = "everspot-door"
-"""Network tag of instances that people may enter through Identity-Aware Proxy: the firewall rule goes by it."""
+"""Network tag of instances that people may enter through Identity-Aware Proxy. The firewall rule selects them by it."""
 
 HEALTH_PORT = 9495
-"""Where agents answer the health checks of their managed instance group."""
+"""The port at which agents answer the health checks of their managed instance group."""
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-"""The OAuth scope of every call: what may be done is decided by IAM."""
+"""The OAuth scope of every call. IAM decides what the call may do."""
 
 NOTICES = (timedelta(0), timedelta(seconds=120))
-"""What may be asked for as `scheduling.preemptionNoticeDuration`: none, or 120 s (Compute Engine release notes of
+"""The allowed values of `scheduling.preemptionNoticeDuration`: none, or 120 s (Compute Engine release notes of
 2026-09-30)."""
 
 GUEST_SHUTDOWN = timedelta(seconds=30)
@@ -68,8 +68,8 @@ LOG_METHODS = (
     "v1.compute.instances.stop",
     *ENDS[3:],
 )
-"""Methods of the audit log's entries that the logging sink sends to the queue. People and groups end instances by the
-API, whose entries carry its version."""
+"""Methods of the audit log's entries that the logging sink sends to the queue. People and groups end instances through
+the API; the entries of such calls contain the API's version."""
 
 LOG_FILTER = 'resource.type="gce_instance" AND protoPayload.methodName=({})'.format(
     " OR ".join(f'"{name}"' for name in LOG_METHODS)
@@ -88,7 +88,8 @@ JOBS = CloudRules(
         ),
     },
 )
-"""What job files may not set here, and how they refer to secrets: by the name in Secret Manager."""
+"""The environment variables that job files may not set on Google Cloud, and the forms in which they name secrets: by
+the name in Secret Manager."""
 
 BILLING = BillingRules(
     # Compute Engine pricing, "VM instance pricing": by the second, with a minimum of one minute.
@@ -104,15 +105,15 @@ BILLING = BillingRules(
         "taxes, discounts (of sustained or committed use too), credits and reservations",
     ),
 )
-"""How Compute Engine bills an instance, and what Google bills besides."""
+"""The rules by which Compute Engine bills an instance, and what Google bills besides."""
 
 
 def instance_name(cluster: str, token: str, number: int) -> str:
-    """The name of an instance that a launch brings; no two launches have the same ones: the end of the token is
-    random. At most 63 characters."""
+    """The name of a launched instance. No two launches have the same names, because the end of the token is random. At
+    most 63 characters."""
     return f"{name_prefix(cluster)}{token[-20:]}-{number:04d}"
 
 
 def name_prefix(cluster: str) -> str:
-    """How the names of all launched instances of a cluster begin: conditions of roles go by it."""
+    """The prefix of the names of all launched instances of a cluster. Conditions of roles use it."""
     return f"{cluster}-e-"

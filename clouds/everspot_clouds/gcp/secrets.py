@@ -16,7 +16,7 @@ _DENIED = "name it in the cluster's setting `secrets`"
 
 
 class GcpSecrets:
-    """Reads secrets with the instance's service account. A name without a project is of the instance's own."""
+    """Reads secrets with the instance's service account. A name without a project means the instance's own project."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class GcpSecrets:
         """The value of a secret, by a reference in one of the forms of `JOBS`.
 
         Raises:
-            CloudError: if it cannot be had; it tells no value.
+            CloudError: if it cannot be read. The message contains no value.
         """
         if not JOBS.accepts(reference):
             raise CloudError(f"it has to be one of {', '.join(JOBS.secrets)}", Trouble.REQUEST)

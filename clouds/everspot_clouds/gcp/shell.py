@@ -1,4 +1,4 @@
-"""The way into an instance through Identity-Aware Proxy: command lines of gcloud.
+"""Access to an instance through Identity-Aware Proxy: command lines of gcloud.
 
 Sources: gcloud reference, `compute ssh` (--tunnel-through-iap, --command) and `compute start-iap-tunnel`
 (--local-host-port); IAP documentation, "Using IAP for TCP forwarding": the firewall has to let 35.235.240.0/20 in.
@@ -30,8 +30,8 @@ class IapTunnel:
         """See `Door`.
 
         Raises:
-            NotOffered: if the cluster's instances are not open to it.
-            CloudError: if there is no such instance, or the cloud cannot be asked.
+            NotOffered: if the cluster's instances do not allow it.
+            CloudError: if there is no such instance, or the cloud does not answer.
         """
         found = self._instance(instance_id)
         asked = ("ssh", found["name"], *self._where(found), "--tunnel-through-iap")

@@ -1,6 +1,6 @@
-"""What a cluster has in Google Cloud that costs money, found by its label, for whoever takes the cluster down.
+"""The resources of a cluster in Google Cloud that cost money, found by its label, for `everspot down`.
 
-Groups and routers bear no labels: groups are found by the label of their template, routers by the cluster's name.
+Groups and routers have no labels: groups are found by the label of their template, routers by the cluster's name.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ _FAILURES = (ApiError, requests.RequestException, GoogleAuthError)
 
 
 class GcpSite:
-    """The `Site` of a cluster in Google Cloud, seen with the credentials of whoever asks."""
+    """The `Site` of a cluster in Google Cloud, with the user's credentials."""
 
     def __init__(self, manifest: Manifest, clock: Clock) -> None:
         """Raises `CloudError` if there are no credentials, or no project is known."""

@@ -1,7 +1,7 @@
-"""Answers the cloud's health checks, where the manifest asks for it: a group of instances replaces what is silent.
+"""Answers the cloud's health checks, if the manifest names a port. A group of instances replaces silent ones.
 
-An agent is healthy while its main thread looks around. A store that hangs holds that thread up, and is no reason to
-lose an instance and its job: the limit is that after which an agent without a store leaves by itself.
+An agent is healthy while its main loop turns. A store that hangs delays that loop, but is no reason to lose an instance
+and its job. So the limit is the time after which an agent without a store leaves by itself.
 """
 
 import logging
@@ -15,13 +15,13 @@ from everspot_core.clock import Clock
 
 PATH = "/healthz"
 ADDRESS_VARIABLE = "EVERSPOT_HEALTH"
-"""HOST:PORT to answer at, in place of the manifest's port on every address: where one machine stands for many."""
+"""HOST:PORT to answer at, in place of the manifest's port on every address, if one machine stands for many."""
 
 _log = logging.getLogger(__name__)
 
 
 class Health:
-    """Answers at one address until `close`. `looked`: the monotonic moment of the agent's last look."""
+    """Answers at one address until `close`. `looked`: the monotonic moment of the main loop's last turn."""
 
     def __init__(self, host: str, port: int, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> None:
         """Bind the address. Raises OSError if it is taken."""
@@ -37,7 +37,7 @@ class Health:
         return int(self._server.server_address[1])
 
     def healthy(self) -> bool:
-        """Whether the agent has looked around within the limit."""
+        """Whether the agent's main loop has turned within the limit."""
         return self._clock.monotonic() - self._looked() < self._limit
 
     def close(self) -> None:
@@ -65,8 +65,8 @@ class Health:
 
 
 def health_at(port: int | None, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> Health | None:
-    """Answer health checks at the manifest's port. None if it names none, or the address is taken: an agent without
-    health checks works all the same, until its group gives it up."""
+    """Answer health checks at the manifest's port. None if it names none, or the address is taken. An agent without
+    health checks works until its group replaces it."""
     stated = os.environ.get(ADDRESS_VARIABLE)
     if port is None:
         return None

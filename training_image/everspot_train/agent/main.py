@@ -40,7 +40,7 @@ RUNTIME_VARIABLE = "EVERSPOT_RUNTIME"
 """A folder in which the image's boot deadline looks for the file `reported`, and for `boot-deadline` (seconds)."""
 POWEROFF_TIMEOUT = timedelta(seconds=30)
 STOP_VARIABLE = "EVERSPOT_STOP_SECONDS"
-"""How long a SIGTERM may take, in place of what the cloud's rules say."""
+"""The variable with the time that a SIGTERM may take, in place of the cloud's rules."""
 BOOT_ATTEMPTS = 12
 BOOT_WAIT = timedelta(seconds=5)
 
@@ -172,8 +172,8 @@ def _become_scheduler(manifest: Manifest, home: Path, instance_id: str) -> None:
 
 
 def _leave_machine(metadata: Metadata) -> None:
-    """End this instance, so that it costs nothing any more: by the cloud, or where it needs no more, by switching the
-    machine off. What the cloud does not end is switched off as well: that much at least is saved."""
+    """End this instance, so that it no longer costs anything: by a call to the cloud, or by switching the machine off.
+    If the call fails, the machine is switched off too, which saves at least a part."""
     try:
         if metadata.end():
             return

@@ -1,0 +1,219 @@
+"""Least privilege on Google Cloud: what a scheduler and an agent call is allowed, and what they are allowed is called.
+
+The permissions and conditions are the components'; the local cloud evaluates them, and its book of calls tells what was
+called.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot.gcp import policies
+from everspot_clouds.base import MetadataError
+from everspot_clouds.gcp.cloud import GcpCloud
+from everspot_clouds.gcp.metadata import GcpMetadata, MetadataServer
+from everspot_clouds.gcp.names import agents
+from everspot_clouds.gcp.rules import LOG_FILTER, name_prefix
+from everspot_core.gauges import Gauge
+from everspot_local.cloud import LocalCloud
+from everspot_local.gcp.environment import owner
+from everspot_local.options import Options
+from everspot_store import Bucket, StoreDenied
+from google_site import CLUSTER, SPOT, A, GoogleSite
+
+PROJECT = "projects/everspot-local"
+TOPIC, SUBSCRIPTION = f"{PROJECT}/topics/train", f"{PROJECT}/subscriptions/train"
+AGENT, SCHEDULER = (f"{CLUSTER}-{role}@everspot-local.iam.gserviceaccount.com" for role in ("agent", "scheduler"))
+CONTROL, DATA = f"{CLUSTER}-control", f"{CLUSTER}-data"
+FOUR = "g2-standard-4"
+ACCOUNT = [{"email": AGENT, "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}]
+
+# Granted though these tests do not come by them, and who says that they are needed.
+NEEDED_BESIDES = {
+    "compute.advice.capacity": "docs/scheduler.md: how likely Spot is to be had, asked for where it may be launched",
+    "compute.advice.capacityHistory": "docs/scheduler.md: what Spot costs, and how often it is taken",
+    "storage.multipartUploads.abort": "Cloud Storage, IAM permissions for XML requests: a failed upload of a large "
+    "part is cleaned up; no part of these tests is large enough to be uploaded in pieces",
+    "storage.multipartUploads.create": "the same",
+}
+
+
+class Granted:
+    """Makes roles and bindings as the components do, and knows what was called."""
+
+    def __init__(self, site: GoogleSite) -> None:
+        self._site, self._api = site, site.api
+        self.roles: dict[str, set[str]] = {AGENT: set(), SCHEDULER: set()}
+
+    def role(self, name: str, permissions: Sequence[str]) -> str:
+        body = {"roleId": name, "role": {"includedPermissions": list(permissions)}}
+        return str(self._call("POST", f"iam/v1/{PROJECT}/roles", body)["name"])
+
+    def bind(self, path: str, email: str, role: str, permissions: Sequence[str], *about: policies.Condition) -> None:
+        """On the resource at a path of one of the JSON APIs, under each of the conditions; without one, freely."""
+        self.roles[email] |= set(permissions)
+        storage = path.startswith("storage/")
+        suffix = "/iam" if storage else ":getIamPolicy"
+        asked = {"options": {"requestedPolicyVersion": 3}} if path.startswith("resourcemanager") else None
+        reads = "GET" if storage or path.startswith("pubsub") else "POST"
+        query = "?optionsRequestedPolicyVersion=3" if storage else "" if asked else "?options.requestedPolicyVersion=3"
+        held = self._call(reads, f"{path}{suffix}{query}", asked)
+        bindings = held.get("bindings", [])
+        for condition in about or (None,):
+            made: dict[str, Any] = {"role": role, "members": [f"serviceAccount:{email}"]}
+            if condition is not None:
+                made["condition"] = {"title": condition.title, "expression": condition.expression}
+            bindings.append(made)
+        policy = {"bindings": bindings, "etag": held["etag"], "version": 3}
+        if storage:
+            self._call("PUT", f"{path}/iam", policy)
+        else:
+            self._call("POST", f"{path}:setIamPolicy", {"policy": policy})
+
+    def token(self, email: str) -> str:
+        path = f"iamcredentials/v1/projects/-/serviceAccounts/{email}:generateAccessToken"
+        return str(self._call("POST", path, {"scope": ["cloud-platform"]})["accessToken"])
+
+    def called(self, email: str, *, refused: int = 0) -> set[str]:
+        """Permissions of all calls in an account's name that were allowed: all but so many."""
+        calls = [c for c in self._site.cloud.calls.read() if c["principal"] == f"serviceAccount:{email}"]
+        assert len([c for c in calls if not c["allowed"]]) == refused
+        return {checked["action"] for call in calls if call["allowed"] for checked in call["checked"]}
+
+    def _call(self, verb: str, path: str, body: Any = None) -> dict[str, Any]:
+        return self._api._once(verb, f"{self._site.cloud.endpoint}/{path}", body, None, timedelta(seconds=30))
+
+
+@pytest.fixture(scope="module")
+def strict_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """A cloud that holds service accounts to their permissions."""
+    folder = Path(tmp_path_factory.mktemp("privilege"))
+    with LocalCloud(Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True)) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def site(strict_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GoogleSite:
+    """The cluster's network, buckets, queue and accounts."""
+    for name, value in owner(strict_cloud.endpoint, "europe-west4").items():
+        monkeypatch.setenv(name, value)
+    strict_cloud.reset()
+    return GoogleSite(strict_cloud)
+
+
+@pytest.fixture
+def granted(site: GoogleSite) -> Granted:
+    """What the components declare, and all of the cloud knows it."""
+    made = Granted(site)
+    call = made._call
+    for email in (AGENT, SCHEDULER):
+        call("POST", f"iam/v1/{PROJECT}/serviceAccounts", {"accountId": email.partition("@")[0]})
+    wait(site, 11)
+    access = {"uniformBucketLevelAccess": {"enabled": True}}
+    for bucket in (CONTROL, DATA):
+        call("POST", "storage/v1/b?project=everspot-local", {"name": bucket, "iamConfiguration": access})
+        wait(site, 3)
+    call("PUT", f"pubsub/v1/{TOPIC}", {})
+    call("PUT", f"pubsub/v1/{SUBSCRIPTION}", {"topic": TOPIC, "ackDeadlineSeconds": 30})
+    sink = {"name": CLUSTER, "destination": f"pubsub.googleapis.com/{TOPIC}", "filter": LOG_FILTER}
+    writer = call("POST", f"logging/v2/{PROJECT}/sinks?uniqueWriterIdentity=true", sink)["writerIdentity"]
+    publisher = {"role": "roles/pubsub.publisher", "members": [writer]}
+    call("POST", f"pubsub/v1/{TOPIC}:setIamPolicy", {"policy": {"bindings": [publisher]}})
+    _bind_scheduler(made)
+    _bind_agent(made)
+    own = "projects/everspot-local/global/images/family/everspot"
+    properties = site.properties(
+        serviceAccounts=ACCOUNT, tags={"items": ["everspot"]},
+        metadata={"items": [{"key": "everspot-manifest", "value": "{}"}]},
+    )  # fmt: skip
+    properties["disks"][0]["initializeParams"] |= {"sourceImage": own, "diskSizeGb": "50"}
+    site.build(**{key: properties[key] for key in ("serviceAccounts", "tags", "metadata", "disks")})
+    wait(site, 121)
+    return made
+
+
+def _bind_scheduler(made: Granted) -> None:
+    project = f"resourcemanager/v1/{PROJECT}"
+    for name, permissions in (("watcher", policies.WATCH), ("gauges", policies.PUT_METRICS)):
+        made.bind(project, SCHEDULER, made.role(name, permissions), permissions)
+    launch = made.role("launcher", policies.LAUNCH)
+    made.bind(project, SCHEDULER, launch, policies.LAUNCH, policies.named([name_prefix(CLUSTER)]))
+    act = made.role("actor", policies.ACT_AS)
+    made.bind(f"iam/v1/{PROJECT}/serviceAccounts/{AGENT}", SCHEDULER, act, policies.ACT_AS)
+    listen = made.role("listener", policies.LISTEN)
+    made.bind(f"pubsub/v1/{SUBSCRIPTION}", SCHEDULER, listen, policies.LISTEN)
+
+
+def _bind_agent(made: Granted) -> None:
+    read, write = made.role("reader", policies.READ), made.role("writer", policies.WRITE)
+    control, data = (f"storage/v1/b/{bucket}" for bucket in (CONTROL, DATA))
+    made.bind(control, AGENT, read, policies.READ)
+    made.bind(control, AGENT, write, policies.WRITE, *policies.below(CONTROL, policies.AGENT_WRITES))
+    made.bind(data, AGENT, read, policies.READ, policies.below_or_list(DATA, policies.AGENT_READS))
+    made.bind(data, AGENT, write, policies.WRITE, *policies.below(DATA, policies.AGENT_KEEPS))
+    leave = made.role("leaver", policies.LEAVE)
+    made.bind(f"resourcemanager/v1/{PROJECT}", AGENT, leave, policies.LEAVE, policies.named(agents(CLUSTER)))
+
+
+def wait(site: GoogleSite, seconds: float) -> None:
+    """Until so much market time has passed."""
+    clock = site.cloud.market.clock
+    site.clock.sleep(timedelta(seconds=clock.real_until(clock.now() + timedelta(seconds=seconds + 1))))
+
+
+def test_what_a_scheduler_calls_is_what_it_may(
+    site: GoogleSite, granted: Granted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", granted.token(SCHEDULER))
+    cloud = GcpCloud.open(site.manifest(queue_url=SUBSCRIPTION, notice=timedelta(seconds=120)), site.clock)
+    gone, taken = cloud.launch(site.intent((FOUR, A), jobs=2)).instances
+    assert len(cloud.instances()) == 2
+    cloud.keep_gauges("Everspot", {Gauge.JOBS_RUNNING: 2.0}, site.clock.now())
+    cloud.terminate([gone.instance_id])
+    site.cloud.do("interrupt", instance=taken.instance_id, notice=False)
+    heard = set()
+    while heard != {gone.instance_id, taken.instance_id}:
+        messages = cloud.messages()
+        cloud.acknowledge(messages)
+        heard |= {str(message.instance_id) for message in messages}
+        wait(site, 1)
+    while cloud.instances():
+        wait(site, 1)
+    assert {end.instance_id for end in cloud.ends()} == heard
+    cloud.close()
+    assert granted.called(SCHEDULER) == granted.roles[SCHEDULER] - NEEDED_BESIDES.keys()
+
+
+def test_what_an_agent_calls_is_what_it_may(
+    site: GoogleSite, granted: Granted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    getenv = {"EVERSPOT_GCP_ENDPOINT": site.cloud.endpoint}.get
+    own = site.run(f"{CLUSTER}-agent-spot-0001", scheduling=SPOT, serviceAccounts=ACCOUNT)
+    other = site.run(f"{CLUSTER}-scheduler-0001", scheduling=SPOT, serviceAccounts=ACCOUNT)
+    for machine, ends in ((other, False), (own, True)):
+        address = site.cloud.project.metadata.address(machine)
+        metadata = GcpMetadata(MetadataServer(f"http://{address}/computeMetadata/v1", site.clock), site.clock, getenv)
+        if ends:
+            assert metadata.end()
+        else:
+            with pytest.raises(MetadataError, match="403"):
+                metadata.end()
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", granted.token(AGENT))
+    control, data = (Bucket.open(f"gs://{bucket}", clock=site.clock) for bucket in (CONTROL, DATA))
+    for bucket, key in ((control, "records/a"), (data, "jobs/j/part")):
+        bucket.create(key, b"1")
+        assert bucket.get(key) is not None and bucket.list(f"{key.partition('/')[0]}/")
+        assert bucket.get(f"{key}-none") is None
+    with pytest.raises(StoreDenied):
+        control.create("assignments/a", b"1")
+    refused = [call for call in site.cloud.calls.read() if not call["allowed"]]
+    assert [(c["checked"][0]["action"], c["checked"][0]["resource"].rpartition("/")[0]) for c in refused] == [
+        ("compute.instances.delete", f"{PROJECT}/zones/{A}/instances"),
+        ("storage.objects.create", f"projects/_/buckets/{CONTROL}/objects/assignments"),
+    ]
+    for bucket, key in ((control, "records/a"), (data, "jobs/j/part")):
+        wait(site, 200)  # a name is written once a second of real time
+        bucket.delete(key)
+    assert granted.called(AGENT, refused=2) == granted.roles[AGENT] - NEEDED_BESIDES.keys()

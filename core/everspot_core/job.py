@@ -55,73 +55,73 @@ class JobSpec(Frozen):
     recipe: Line | None = Field(default=None, description="A built-in recipe, instead of entrypoint.")
     entrypoint: list[str] | None = Field(
         default=None,
-        description="Script and arguments, run from the root of `code`, where it lies; with several GPUs by torchrun.",
+        description="Script and arguments. The script is run in the root of `code`; with several GPUs by torchrun.",
     )
-    code: Line | None = Field(default=None, description="Folder that is packed and uploaded at submission.")
+    code: Line | None = Field(default=None, description="Folder with the program, packed and uploaded at submission.")
     parameters: dict[str, JsonValue] = Field(default_factory=dict, description="Parameters of the recipe.")
     env: dict[str, str] = Field(
         default_factory=dict,
-        description="Environment of the training process. No secrets. `EVERSPOT_*` and what clients of clouds read, "
-        "listed below, belong to the instance.",
+        description="Environment variables of the training process, without secrets. `EVERSPOT_*` and the variables of "
+        "clouds, listed below, belong to the instance and are refused.",
     )
     datasets: list[str] = Field(
         default_factory=list,
-        description="Datasets put with `everspot data put`, by `name` (its newest version when the job is submitted) "
-        "or `name@digest`. The program finds each as a folder of its name in `EVERSPOT_DATA`.",
+        description="Datasets of `everspot data put`, by `name` (its newest version when the job is submitted) or "
+        "`name@digest`. The program finds each as a folder of its name in `EVERSPOT_DATA`.",
     )
     requirements: Line | None = Field(
         default=None,
-        description="Lock file: a line `name==version` for each package, dependencies included. The wheels are fetched "
-        "where the job is submitted, and installed on the instance without any index, into a layer of the job's own.",
+        description="Lock file with a line `name==version` for each package, dependencies included. `everspot submit` "
+        "fetches the wheels. The instance installs them without an index, for this job alone.",
     )
     setup: list[str] = Field(
         default_factory=list,
-        description="Shell commands, run by bash in the root of `code` before each start of the program. One that "
-        "fails is an error of the job.",
+        description="Shell commands, run by bash in the root of `code` before each start of the program. If one fails, "
+        "this is an error of the job.",
     )
     secrets: dict[str, str] = Field(
         default_factory=dict,
-        description="Environment variables whose values are read on the instance with its role, kept nowhere and "
-        "scrubbed from the log. Each is given by its name in the cloud, in a form "
-        "that is listed below, and never by its value.",
+        description="Environment variables whose values are secrets of the cloud. Each is given by the secret's name, "
+        "in a form that is listed below, and never by its value. The instance reads the values with its role, stores "
+        "them nowhere and removes them from the log.",
     )
     resources: Resources = Resources()
     priority: Priority = Priority.NORMAL
     deadline: Span | Utc | None = Field(
         default=None,
-        description="A moment, or a duration from submission. With `expected_duration` given, one that is out of reach "
+        description="A moment, or a duration from submission. With `expected_duration`, a deadline that cannot be kept "
         "is refused at submission: it must be at least `expected_duration` and a changeover away. A changeover counts "
         "15m until the cluster has measured its own, which may be shorter or longer. `everspot submit --force` "
-        "overrules that.",
+        "overrules the refusal.",
     )
     expected_duration: Span | None = Field(
         default=None,
-        description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it nobody can "
-        "tell whether a deadline can be kept, and the job does not wait for spot.",
+        description="Upper bound of the uninterrupted running time, for deadlines and prices. Without it the scheduler "
+        "cannot know whether a deadline can be kept, so a job with a deadline does not wait for spot.",
     )
     after: list[str] = Field(
         default_factory=list,
-        description="Jobs that have to succeed first, by name (the one that was submitted last) or by id. If one "
-        "fails, so does this job. The program finds the `outputs/` of each in a folder of its name below "
+        description="Jobs that have to succeed first, by id or by name (then the newest job with this name). If one of "
+        "them fails, this job fails too. The program finds the `outputs/` of each in a folder of its name below "
         "`EVERSPOT_INPUTS`.",
     )
     start_after: Span | Utc | None = Field(
-        default=None, description="A moment, or a duration from submission. The job does not begin before."
+        default=None, description="A moment, or a duration from submission. The job does not begin earlier."
     )
     window: Hours | None = Field(
         default=None,
-        description="Hours of the day such as `22:00-06:00`, in UTC, or `22:00-06:00 Europe/Berlin`. The job runs only "
-        "then; when they are over, it checkpoints and waits for the next.",
+        description="Hours of the day in which the job runs, such as `22:00-06:00` (UTC) or `22:00-06:00 Europe/"
+        "Berlin`. When they end, the job checkpoints and waits for the next window.",
     )
     every: Span | None = Field(
         default=None,
-        description="Makes a series: the job is run again and again, so long after the last run was to begin, and "
-        "never before that has ended. `everspot cancel` of a run ends the series.",
+        description="Makes a series: the job is run again and again. Each run begins this long after the planned begin "
+        "of the last one, but never before the last one has ended. `everspot cancel` of a run ends the series.",
     )
     skip_if: Skip | None = Field(
         default=None,
-        description="With `every`: skip one run where the last one has bettered a metric too little over the one "
-        "before, as in `test_accuracy gain < 0.01` or `loss drop < 0.1`.",
+        description="With `every`: skip one run if the last run has improved a metric too little over the run before "
+        "it, as in `test_accuracy gain < 0.01` or `loss drop < 0.1`.",
     )
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     precision: Precision = Precision.AUTO
@@ -131,10 +131,10 @@ class JobSpec(Frozen):
 
     @classmethod
     def written(cls, values: Any, clouds: CloudRules) -> Self:
-        """The job that a person has written. `clouds`: what has been laid down for it by those clouds that may run it.
+        """The job that a person has written. `clouds`: the rules of the clouds that may run it.
 
         Raises:
-            pydantic.ValidationError: if it is none.
+            pydantic.ValidationError: if it is no valid job.
         """
         return cls.model_validate(values, context={_CLOUD_RULES: clouds})
 

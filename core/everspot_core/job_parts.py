@@ -13,15 +13,16 @@ _EVERY = "5m"
 
 
 class Priority(StrEnum):
-    """`critical` runs on on-demand capacity if there is any and goes first; `normal` runs on spot."""
+    """`critical` gets reserved or on-demand capacity at once, before other jobs. `normal` runs on spot, and on
+    on-demand when its deadline or a day of waiting demands it."""
 
     CRITICAL = "critical"
     NORMAL = "normal"
 
 
 class Precision(StrEnum):
-    """Number format of the forward pass. `auto`: bf16 where the hardware has it, else fp16 on a GPU, else fp32. `tf32`:
-    numbers of fp32, multiplied on a GPU with fewer digits, for models that do not bear bf16."""
+    """Number format of the forward pass. `auto`: bf16 if the hardware has it, else fp16 on a GPU, else fp32. `tf32`:
+    fp32 numbers that a GPU multiplies with fewer digits, for models that do not tolerate bf16."""
 
     AUTO = "auto"
     BF16 = "bf16"
@@ -31,7 +32,7 @@ class Precision(StrEnum):
 
 
 class Resources(Frozen):
-    """What one instance must have for the job to run on it."""
+    """The least that one instance must have for the job to run on it."""
 
     vcpus: Whole = Field(default=1, ge=1, le=10_000)
     memory_gib: Number = Field(default=1, gt=0, le=100_000)
@@ -40,8 +41,8 @@ class Resources(Frozen):
     gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
     shared: Flag = Field(
         default=False,
-        description="The job may run beside others on one instance, where the cluster allows it. It then gets what it "
-        "asks for here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
+        description="The job may share an instance with others, if the cluster allows it. It then gets the resources "
+        "that are given here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
     )
 
 
@@ -50,11 +51,14 @@ class CheckpointPolicy(Frozen):
     checkpoint."""
 
     every: Given | None = Field(
-        default=None, description="Time between checkpoints, at least 5s. 5m, where `steps` is not given either."
+        default=None, description="Time between checkpoints, at least 5s. Default: 5m if `steps` is not given either."
     )
     steps: Whole | None = Field(default=None, ge=1, le=10**12, description="Optimizer steps between checkpoints.")
     keep: Whole = Field(
-        default=2, ge=2, le=100, description="Checkpoints kept; two at least, so that one bad read is survived."
+        default=2,
+        ge=2,
+        le=100,
+        description="Number of checkpoints that are kept; at least two, so that the job survives a damaged one.",
     )
 
     @model_validator(mode="before")
@@ -82,18 +86,18 @@ class Budget(Frozen):
 
 
 class Retries(Frozen):
-    """How often the user's own errors are tried again. Preemptions are not errors and are not counted here."""
+    """How often a job is tried again after errors of its own. Preemptions are not errors and do not count."""
 
     errors: Whole = Field(default=2, ge=0, le=1000)
     from_zero: Whole = Field(
         default=20,
         ge=0,
         le=1000,
-        description="How often a job that has no checkpoint may be started over after interruptions.",
+        description="How often a job without a checkpoint may start over after interruptions.",
     )
     stalled: Flag = Field(
         default=False,
-        description="Restart a program that has made no step for ten times its usual, and a minute at least. Each time "
-        "counts as one of `errors`. It is told of in any case.",
+        description="Restart a program that has made no step for ten times its usual step, and at least a minute. Each "
+        "restart counts as one of `errors`. Without this the stall is only reported.",
     )
     backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")

@@ -16,7 +16,7 @@ from everspot_local.controls.actions import Actions
 from everspot_local.controls.web import PREFIX, Controls
 from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
-from everspot_local.options import Options
+from everspot_local.options import ONE_PRICE, Options
 from everspot_local.sides import open_side, quotas
 
 HOST = "127.0.0.1"
@@ -56,6 +56,7 @@ class LocalCloud:
             scale=options.scale,
             seed=options.seed,
             delays=options.times,
+            one_price=ONE_PRICE[options.cloud],
         )
         self.side.join(self.market)
         self.machines = self.side.machines

@@ -15,6 +15,8 @@ DELAYS = {
     "gcp": Delays(walk=timedelta(days=1), notice=timedelta(seconds=30)),
 }
 """How long things take by themselves, where nobody says otherwise."""
+ONE_PRICE = {"aws": False, "gcp": True}
+"""Whether a Spot price is a region's and not a zone's. Compute Engine, "Spot VMs pricing": a table by region."""
 
 
 @dataclass(frozen=True)

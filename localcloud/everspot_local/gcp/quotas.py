@@ -1,21 +1,23 @@
-"""Stands in for a project's regional quotas of Compute Engine: CPUs and GPUs, for Spot apart once any is granted.
+"""Stands in for a project's quotas of Compute Engine: vCPUs and GPUs by family, for Spot apart, and networks.
 
 Names are those of `Quota.metric` in the discovery document. The values are what a team is given that asked; a script,
-an option or an action of the market sets another figure.
+an option or an action of the market sets another figure. A quota for Spot of 0 counts as not granted.
 """
 
+from everspot_clouds.gcp.quotas import ALL_REGIONS, quota_of
 from everspot_core.records import Market
 
 from everspot_local.market.quotas import Quota, Quotas
 
-_GPUS = {"T4": "NVIDIA_T4_GPUS", "V100": "NVIDIA_V100_GPUS", "L4": "NVIDIA_L4_GPUS", "A100": "NVIDIA_A100_GPUS",
-         "H100": "NVIDIA_H100_GPUS"}  # fmt: skip
+_GPUS = ("NVIDIA_T4_GPUS", "NVIDIA_V100_GPUS", "NVIDIA_L4_GPUS", "NVIDIA_A100_GPUS", "NVIDIA_A100_80GB_GPUS",
+         "NVIDIA_H100_GPUS")  # fmt: skip
+_CPUS = ("CPUS", "N2_CPUS", "C3_CPUS", "A2_CPUS", "PREEMPTIBLE_CPUS")
 SERVICE = "compute"
 DEFAULTS = (
-    *(Quota(name, SERVICE, name, 128) for name in _GPUS.values()),
-    *(Quota(f"PREEMPTIBLE_{name}", SERVICE, f"PREEMPTIBLE_{name}", 128) for name in _GPUS.values()),
-    *(Quota(name, SERVICE, name, 2400) for name in ("CPUS", "PREEMPTIBLE_CPUS")),
-    Quota("GPUS_ALL_REGIONS", SERVICE, "GPUS_ALL_REGIONS", 256),
+    *(Quota(name, SERVICE, name, 128) for name in _GPUS),
+    *(Quota(f"PREEMPTIBLE_{name}", SERVICE, f"PREEMPTIBLE_{name}", 128) for name in _GPUS),
+    *(Quota(name, SERVICE, name, 2400) for name in _CPUS),
+    Quota(ALL_REGIONS, SERVICE, ALL_REGIONS, 256),
     Quota("NETWORKS", SERVICE, "NETWORKS", 15),
 )
 
@@ -29,6 +31,7 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
     return Quotas(DEFAULTS, _code_of, values)
 
 
-def _code_of(_instance_type: str, market: Market) -> str | None:
-    """The quota of CPUs. A machine with GPUs counts towards that of its GPUs besides."""
-    return "PREEMPTIBLE_CPUS" if market is Market.SPOT else "CPUS"
+def _code_of(instance_type: str, market: Market) -> str | None:
+    """The quota that an instance counts towards first; None for a family without any, as one declared in a script."""
+    found = quota_of(instance_type, market)
+    return found if found in {quota.code for quota in DEFAULTS} else None

@@ -31,6 +31,7 @@ class LocalMarket:
         scale: market seconds in a real second.
         seed: of depths and prices.
         delays: how long things take by themselves.
+        one_price: whether a type's Spot price is the same in all zones.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class LocalMarket:
         scale: float,
         seed: int,
         delays: Delays,
+        one_price: bool = False,
     ) -> None:
         self.region = region
         self.delays = self._first_delays = delays
@@ -54,7 +56,7 @@ class LocalMarket:
         self._catalogue = catalogue
         self.zone_ids = zone_ids
         self.price_listeners: list[Callable[[MarketPool, float], None]] = []
-        self._seed = seed
+        self._seed, self._one_price = seed, one_price
         self._new_quotas = quotas
         self.pools = self._new_pools()
         self.quotas = quotas()
@@ -83,7 +85,10 @@ class LocalMarket:
         self.pools.catalogue = catalogue
 
     def _new_pools(self) -> Pools:
-        return Pools(self._catalogue, self.region, self.zone_ids, self._seed, self.clock.epoch, self._record_price)
+        return Pools(
+            self._catalogue, self.region, self.zone_ids, self._seed, self.clock.epoch, self._record_price,
+            one_price=self._one_price,
+        )  # fmt: skip
 
     def _record_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
         self.log.price(pool.instance_type, pool.zone, usd, at)

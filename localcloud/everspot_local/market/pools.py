@@ -77,6 +77,7 @@ class Pools:
         seed: of the depths, first prices and walks.
         opened: the market's first moment, from which the first prices hold.
         on_price: told of each new price, the first ones included.
+        one_price: whether a type costs the same in all zones, unless a script says otherwise.
     """
 
     def __init__(
@@ -87,6 +88,8 @@ class Pools:
         seed: int,
         opened: datetime,
         on_price: Callable[[MarketPool, float, datetime], None],
+        *,
+        one_price: bool = False,
     ) -> None:
         self.catalogue = catalogue
         self._region = region
@@ -94,6 +97,7 @@ class Pools:
         self._seed = seed
         self._opened = opened
         self._on_price = on_price
+        self._one_price = one_price
         self._pools: dict[tuple[str, str], MarketPool | None] = {}
         self._steps = 0
         self.spot_depth: int | None = None  # of Spot pools that are not open yet; None: by the seed
@@ -156,7 +160,8 @@ class Pools:
             if pool.spot_bounds is None or pool.spot_usd is None or pool.scripted:
                 continue
             low, high = pool.spot_bounds
-            draw = random.Random(f"{self._seed}/{pool.name}/{self._steps}")  # noqa: S311 - a market, not a secret
+            name = pool.instance_type if self._one_price else pool.name
+            draw = random.Random(f"{self._seed}/{name}/{self._steps}")  # noqa: S311 - a market, not a secret
             moved = pool.spot_usd * math.exp(draw.gauss(0, 0.03))
             self.set_price(pool, min(max(moved, low * 0.8), high * 1.2, pool.on_demand_usd), at)
 
@@ -177,5 +182,15 @@ class Pools:
         if self.spot_depth is not None:
             pool.depth[Market.SPOT] = self.spot_depth
         if bounds is not None:
-            self.set_price(pool, draw.uniform(*bounds), self._opened)
+            self._first_prices(pool, bounds, draw)
         return pool
+
+    def _first_prices(self, pool: MarketPool, bounds: tuple[float, float], draw: random.Random) -> None:
+        """By the seed, or those of the same type elsewhere where it costs the same everywhere."""
+        same = (p for p in self if p.instance_type == pool.instance_type and not p.scripted)
+        sibling = next(same, None) if self._one_price else None
+        if sibling is None:
+            self.set_price(pool, draw.uniform(*bounds), self._opened)
+            return
+        for at, usd in sibling.prices:
+            self.set_price(pool, usd, at)

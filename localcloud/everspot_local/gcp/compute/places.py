@@ -1,6 +1,6 @@
 """Stands in for what Compute Engine tells of the project, its region, zones and machine types: what the market sells.
 
-It knows no other region, no custom machine types, and tells no quotas of the project as a whole.
+It knows no other region, no custom machine types, and tells of the project no more quotas than two.
 """
 
 from collections.abc import Callable
@@ -39,6 +39,7 @@ def _project(compute: Compute, request: Request) -> Document:
         "kind": "compute#project", "id": NUMBER, "name": compute.name, "creationTimestamp": _SINCE,
         "selfLink": compute.link(f"projects/{compute.name}"), "defaultNetworkTier": "PREMIUM",
         "defaultServiceAccount": f"{NUMBER}-compute@developer.gserviceaccount.com",
+        "quotas": compute.global_quotas(),
         "commonInstanceMetadata": {"kind": "compute#metadata", "fingerprint": "AAAAAAAAAAA="},
     }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """All methods of Compute Engine that the local cloud has: a line for each part."""
 
 from everspot_local.gcp.compute import (
+    advice,
     bulk,
     disks,
     group_calls,
@@ -12,12 +13,14 @@ from everspot_local.gcp.compute import (
     places,
     templates,
 )
+from everspot_local.gcp.compute.quotas import QuotaDesk
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.router import Handler
 
 
 def routes(compute: Compute) -> dict[str, Handler]:
-    """Return handlers by method id."""
+    """Return handlers by method id; from now on instances are held to the quotas."""
+    QuotaDesk(compute)
     return {
         **operation_calls.routes(compute),
         **places.routes(compute),
@@ -28,5 +31,6 @@ def routes(compute: Compute) -> dict[str, Handler]:
         **instances.routes(compute),
         **disks.routes(compute),
         **bulk.routes(compute),
+        **advice.routes(compute),
         **group_calls.routes(compute),
     }

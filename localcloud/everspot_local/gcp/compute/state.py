@@ -22,8 +22,8 @@ _NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "m
 
 class Compute:
     """The project's Compute Engine. Called with the market's lock held. `vms`, `groups`: its instances and groups by
-    their paths. `limits`: each tells what forbids so many more machines of a catalogue's type in a market. `quotas`: as
-    the region tells them.
+    their paths. `limits`: each tells what forbids so many more machines of a catalogue's type in a market. `quotas`,
+    `global_quotas`: as the region and the project tell them.
     """
 
     name = PROJECT
@@ -36,6 +36,7 @@ class Compute:
         self.groups: dict[str, Any] = {}
         self.limits: list[Callable[[str, Market, int], OperationFailed | None]] = []
         self.quotas: Callable[[], list[Document]] = list
+        self.global_quotas: Callable[[], list[Document]] = list
         project.resets += [self.resources.clear, self.vms.clear, self.groups.clear]
 
     def link(self, path: str) -> str:

@@ -1,0 +1,144 @@
+"""Quotas of instances by metric and market; advice: how likely capacity is, what it costs, how often it was taken."""
+
+from typing import Any
+
+import pytest
+
+REGION = "regions/europe-west4"
+ZONE = "europe-west4-a"
+GROUPS = f"{REGION}/instanceGroupManagers"
+
+
+@pytest.fixture
+def net(kit: Any) -> Any:
+    kit.network()
+    return kit
+
+
+def refused(kit: Any, name: str = "late", **more: Any) -> Any:
+    """What an instance's operation says that cannot be had."""
+    machine_type = more.pop("machine_type", "g2-standard-4")
+    body = {"name": name, **kit.properties(f"zones/{ZONE}/machineTypes/{machine_type}", **more)}
+    (error,) = kit.wait(kit.begin("POST", f"zones/{ZONE}/instances", body))["error"]["errors"]
+    return error
+
+
+def quota(kit: Any, metric: str) -> Any:
+    return next(q for q in kit.get(REGION)["quotas"] if q["metric"] == metric)
+
+
+def test_gpus_for_spot_have_a_quota_of_their_own_once_it_is_granted(net: Any) -> None:
+    net.market("quota", code="PREEMPTIBLE_NVIDIA_L4_GPUS", value=1)
+    net.run("one")
+    assert quota(net, "PREEMPTIBLE_NVIDIA_L4_GPUS") == {"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 1, "usage": 1}
+    error = refused(net)
+    assert error["code"] == "QUOTA_EXCEEDED"
+    assert "Quota 'PREEMPTIBLE_NVIDIA_L4_GPUS' exceeded.  Limit: 1.0 in region europe-west4." in error["message"]
+    info = error["errorDetails"][0]["quotaInfo"]
+    assert info["metricName"] == "compute.googleapis.com/preemptible_nvidia_l4_gpus"
+    assert (info["limit"], info["dimensions"]) == (1, {"region": "europe-west4"})
+    assert net.run("standard", standard=True)["status"] == "RUNNING"
+    net.do("DELETE", f"zones/{ZONE}/instances/one")
+    assert net.run("again")["status"] == "RUNNING"
+
+
+def test_without_one_spot_takes_the_standard_quota(net: Any) -> None:
+    net.market("quota", code="PREEMPTIBLE_NVIDIA_L4_GPUS", value=0)
+    net.market("quota", code="NVIDIA_L4_GPUS", value=1)
+    net.run("one")
+    assert "'NVIDIA_L4_GPUS'" in refused(net)["message"]
+
+
+def test_vcpus_and_the_gpus_of_all_regions_count(net: Any) -> None:
+    net.market("quota", code="N2_CPUS", value=8)
+    net.market("quota", code="GPUS_ALL_REGIONS", value=1)
+    net.run("one", machine_type="n2-standard-8", standard=True)
+    assert "'N2_CPUS'" in refused(net, machine_type="n2-standard-8", standard=True)["message"]
+    net.run("two")
+    assert "'GPUS_ALL_REGIONS' exceeded.  Limit: 1.0 globally." in refused(net)["message"]
+    told = {q["metric"]: q for q in net.get("/compute/v1/projects/everspot-local")["quotas"]}
+    assert (told["GPUS_ALL_REGIONS"]["limit"], told["GPUS_ALL_REGIONS"]["usage"]) == (1, 1)
+
+
+def test_bulk_creation_launches_up_to_the_quota_and_groups_tell_it(net: Any) -> None:
+    net.market("quota", code="PREEMPTIBLE_NVIDIA_L4_GPUS", value=2)
+    link = net.template()
+    failed = net.bulk(3, sourceInstanceTemplate=link)
+    codes = [e["code"] for e in failed["error"]["errors"]]
+    assert codes[0] == "VM_MIN_COUNT_NOT_REACHED" and net.instances() == []
+    net.bulk(3, 1, sourceInstanceTemplate=link)
+    assert len(net.instances()) == 2
+    group = {"name": "g", "targetSize": 1, "versions": [{"instanceTemplate": link}]}
+    net.do("POST", GROUPS, group)
+    (member,) = net.call("POST", f"{GROUPS}/g/listManagedInstances").body["managedInstances"]
+    (error,) = member["lastAttempt"]["errors"]["errors"]
+    assert error["code"] == "QUOTA_EXCEEDED" and error["errorDetails"][0]["quotaInfo"]["limit"] == 2
+
+
+def capacity(kit: Any, size: int, **more: Any) -> Any:
+    body = {
+        "size": size, "instanceProperties": {"scheduling": {"provisioningModel": "SPOT"}},
+        "instanceFlexibilityPolicy": {"instanceSelections": {"a": {"machineTypes": ["g2-standard-4"]}}}, **more,
+    }  # fmt: skip
+    return kit.call("POST", f"{REGION}/advice/capacity", body)
+
+
+def test_capacity_is_rated_by_what_there_is(kit: Any) -> None:
+    for letter, depth in {"a": 2, "b": 6, "c": 1}.items():
+        kit.market("depth", pool=f"g2-standard-4/europe-west4-{letter}", instances=depth)
+
+    def rated(size: int, **more: Any) -> Any:
+        (found,) = capacity(kit, size, **more).body["recommendations"]
+        return found["scores"].get("obtainability", 0), found.get("shards", [])
+
+    score, shards = rated(2)
+    assert score == 0.95 and [(s["zone"][-1], s["instanceCount"]) for s in shards] == [("b", 2)]
+    only_a = {"targetShape": "ANY_SINGLE_ZONE", "zones": [{"zone": f"zones/{ZONE}"}]}
+    assert rated(2, distributionPolicy=only_a)[0] == 0.7
+    assert rated(4, distributionPolicy=only_a)[0] == 0.5
+    assert rated(9, distributionPolicy={"targetShape": "ANY"})[0] == 0.7
+    kit.market("drought", pool="g2-standard-4")
+    assert rated(1) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"size": 0}, 400, "resource.size"),
+        ({"instanceFlexibilityPolicy": {}}, 400, "instanceSelections"),
+        ({"instanceProperties": {"scheduling": {"provisioningModel": "STANDARD"}}}, 501, "STANDARD"),
+        ({"distributionPolicy": {"zones": [{"zone": "zones/us-central1-a"}]}}, 404, "not found"),
+        ({"instanceFlexibilityPolicy": {"instanceSelections": {"a": {"machineTypes": ["none"]}}}}, 400, "not exist"),
+    ],
+)
+def test_advice_that_cannot_be_given(kit: Any, change: Any, status: int, said: str) -> None:
+    answer = capacity(kit, **{"size": 1, **change})
+    assert answer.status == status and said in answer.message, answer.body
+
+
+def test_prices_are_the_regions_and_their_history_is_told(kit: Any) -> None:
+    body = {
+        "types": ["PRICE"],
+        "instanceProperties": {"machineType": "g2-standard-4", "scheduling": {"provisioningModel": "SPOT"}},
+    }
+    first = kit.call("POST", f"{REGION}/advice/capacityHistory", body).body["priceHistory"]
+    kit.market("price", pool="g2-standard-4", usd=1.25)
+    told = kit.call("POST", f"{REGION}/advice/capacityHistory", body).body["priceHistory"]
+    assert len(told) == len(first) + 1
+    assert told[-1]["listPrice"] == {"currencyCode": "USD", "units": "1", "nanos": 250000000}
+    assert told[-1]["interval"]["startTime"] == told[-2]["interval"]["endTime"]
+    prices = {pool.spot_usd for pool in kit.cloud.market.pools.matching("g2-standard-8")}
+    assert len(prices) == 1
+
+
+def test_the_rate_of_preemptions_is_this_markets(net: Any) -> None:
+    one, _ = net.run("one"), net.run("two")
+    net.market("interrupt", instance=one["id"], notice=False)
+    net.gone("one")
+    net.do("DELETE", f"zones/{ZONE}/instances/two")
+    body = {
+        "types": ["PREEMPTION"], "locationPolicy": {"location": f"zones/{ZONE}"},
+        "instanceProperties": {"machineType": "g2-standard-4", "scheduling": {"provisioningModel": "SPOT"}},
+    }  # fmt: skip
+    told = net.call("POST", f"{REGION}/advice/capacityHistory", body).body
+    assert told["preemptionHistory"][-1]["preemptionRate"] == 0.5 and told["location"].endswith(f"zones/{ZONE}")

@@ -40,16 +40,20 @@ class GoogleSite:
 
     def properties(self, **more: Any) -> dict[str, Any]:
         """Of a standard machine."""
-        image = "projects/debian-cloud/global/images/family/debian-12"
-        disk = {"sourceImage": image, "diskType": "pd-balanced", "labels": {"everspot-cluster": CLUSTER}}
         return {
             "machineType": "g2-standard-4",
-            "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
+            "disks": self.disks({"everspot-cluster": CLUSTER}),
             "networkInterfaces": [{"subnetwork": f"regions/{REGION}/subnetworks/net"}],
             "scheduling": STANDARD,
             "labels": {"everspot-cluster": CLUSTER, "everspot-image": "train-image-7"},
             **more,
         }
+
+    def disks(self, labels: dict[str, str]) -> list[dict[str, Any]]:
+        """The boot disk of an instance."""
+        image = "projects/debian-cloud/global/images/family/debian-12"
+        disk = {"sourceImage": image, "diskType": "pd-balanced", "labels": labels}
+        return [{"boot": True, "autoDelete": True, "initializeParams": disk}]
 
     def run(self, name: str, zone: str = A, **more: Any) -> str:
         """The id of an instance that runs."""

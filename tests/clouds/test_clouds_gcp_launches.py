@@ -149,14 +149,14 @@ def test_the_site_tells_what_still_costs_money(site: GoogleSite, cloud: GcpCloud
     (launched,) = cloud.launch(site.intent((FOUR, A))).instances
     own = site.run("by-hand", B)
     place = GcpSite(site.manifest(), site.clock)
-    found = {left.name: left for left in place._instances()}
+    found = {left.name: left for left in place.left() if left.kind == "instance"}
     assert set(found) == {launched.instance_id, own}
     assert (found[launched.instance_id].launched, found[own].launched) == (True, False)
     assert f"{FOUR} in {A}, running" in found[launched.instance_id].detail
-    disks = {left.name: left for left in place._disks()}
+    disks = {left.name: left for left in place.left() if left.kind == "disk"}
     assert len(disks) == 2 and all(left.ending for left in disks.values()), "they go with their instances"
     place.end([launched.instance_id, own, "1"])
-    until(lambda: not [*place._instances(), *place._disks()])
+    until(lambda: not place.left())
 
 
 def test_nobody_else_is_described(site: GoogleSite, cloud: GcpCloud) -> None:

@@ -130,7 +130,7 @@ def test_a_bucket_stays_on_purpose_and_one_that_is_gone_is_not_told(api: Api, mo
     api.call("POST", "storage", "b", body={"name": "train-control", "location": "EUROPE-WEST4"},
              query={"project": "everspot-local"})  # fmt: skip
     site = GcpSite(manifest(), ManualClock())
-    assert [(left.kind, left.name, left.kept) for left in site._kept()] == [("bucket", "train-control", True)]
+    assert [(left.kind, left.name, left.kept) for left in site.left()] == [("bucket", "train-control", True)]
 
 
 def test_a_store_takes_a_persons_token_and_finds_an_instances_by_itself(

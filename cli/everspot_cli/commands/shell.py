@@ -4,11 +4,11 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 import typer
-from everspot_clouds.base import Door, Handover, NotOffered
+from everspot_clouds.base import CloudError, Door, Handover
 from everspot_core.records import JobRecord, JobState
 
 from everspot_cli.commands.options import JobId, session_of
@@ -16,6 +16,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 
+_T = TypeVar("_T")
 RUNS, USER, PROGRAMS = "/var/lib/everspot/runs", "everspot", "/opt/everspot/bin"
 """The folder of the agent's runs on the image, their user, and the folder of its programs."""
 
@@ -40,7 +41,7 @@ def run(
     session = session_of(context, False)
     door, record = _door(session), _running(session, job_id)
     line = inside(record.job_id, record.epoch, command or ["bash"])
-    raise typer.Exit(_start(session, door.enter(str(record.owner), line)))
+    raise typer.Exit(_start(session, _asked(lambda: door.enter(str(record.owner), line))))
 
 
 def forward(
@@ -55,11 +56,11 @@ def forward(
     """Forward a port of a running job's instance, such as TensorBoard's, to this machine. Needs Session Manager."""
     session = session_of(context, False)
     door, record = _door(session), _running(session, job_id)
-    raise typer.Exit(_start(session, door.forward(str(record.owner), port, local or port)))
+    raise typer.Exit(_start(session, _asked(lambda: door.forward(str(record.owner), port, local or port))))
 
 
 def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
-    """The command line that Session Manager's user runs: as the job's user, in the folder of the job's code."""
+    """The command line that the user of the cloud's shell runs: as the job's user, in the folder of the job's code."""
     folder = f"{RUNS}/{job_id}-{epoch:06d}"
     there = f'cd "$(ls -d {folder}*/ | tail -n 1)" && if [ -d code ]; then cd code; fi'
     whole = f"{there} && export PATH={PROGRAMS}:$PATH && exec {shlex.join(command)}"
@@ -67,10 +68,15 @@ def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
 
 
 def _door(session: Session) -> Door:
+    return _asked(lambda: session.cloud.door(session.manifest))
+
+
+def _asked(ask: Callable[[], _T]) -> _T:
+    """What the cloud answers."""
     try:
-        return session.cloud.door(session.manifest)
-    except NotOffered as error:
-        raise CliError(str(error)) from None
+        return ask()
+    except CloudError as error:
+        raise CliError(str(error), hint=error.fix) from None
 
 
 def _running(session: Session, given: str) -> JobRecord:

@@ -15,7 +15,7 @@ from everspot_clouds.gcp.rules import DOOR_TAG
 _LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
 _INSTALL = "gcloud is part of the Google Cloud SDK: https://cloud.google.com/sdk/docs/install"
 _DENIED = (
-    "may you use the tunnel and log in (roles/iap.tunnelResourceAccessor and roles/compute.osLogin, or "
+    "may you use the tunnel and become the jobs' user (roles/iap.tunnelResourceAccessor and "
     "roles/compute.osAdminLogin)?"
 )
 

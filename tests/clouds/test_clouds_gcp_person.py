@@ -1,0 +1,125 @@
+"""What a person asks of a cluster on Google: doctor's checks, what is left of it, and the way into an instance."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from everspot_clouds.base import Check, CloudError, NotOffered, Verdict
+from everspot_clouds.registry import provider
+from everspot_core.catalogue import builtin
+from everspot_core.manifest import Elastic, Manifest, Standing
+from everspot_core.market import Market
+from everspot_local.cloud import LocalCloud
+from google_site import REGION, TEMPLATE, A, GoogleSite
+
+FOUR = "g2-standard-4"
+
+
+@pytest.fixture
+def site(google: LocalCloud) -> GoogleSite:
+    found = GoogleSite(google)
+    found.build()
+    for zone in "abc":
+        google.do("depth", pool=f"{FOUR}/{REGION}-{zone}", instances=4, market="on-demand")
+    return found
+
+
+def group(site: GoogleSite, name: str, size: int, template: str = TEMPLATE) -> None:
+    """A regional group of standard machines."""
+    body = {
+        "name": name, "baseInstanceName": name, "targetSize": size,
+        "versions": [{"instanceTemplate": template}],
+        "distributionPolicy": {"targetShape": "ANY"},
+        "updatePolicy": {"type": "OPPORTUNISTIC", "instanceRedistributionType": "NONE"},
+    }  # fmt: skip
+    site.do("POST", f"regions/{REGION}/instanceGroupManagers", body)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def checked(site: GoogleSite, manifest: Manifest | None = None) -> dict[str, list[Check]]:
+    """Doctor's checks by their names."""
+    found: dict[str, list[Check]] = {}
+    for check in provider("gcp").checks(REGION, manifest or site.manifest(), builtin(), site.clock):
+        found.setdefault(check.name, []).append(check)
+    return found
+
+
+def test_doctor_asks_credentials_first_and_nothing_else_without_them(
+    site: GoogleSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = checked(site)
+    assert checks["credentials"][0].verdict is Verdict.OK
+    assert checks["credentials"][0].detail == "project everspot-local"
+    assert checks["clock"][0].verdict is Verdict.OK
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "somebody")
+    (refused,) = [check for found in checked(site).values() for check in found]
+    assert (refused.verdict, refused.group) == (Verdict.FAIL, "credentials")
+    assert "gcloud auth" in refused.fix
+
+
+def test_doctor_tells_groups_that_are_whole_and_why_others_are_not(site: GoogleSite) -> None:
+    assert "no instance group's template" in checked(site)["fleet"][0].detail
+    group(site, "train-standard", 2)
+    until(lambda: checked(site)["fleet"][0].verdict is Verdict.OK)
+    assert checked(site)["fleet"][0].detail == "train-standard: 2 of 2"
+    site.template("other", labels={"everspot-cluster": "other"})
+    group(site, "other", 1, TEMPLATE.replace("train-elastic", "other"))
+    assert len(checked(site)["fleet"]) == 1, "another cluster's group is its own business"
+    for zone in "abc":
+        site.cloud.do("drought", pool=f"{FOUR}/{REGION}-{zone}", market="on-demand")
+    site.do("POST", f"regions/{REGION}/instanceGroupManagers/train-standard/resize?size=4", None)
+    (dry,) = until(lambda: [c for c in checked(site)["fleet"] if "RESOURCE_POOL" in c.detail])
+    assert (dry.group, dry.verdict) == ("capacity", Verdict.WARN)
+    assert dry.detail.startswith("train-standard: 2 of 4 ZONE_RESOURCE_POOL_EXHAUSTED")
+
+
+def test_doctor_holds_quotas_against_what_is_declared(site: GoogleSite) -> None:
+    standing = Standing(on_demand_units=2, spot_units=1, weights={FOUR: 1})
+    elastic = Elastic(types=[FOUR], markets=[Market.SPOT], max_instances=2, template=TEMPLATE, template_version="",
+                      places={A: "net"})  # fmt: skip
+    manifest = site.manifest().model_copy(update={"standing": standing, "elastic": elastic})
+    found = checked(site, manifest)["quota"]
+    assert {check.detail.partition(":")[0] for check in found} <= {
+        "NVIDIA_L4_GPUS", "PREEMPTIBLE_NVIDIA_L4_GPUS", "GPUS_ALL_REGIONS",
+    }  # fmt: skip
+    assert found and all(check.verdict in (Verdict.OK, Verdict.SKIP) for check in found)
+
+
+def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: GoogleSite) -> None:
+    group(site, "train-standard", 1)
+    body = {"name": "train-router", "network": "global/networks/net",
+            "nats": [{"name": "nat", "natIpAllocateOption": "AUTO_ONLY",
+                      "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"}]}  # fmt: skip
+    site.do("POST", f"regions/{REGION}/routers", body)
+    other = {"everspot-cluster": "other"}
+    site.run("stranger", A, labels=other, disks=site.disks(other))
+    place = provider("gcp").site(site.manifest())
+    found = until(lambda: (left := place.left()) and len(left) == 4 and left)
+    assert sorted((left.kind, left.ending) for left in found) == [
+        ("NAT gateway", False), ("disk", True), ("instance", False), ("instance group", False),
+    ]  # fmt: skip
+
+
+def test_the_way_in_is_a_tunnel_and_only_where_it_is_open(site: GoogleSite) -> None:
+    own = site.run("one", A, tags={"items": ["everspot-door"]})
+    closed = site.run("two", A)
+    door = provider("gcp").door(site.manifest())
+    entered = door.enter(own, "nvidia-smi -l")
+    assert entered.command == (
+        "gcloud", "compute", "ssh", "one", "--zone", A, "--project", "everspot-local", "--tunnel-through-iap",
+        "--command", "nvidia-smi -l", "--", "-t",
+    )  # fmt: skip
+    assert entered.needs == (("gcloud", "the gcloud CLI"),)
+    assert door.forward(own, 6006, 16006).command[-4:] == ("--", "-N", "-L", "127.0.0.1:16006:127.0.0.1:6006")
+    with pytest.raises(NotOffered, match="closed to people"):
+        door.enter(closed, "true")
+    with pytest.raises(CloudError, match="no instance of this cluster"):
+        door.enter("1", "true")

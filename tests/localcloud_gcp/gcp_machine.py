@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 
@@ -16,6 +18,16 @@ def fetch(path: str) -> str:
     ask = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     with urllib.request.urlopen(ask) as answer:
         return str(answer.read().decode())
+
+
+class Well(BaseHTTPRequestHandler):
+    """Answers every health check."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_args: object) -> None: ...
 
 
 def main() -> None:
@@ -28,6 +40,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: (Path("tidied").touch(), sys.exit(0)))
+    if order.get("well"):
+        host, _, port = os.environ["EVERSPOT_HEALTH"].rpartition(":")
+        threading.Thread(target=HTTPServer((host, int(port)), Well).serve_forever, daemon=True).start()
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path("ready").write_text(fetch("instance/id"))
     print("up", flush=True)

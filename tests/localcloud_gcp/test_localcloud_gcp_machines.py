@@ -2,7 +2,7 @@
 
 import json
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from everspot_local.address import alive
 from everspot_local.options import Options
 
 SCRIPT = Path(__file__).with_name("gcp_machine.py")
-ZONE = "europe-west4-a"
+ZONE, REGION = "europe-west4-a", "regions/europe-west4"
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def test_the_environment_is_made_from_scratch(net: Any, monkeypatch: pytest.Monk
     told = json.loads((home / "environment.json").read_text())
     told.pop("LC_CTYPE", None)  # Python's own doing
     assert set(told) == {
-        "PATH", "HOME", "LANG", "EVERSPOT_CLOUD", "EVERSPOT_GCP_ENDPOINT", "GCE_METADATA_HOST", "GOOGLE_BASE_URL",
-        "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
+        "PATH", "HOME", "LANG", "EVERSPOT_CLOUD", "EVERSPOT_HEALTH", "EVERSPOT_GCP_ENDPOINT", "GCE_METADATA_HOST",
+        "GOOGLE_BASE_URL", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
     }  # fmt: skip
     assert (told["EVERSPOT_CLOUD"], told["EVERSPOT_GCP_ENDPOINT"]) == ("gcp", net.cloud.endpoint)
     assert told["EVERSPOT_INSTANCE_ID"] == found["id"] == (home / "ready").read_text()
@@ -118,3 +118,29 @@ def test_one_that_powers_itself_off_stays_stopped_with_its_name(net: Any) -> Non
     (told,) = net.told("compute.instances.guestTerminate")
     (end,) = net.log("end")
     assert told["targetId"] == found["id"] and not end["interrupted"]
+
+
+def test_a_group_repairs_a_member_that_answers_no_health_check_and_leaves_one_that_does(
+    net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(net.cloud.side.compute.healing, "patience", timedelta())
+    check = {"name": "h", "type": "HTTP", "httpHealthCheck": {"requestPath": "/healthz"}, "unhealthyThreshold": 1}
+    net.do("POST", "global/healthChecks", check)
+    group, ids = f"{REGION}/instanceGroupManagers", []
+    for name, well in (("sick", False), ("well", True)):
+        items = [{"key": "order", "value": json.dumps({"do": "run", "well": well})}]
+        link = net.template(name, metadata={"items": items})
+        body = {
+            "name": name, "targetSize": 1, "versions": [{"instanceTemplate": link}],
+            "autoHealingPolicies": [{"healthCheck": "global/healthChecks/h", "initialDelaySec": 60}],
+        }  # fmt: skip
+        net.do("POST", group, body)
+
+    def member(name: str) -> Any:
+        return net.call("POST", f"{group}/{name}/listManagedInstances").body["managedInstances"][0]
+
+    ids = [net.until(lambda name=name: member(name).get("id")) for name in ("sick", "well")]
+    net.until(lambda: member("well")["instanceHealth"][0]["detailedHealthState"] == "HEALTHY")
+    net.until(lambda: member("sick").get("id", ids[0]) != ids[0])
+    assert member("well")["id"] == ids[1]
+    assert not any(line["interrupted"] for line in net.log("end"))

@@ -44,7 +44,7 @@ class GcpSide:
 
     def application(self) -> Callable[..., Any]:
         """Return all of the project's services as one WSGI application."""
-        compute = Compute(self.project)
+        self.compute = compute = Compute(self.project)
         self.project.metadata = MetadataServers(Values(compute), self.project.market)
         self.products = Products(self.project, compute.resources.get)
         compute.operations.listeners.append(self.products.heard)

@@ -12,6 +12,7 @@ from everspot_local.gcp.answers import ApiError, invalid
 from everspot_local.gcp.compute.collection import Collection, merged, page_size
 from everspot_local.gcp.compute.group_rules import LARGEST, completed
 from everspot_local.gcp.compute.groups import ManagedGroup
+from everspot_local.gcp.compute.healing import Healing
 from everspot_local.gcp.compute.members import GroupMember
 from everspot_local.gcp.compute.names import tail
 from everspot_local.gcp.compute.state import Compute
@@ -31,6 +32,7 @@ _ACTIONS = (
 def routes(compute: Compute) -> dict[str, Handler]:
     """Return handlers by method id; from now on the ends of machines are told to their groups."""
     compute.project.machines.listeners.append(lambda machine: _ended(compute, machine))
+    compute.healing = Healing(compute)
     calls: dict[str, Callable[[Compute, Request], Document]] = {
         "insert": _insert, "patch": _patch, "resize": _resize, "delete": _delete,
         "setInstanceTemplate": _set_template, "listManagedInstances": _managed, "listErrors": _errors,
@@ -79,6 +81,7 @@ def _insert(compute: Compute, request: Request) -> Document:
     group = ManagedGroup(compute, path, lambda: _forget(compute, path))
     compute.groups[path] = group
     group.adjust()
+    compute.healing.watch(group)
     return answer
 
 
@@ -131,6 +134,7 @@ def _changed(compute: Compute, request: Request, group: ManagedGroup, after: Doc
     document.clear()
     document.update(after)
     group.adjust()
+    compute.healing.watch(group)
     return compute.begun(request, kind, group.path).document
 
 

@@ -34,6 +34,7 @@ class Compute:
         self.resources: dict[str, Document] = {}
         self.vms: dict[str, Any] = {}
         self.groups: dict[str, Any] = {}
+        self.healing: Any = None  # of the groups, once there are calls about them
         self.limits: list[Callable[[str, Market, int], OperationFailed | None]] = []
         self.quotas: Callable[[], list[Document]] = list
         self.global_quotas: Callable[[], list[Document]] = list

@@ -4,7 +4,9 @@ A machine that shuts itself down stays, stopped, with its name. It does not star
 nor does it restart a standard instance whose host failed: that one stays stopped, too.
 """
 
+import socket
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from everspot_core.records import Market
@@ -63,6 +65,12 @@ class Vm:
             costs_to_the_last=True,
         )
 
+    @cached_property
+    def health_address(self) -> str:
+        """Host and port at which it answers health checks: all machines share this one's addresses."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return f"127.0.0.1:{free.getsockname()[1]}"
+
     @property
     def status(self) -> str:
         """As the API tells it."""
@@ -84,6 +92,7 @@ class Vm:
         return {
             **endpoints(project.endpoint),
             "EVERSPOT_CLOUD": "gcp",
+            "EVERSPOT_HEALTH": self.health_address,
             "GCE_METADATA_HOST": project.metadata.address(self.machine.id),
         }
 

@@ -89,7 +89,10 @@ class Body:
         for key, part in value.items():
             inner = known.get(key, more)
             if inner is None:
-                bad.append(_unknown(key, path))
+                # A name that is unknown says nothing if its value does: the provider sends a router's `initialNatIps`
+                # so, of which Compute knows nothing, and is taken (resource_compute_router_nat.go).
+                if part is not None and part != []:
+                    bad.append(_unknown(key, path))
                 continue
             read = self._value(inner, part, f"{path}.{key}", bad)
             # A map keeps an empty value; of a message, what is empty is what was not sent.

@@ -207,7 +207,8 @@ def _fail(compute: Compute, bulk: Bulk, operation: Operation) -> None:
         for zone in bulk.zones:
             kind = _kind(compute, bulk, machine_type, zone)
             if lacking(compute, kind, zone, market) is None:  # it could give some, and not enough
-                reasons.append(stockout(compute, kind, zone))
+                full = (limit(kind, market, bulk.least) for limit in compute.limits)
+                reasons.append(next((each for each in full if each is not None), None) or stockout(compute, kind, zone))
     found = {(each.code, each.message, str(each.details)): each for each in reasons}
     _status(bulk, operation, dict.fromkeys(bulk.zones, 0), failed=True)
     delay = compute.project.market.delays.operation

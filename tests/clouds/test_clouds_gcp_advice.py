@@ -1,0 +1,82 @@
+"""Spot prices, ratings of capacity and quotas on the local Google Cloud, as the scheduler and people read them."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from everspot_clouds.base import Verdict
+from everspot_clouds.gcp.cloud import GcpCloud
+from everspot_clouds.gcp.prices import SOURCE
+from everspot_clouds.registry import provider
+from everspot_core.catalogue import builtin
+from everspot_core.launching import LaunchTrouble
+from everspot_core.manifest import Standing
+from everspot_core.market import Market
+from everspot_local.cloud import LocalCloud
+from google_site import REGION, A, B, C, GoogleSite
+
+FOUR, EIGHT, ATTACHED = "g2-standard-4", "g2-standard-8", "n1-standard-8+t4"
+
+
+@pytest.fixture
+def site(google: LocalCloud) -> GoogleSite:
+    found = GoogleSite(google)
+    found.build()
+    return found
+
+
+@pytest.fixture
+def cloud(site: GoogleSite) -> Iterator[GcpCloud]:
+    found = GcpCloud.open(site.manifest(), site.clock)
+    yield found
+    found.close()
+
+
+def test_prices_are_the_regions_and_of_attached_gpus_the_catalogues(site: GoogleSite, cloud: GcpCloud) -> None:
+    points = cloud.spot_prices([(FOUR, A), (FOUR, B), (ATTACHED, A)], site.clock.now())
+    assert {(p.instance_type, p.zone) for p in points} == {(FOUR, A), (FOUR, B), (ATTACHED, A)}
+    by_pool = {(p.instance_type, p.zone): p for p in points}
+    assert by_pool[FOUR, A].source == SOURCE
+    assert by_pool[FOUR, A].usd_per_hour == by_pool[FOUR, B].usd_per_hour == pytest.approx(0.3153)
+    assert "skypilot" in by_pool[ATTACHED, A].source
+    assert all(p.at <= site.clock.now() and p.market is Market.SPOT for p in points)
+
+
+def test_ratings_are_of_zones_and_kept_for_a_while(site: GoogleSite, cloud: GcpCloud) -> None:
+    for kind in (FOUR, EIGHT):
+        site.cloud.do("drought", pool=f"{kind}/{C}")
+    scores = {score.zone: score for score in cloud.placement_scores([FOUR, EIGHT], 3)}
+    assert set(scores) == {A, B, C}
+    assert all((s.types, s.count, s.region) == ((FOUR, EIGHT), 4, REGION) for s in scores.values())
+    assert scores[C].score < scores[A].score
+    asked = len(site.cloud.calls.read())
+    assert {score.zone: score for score in cloud.placement_scores([EIGHT, FOUR], 3)} == scores
+    assert len(site.cloud.calls.read()) == asked
+    (region,) = cloud.placement_scores([FOUR], 1, [REGION])
+    assert (region.region, region.zone) == (REGION, "")
+
+
+def test_a_price_table_has_spot_prices_of_every_zone_and_leaves_the_rest_to_the_catalogue(site: GoogleSite) -> None:
+    pages: list[int] = []
+    now = site.clock.now() + timedelta(seconds=1)
+    table = provider("gcp").price_table(REGION, [FOUR, ATTACHED], now, lambda: pages.append(1))
+    (row,) = table.prices
+    assert (row.instance_type, row.on_demand_usd_per_hour) == (FOUR, None)
+    assert row.spot_usd_per_hour == dict.fromkeys([A, B, C], pytest.approx(0.3153))
+    assert (table.spot_source, pages) == (SOURCE, [1])
+
+
+def test_a_quota_that_is_full_is_named_and_doctor_says_so_before(site: GoogleSite, cloud: GcpCloud) -> None:
+    site.cloud.do("quota", code="PREEMPTIBLE_NVIDIA_L4_GPUS", value=1)
+    manifest = site.manifest().model_copy(update={"standing": Standing(spot_units=2, weights={FOUR: 1})})
+    checks = provider("gcp").checks(REGION, manifest, builtin(), site.clock)
+    (short,) = [check for check in checks if check.name == "quota"]
+    assert (short.verdict, short.detail) == (
+        Verdict.FAIL, "PREEMPTIBLE_NVIDIA_L4_GPUS: 1; 2 units of g2-standard-4 take 2",
+    )  # fmt: skip
+    assert "metric=PREEMPTIBLE_NVIDIA_L4_GPUS" in short.fix
+    answer = cloud.launch(site.intent((FOUR, A), jobs=2, whole=True))
+    assert answer.instances == ()
+    assert {(e.kind, e.instance_type) for e in answer.errors} == {(LaunchTrouble.QUOTA, FOUR)}
+    assert {e.code for e in answer.errors} == {"QUOTA_EXCEEDED (PREEMPTIBLE_NVIDIA_L4_GPUS)"}
+    assert cloud.quota_of(FOUR, Market.SPOT) == "PREEMPTIBLE_NVIDIA_L4_GPUS"

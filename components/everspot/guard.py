@@ -60,7 +60,7 @@ def fleet_guard(
 ) -> pulumi.ResourceOptions:
     """Options of a fleet. With them a preview that replaces or deletes the fleet says what that does to running jobs,
     and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store; `then`: what
-    becomes of the jobs; `size`: the fleet's property whose decrease ends instances too, where there is such a one.
+    happens to the jobs; `size`: the fleet's property whose decrease also ends instances, if it has one.
 
     The old fleet is deleted before the new one is made, so that a refusal changes nothing and no quota has to hold
     both.
@@ -78,7 +78,7 @@ def fleet_guard(
 
 
 class _FleetHooks:
-    """The hooks of one fleet: they say, or refuse, what ends instances with jobs."""
+    """The hooks of one fleet. They report, or refuse, changes that end instances with jobs."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ def told(
     then: str = WHAT_BECOMES_OF_THEM,
 ) -> str:
     """A sentence on what a change of a market's fleet does to jobs now. `refused`: whether `pulumi up` refuses it while
-    they run; `what`: the change, and `then` what becomes of the jobs."""
+    they run; `what`: the change; `then`: what happens to the jobs."""
     try:
         busy = busy_jobs(url, market)
     except StoreError as error:

@@ -112,7 +112,7 @@ def build_manifest(
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
-    data_url, account where a cloud has such a thing, and for a manifest that names the queue, queue_url. `standing`,
+    data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
     `fleet`, `elastic`, `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only,
     `metrics` for the scheduler.
     """

@@ -16,17 +16,18 @@ SERVICES = (
     *("cloudresourcemanager", "compute", "iam", "iamcredentials", "logging", "monitoring", "oslogin", "pubsub"),
     *("secretmanager", "storage"),
 )
-"""Google's services that clusters use. One that is not switched on in a project refuses every call."""
+"""Google's services that clusters use. A service that is not switched on in a project refuses every call."""
 
 
 class GcpAccountSetupArgs(TypedDict):
     """Inputs of `GcpAccountSetup`."""
 
     tags: dict[str, str]
-    """Tags of the stack; Project, Team and Environment are mandatory. What is made here has no labels."""
+    """Tags of the stack; Project, Team and Environment are mandatory. The services and grants themselves have no
+    labels."""
     volume_kms_keys: NotRequired[list[str]]
-    """Customer-managed keys that encrypt boot disks, projects/…/cryptoKeys/NAME. Compute Engine's service agent is
-    allowed their use. Default: none."""
+    """Customer-managed keys that encrypt boot disks, projects/…/cryptoKeys/NAME. Compute Engine's service agent gets
+    the permission to use them. Default: none."""
 
 
 class GcpAccountSetup(pulumi.ComponentResource):
@@ -55,8 +56,8 @@ class GcpAccountSetup(pulumi.ComponentResource):
         return projects.Service(name, service=service, disable_on_destroy=False, opts=own)
 
     def _grant(self, name: str, key: str, after: list[projects.Service]) -> None:
-        """Compute Engine's service agent encrypts disks (Compute Engine documentation, "Protect resources by using
-        Cloud KMS keys")."""
+        """Let Compute Engine's service agent use a key, because the agent encrypts disks (Compute Engine documentation,
+        "Protect resources by using Cloud KMS keys")."""
         told = "volumeKmsKeys: the project cannot be read (resourcemanager.projects.get)."
         project = asking.ask(self, "organizations/getProject:getProject", {}, failed=told)
         kms.CryptoKeyIAMMember(

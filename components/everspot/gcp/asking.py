@@ -27,7 +27,7 @@ GOOGLE = AskedProvider(
         "project: required field is not set",
     ),
 )
-"""How the provider and google-auth say that nobody is signed in."""
+"""Words by which the provider and google-auth say that nobody is signed in."""
 
 
 def ask(
@@ -42,7 +42,7 @@ def check_signed_in() -> None:
     """Check that the credentials work and that project and region are set, before anything else is asked or declared.
 
     Raises:
-        pulumi.RunError: with one sentence, if it is not so.
+        pulumi.RunError: with one sentence, if one of these fails.
     """
     try:
         found = organizations.get_client_config()

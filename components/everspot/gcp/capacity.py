@@ -17,7 +17,7 @@ MAX_LIFE = "30d"
 """Default time after which Compute Engine itself ends a launched instance."""
 
 NOTICE = "2m"
-"""Default of the warning before a preemption that is asked for."""
+"""Default of the requested notice before a preemption."""
 
 
 class GcpInstanceTypeArgs(TypedDict):
@@ -67,7 +67,7 @@ class GcpStandingArgs(TypedDict):
 
 
 NOTHING: GcpStandingArgs = {"target": 0}
-"""Standing capacity where none is declared."""
+"""Standing capacity if none is declared."""
 
 
 class GcpElasticArgs(TypedDict):
@@ -98,7 +98,7 @@ class GcpCapacityArgs(TypedDict):
     instance_types: list[GcpInstanceTypeArgs]
     """Machine types that instances may have, at most ten. Changes in place."""
     notice: NotRequired[str]
-    """How long before a preemption instances are told, 0s or 2m. Default: 2m."""
+    """The notice that instances get before a preemption, 0s or 2m. Default: 2m."""
     standing: NotRequired[GcpStandingArgs]
     """Capacity that is always there. Default: none."""
     elastic: NotRequired[GcpElasticArgs]
@@ -142,12 +142,12 @@ def has_gpus(args: GcpCapacityArgs) -> bool:
 
 
 def notice_of(args: GcpCapacityArgs) -> timedelta:
-    """The warning before a preemption that is asked for."""
+    """The requested notice before a preemption."""
     return cast(timedelta, parse_duration(args.get("notice", NOTICE)))
 
 
 def max_run_of(args: GcpElasticArgs) -> timedelta:
-    """After how long Compute Engine ends a launched instance."""
+    """The time after which Compute Engine ends a launched instance."""
     return cast(timedelta, parse_duration(args.get("max_run", MAX_LIFE)))
 
 

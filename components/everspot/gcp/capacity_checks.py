@@ -1,4 +1,4 @@
-"""What is refused of a cluster's capacity: against the catalogue, and by itself."""
+"""Checks a cluster's capacity: against the catalogue, and by itself."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -71,7 +71,7 @@ def check_capacity(problems: Problems, args: GcpCapacityArgs, zones: Sequence[st
 
 
 def _checked_options(problems: Problems, args: GcpStandingArgs) -> GcpStandingArgs:
-    """The standing groups' settings, with the defaults in the place of words that are none; those are added."""
+    """The standing groups' settings. Adds a problem for each unknown word, and uses the default in its place."""
     sound = args.copy()
     if "prefer" in args and problems.choice(GcpPrefer, args["prefer"], "prefer") is None:
         del sound["prefer"]
@@ -100,7 +100,7 @@ def _duration(
     allowed: Sequence[timedelta] = (),
     between: tuple[timedelta, timedelta] | None = None,
 ) -> None:
-    """Add a problem if an input is no duration, or none of those that are allowed."""
+    """Add a problem if an input is no duration, or no allowed one."""
     if key not in args:
         return
     name = "maxRun" if key == "max_run" else key

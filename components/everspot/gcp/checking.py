@@ -1,4 +1,4 @@
-"""What is refused of a whole cluster's spec, all at once and before anything is declared."""
+"""Checks the spec of a whole cluster, and refuses it with all of its problems before anything is declared."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,8 +33,9 @@ _LONGEST_URL = "gs://" + "x" * 63
 def check_cluster(
     name: str, args: "GcpTrainingClusterArgs", *, zones_of: Callable[[], tuple[str, list[str]] | None] = lambda: None
 ) -> None:
-    """Refuse a spec with all that is wrong in it. `zones_of`: region and its zones, which are asked for only where
-    something is wrong, so that a zone that is not there is told with the rest; None where Google does not say.
+    """Refuse a spec with all of its problems. `zones_of`: gives the region and its zones; None if Google does not say.
+
+    It is called only if something else is wrong, so that a wrong zone is reported together with the rest.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
@@ -83,7 +84,7 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
 
 
 def _check_size(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:
-    """Add a problem if the manifest is larger than metadata holds. Its durations have to be sound."""
+    """Add a problem if the manifest is larger than metadata holds. Its durations have to be valid."""
     longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url", "account"), _LONGEST_URL * 2)
     text = build_manifest(
         Role.SCHEDULER,

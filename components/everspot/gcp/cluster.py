@@ -53,7 +53,7 @@ class GcpTrainingClusterArgs(TypedDict):
     volume_kms_key: NotRequired[str]
     """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME. Default: keys managed by Google."""
     secure_boot: NotRequired[bool]
-    """Whether instances boot signed software alone. Default: true."""
+    """Whether instances boot only signed software. Default: true."""
     gpu_arches: NotRequired[list[str]]
     """Answer of `torch.cuda.get_arch_list()` on an image with its own torch. Default: the list of Everspot's own
     image."""
@@ -191,7 +191,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
 
     @property
     def _heal_after(self) -> str:
-        """An instance is not looked at before its agent has to have reported."""
+        """The time before an instance's health is checked: until then its agent has to have reported."""
         given = self._args.get("limits", {}).get("boot_deadline")
         return given if given is not None else format_duration(Limits().boot_deadline)
 

@@ -3,8 +3,8 @@
 The instances belong to no group: one bulk request brings them, and nothing replaces them. Their template differs from
 the standing groups' in two points: an agent that has had no job for the cluster's idle limit and its orphan limit
 together ends its instance, and Compute Engine ends it after `max_run`. Usually the scheduler ends an idle instance much
-earlier; these limits are for the time when no scheduler runs. The template is a standard machine's: a request for Spot
-says so itself (Compute API, BulkInsertInstanceResource, instanceProperties beside sourceInstanceTemplate).
+earlier; these limits are for the time when no scheduler runs. The template is that of a standard machine; a request for
+Spot sets that itself (Compute API, BulkInsertInstanceResource, instanceProperties beside sourceInstanceTemplate).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class GcpElasticCapacityArgs(TypedDict):
     """Architectures for which the image's torch has code, as `torch.cuda.get_arch_list()` returns them. Default: those
     of Everspot's image."""
     manifest: pulumi.Input[str]
-    """The agents' manifest, JSON. The instances' one is the same with an idle limit added."""
+    """The agents' manifest, JSON. The instances' manifest is the same with an idle limit added."""
     scheduler_account: pulumi.Input[str]
     """Email of the scheduler's service account, which gets the permission to launch and to end these instances."""
     scheduler_unique_id: pulumi.Input[str]
@@ -114,7 +114,7 @@ class GcpElasticCapacity(pulumi.ComponentResource):
 
 
 def check_elastic(name: str, args: GcpElasticCapacityArgs) -> None:
-    """Refuse inputs with all that is wrong in them.
+    """Refuse inputs with all of their problems.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
@@ -134,7 +134,7 @@ def elastic_of(args: GcpCapacityArgs, labels: Mapping[str, str], known: Mapping[
     """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
     the order of the list counts.
 
-    `labels`: of the instances. `known`: the template, its numeric id, and places, the subnetwork by zone.
+    `labels`: of the instances. `known`: the template, its numeric id, and the subnetwork in each zone (`places`).
     """
     elastic = args["elastic"]
     types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))

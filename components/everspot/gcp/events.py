@@ -16,7 +16,7 @@ ACK_SECONDS = 30
 """Seconds after which a message that a scheduler received and did not acknowledge is delivered again."""
 
 RETENTION = "86400s"
-"""Time for which a message waits for a scheduler. What happened before that is read from Compute Engine itself."""
+"""Time for which a message waits for a scheduler. The scheduler reads older events from Compute Engine itself."""
 
 
 class GcpInterruptionEventsArgs(TypedDict):

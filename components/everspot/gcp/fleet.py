@@ -1,9 +1,9 @@
 """The standing groups: on-demand and Spot capacity that Compute Engine keeps at its size, each in a group of its own.
 
-Both groups always exist, also where nothing stands: an empty group costs nothing, and standing capacity can then be
-added in place. A group that loses an instance makes another, in another zone where its own has none left. Only Pulumi
-changes its size. A group that is made smaller ends instances of its own choice at once, whatever runs on them (Compute
-Engine documentation, "Manually change the size of a MIG"); a hook therefore refuses that while jobs run.
+Both groups always exist, even without standing capacity: an empty group costs nothing, and standing capacity can be
+added in place. A group that loses an instance makes another one, in another zone if its own has no capacity. Only
+Pulumi changes its size. A group whose size is lowered ends instances of its own choice at once, even busy ones (Compute
+Engine documentation, "Manually change the size of a MIG"). So a hook refuses that while jobs run.
 """
 
 from datetime import timedelta
@@ -29,7 +29,7 @@ from everspot.guard import fleet_guard
 from everspot.parts import after, outputs
 
 HEAL_AFTER = "10m"
-"""Default time that an instance has to come up before its health is looked at."""
+"""Default time that an instance has to come up before its health is checked."""
 _HEAL_AT_MOST = timedelta(hours=1)  # Compute API, InstanceGroupManagerAutoHealingPolicy, initialDelaySec
 
 HEALTH: dict[str, int] = {
@@ -38,7 +38,8 @@ HEALTH: dict[str, int] = {
     "healthy_threshold": 1,
     "unhealthy_threshold": 10,
 }
-"""An agent that has not answered for five minutes is replaced. Much sooner, its job has gone on elsewhere."""
+"""The instance of an agent that has not answered for five minutes is replaced. Its job has gone on elsewhere much
+earlier."""
 
 WHAT_BECOMES_OF_THEM = (
     "Their instances are shut down without a notice: agents get SIGTERM and checkpoint within 20 s on Spot and 80 s "
@@ -55,7 +56,7 @@ class GcpTrainingFleetArgs(TypedDict):
     tags: dict[str, str]
     """Tags of instances and disks, as labels; Project, Team and Environment are mandatory."""
     capacity: GcpCapacityArgs
-    """Instance types, and what the groups hold of them. Elastic capacity is none of the groups' matter."""
+    """Instance types, and what the groups hold of them. The groups ignore `elastic`."""
     machine: GcpMachineArgs
     """What the instances are made of."""
     zones: list[str]
@@ -66,7 +67,7 @@ class GcpTrainingFleetArgs(TypedDict):
     manifest: pulumi.Input[str]
     """The agents' manifest as JSON, at most 256 KiB. It becomes instance metadata."""
     heal_after: NotRequired[str]
-    """How long an instance has to come up before its health is looked at, at most 1h. Default: 10m."""
+    """How long an instance has to come up before its health is checked, at most 1h. Default: 10m."""
     protect: NotRequired[bool]
     """Whether Pulumi refuses to delete or replace the groups. Default: false."""
     guard_jobs: NotRequired[bool]
@@ -78,7 +79,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
     """Two instance templates and two regional managed instance groups, on-demand and Spot, over types and zones.
 
     The groups replace lost and silent instances without the scheduler, and only Pulumi changes their sizes. A new
-    template reaches instances as they are replaced. No change ends a running instance but two: a smaller size, and a
+    template reaches instances as they are replaced. Only two changes end running instances: a smaller size, and a
     change of the zones, which replaces the groups. The preview says what that does to running jobs.
     """
 
@@ -201,7 +202,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
 
 
 def check_fleet(name: str, args: GcpTrainingFleetArgs) -> None:
-    """Refuse inputs with all that is wrong in them.
+    """Refuse inputs with all of their problems.
 
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.

@@ -1,4 +1,4 @@
-"""Custom roles, and their bindings to service accounts, under conditions where there are any."""
+"""Custom roles, and their bindings to service accounts, some of them with conditions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from everspot.gcp.policies import Condition
 UNIQUE_DIGITS = 8
 """Digits of a service account's unique id that end the ids of its roles. A role's id cannot be used again for up to 37
 days after the role was deleted (IAM documentation, "Create and manage custom roles"); a new cluster of the same name
-has new service accounts, and so other roles."""
+has new service accounts, and so new ids of roles."""
 
 
 class Granting:

@@ -1,4 +1,4 @@
-"""What other clouds' settings have and Google Cloud does not: refused by name, with what to do instead."""
+"""Settings of other clouds that Google Cloud lacks. They are refused by name, with what to do instead."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,8 +41,8 @@ LACKS: Mapping[str, str] = {
 
 
 def lacking_problems(problems: Problems, args: Mapping[str, Any]) -> None:
-    """Add every input of a cluster that only another cloud has. In a program a mapping may have more than its type
-    says."""
+    """Add every input of a cluster that only another cloud has. In a program a mapping may have more keys than its
+    type."""
     _look(problems, args, "")
 
 

@@ -31,7 +31,7 @@ METADATA = {
     # Interactive access to the serial console; its output can be read all the same.
     "serial-port-enable": "FALSE",
 }
-"""What every instance has in its metadata beside the manifest."""
+"""The metadata of every instance, besides the manifest."""
 
 VOLUME_TYPES = ("pd-balanced", "pd-ssd", "hyperdisk-balanced")
 """Types of the boot disk."""
@@ -49,7 +49,7 @@ class GcpMachineArgs(TypedDict):
     """The machine image, projects/PROJECT/global/images/NAME. Either this or `image_family`."""
     image_family: NotRequired[str]
     """A family of images: its name, or projects/PROJECT/global/images/family/NAME. Its newest image is looked up at
-    every preview, so that the preview of a pull request shows a new one."""
+    every preview, so that the preview of a pull request shows a new image."""
     subnetwork: pulumi.Input[str]
     """The subnetwork of the instances, as a link."""
     service_account: pulumi.Input[str]
@@ -61,10 +61,10 @@ class GcpMachineArgs(TypedDict):
     """Type of the boot disk: pd-balanced, pd-ssd or hyperdisk-balanced. Not every machine type takes each. Default:
     pd-balanced."""
     volume_kms_key: NotRequired[str]
-    """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME; Compute Engine's service agent has to be
-    allowed its use. Default: keys managed by Google."""
+    """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME; Compute Engine's service agent needs the
+    permission to use it. Default: keys managed by Google."""
     secure_boot: NotRequired[bool]
-    """Whether instances boot signed software alone. An image with kernel modules that nobody signed needs false.
+    """Whether instances boot only signed software. An image with unsigned kernel modules needs false.
     Default: true."""
     iap_ssh: NotRequired[bool]
     """Whether people may open a shell through Identity-Aware Proxy. Default: false."""
@@ -119,7 +119,7 @@ def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Ou
 
 
 def _parts(image: str, key: str) -> dict[str, str]:
-    """The inputs of getImage. A name without a project is one of the provider's project."""
+    """The inputs of getImage. A name without a project means the provider's project."""
     words = image.split("/")
     project = {"project": words[words.index("projects") + 1]} if "projects" in words else {}
     return {key: words[-1], **project}
@@ -154,8 +154,8 @@ def instance_template(
     notice: timedelta | None = None,
     max_run: timedelta | None = None,
 ) -> compute.RegionInstanceTemplate:
-    """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: where a group's policy does
-    not choose; `gpus`: whether any of the machine types has some."""
+    """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: if a group's policy does
+    not choose it; `gpus`: whether any of the machine types has GPUs."""
     kind = machine_of(instance_type)
     labels = tagging.instance_labels(cluster, tags, role.value)
     key = machine.get("volume_kms_key")

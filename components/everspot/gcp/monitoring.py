@@ -48,7 +48,7 @@ class GcpMonitoringArgs(TypedDict):
 
 class GcpMonitoring(pulumi.ComponentResource):
     """A dashboard of one cluster in Cloud Monitoring, and alerts: a job that runs too long, a pool that does worse than
-    usual, a budget of which 80 % are spent, a scheduler that is silent."""
+    usual, a budget of which 80 % is spent, a silent scheduler."""
 
     dashboard: pulumi.Output[str]
     """The dashboard, projects/PROJECT/dashboards/ID."""

@@ -32,7 +32,7 @@ FLOW_LOGS: compute.SubnetworkLogConfigArgsDict = {
     "flow_sampling": 0.5,
     "metadata": "INCLUDE_ALL_METADATA",
 }
-"""How flows are logged: every second one, in the span of ten minutes, which costs least."""
+"""How flows are logged: every second one, in intervals of ten minutes, which costs least."""
 
 NAT_COST = "Cloud NAT costs about $0.0014 an hour for each instance, at most $0.044, and $0.045 per GB (list prices)."
 
@@ -66,7 +66,8 @@ class GcpNetworkArgs(TypedDict):
     """Whether the firewall rules of an existing network are made here. False if its owner makes them, as with a Shared
     VPC: in from the health checks' addresses to the agents' port. Default: true."""
     agent_account: NotRequired[pulumi.Input[str]]
-    """Email of the agents' service account: health checks reach its instances alone. Default: those of the network."""
+    """Email of the agents' service account: health checks reach only its instances. Default: all instances of the
+    network."""
 
 
 class GcpNetwork(pulumi.ComponentResource):
@@ -143,8 +144,8 @@ class GcpNetwork(pulumi.ComponentResource):
             self._nat(network, subnetwork)
 
     def _out(self) -> None:
-        """Out to port 443, and nowhere else. Without NAT what answers there are Google's APIs and the subnetwork; the
-        metadata server cannot be closed off (VPC documentation, "VPC firewall rules", always allowed traffic)."""
+        """Allow connections to port 443 only. Without NAT these reach only Google's APIs and the subnetwork. The
+        metadata server cannot be blocked (VPC documentation, "VPC firewall rules", always allowed traffic)."""
         for suffix, priority, allowed in (("out-https", ALLOWED, True), ("out-rest", DENIED, False)):
             what = [{"protocol": "tcp", "ports": ["443"]}] if allowed else [{"protocol": "all"}]
             compute.Firewall(
@@ -233,7 +234,7 @@ def check_zones(what: str, zones: list[str], region: str, there: list[str]) -> l
     """The zones, if the region has them.
 
     Raises:
-        pulumi.InputPropertiesError: with every one that it lacks.
+        pulumi.InputPropertiesError: with every zone that it lacks.
     """
     problems = Problems()
     zone_problems(problems, zones=zones, region=region, there=there)

@@ -16,7 +16,7 @@ class GcpNotificationsArgs(TypedDict):
     """A Pub/Sub topic, projects/PROJECT/topics/NAME."""
     webhook_secret: NotRequired[str]
     """A secret, projects/PROJECT/secrets/NAME, whose newest value is the https address of a webhook. The webhook gets
-    JSON with a field `text`. It is reached only where the network leads there, as with `nat`."""
+    JSON with a field `text`. Only a network with a way to it, as with `nat`, can reach it."""
     on: NotRequired[list[str]]
     """Occasions of a notification: failed, late, succeeded, cancelled. Default: failed and late."""
 

@@ -1,4 +1,4 @@
-"""Tells at preview what a cluster costs, which types the catalogue does not know in its zones, and which quotas it
+"""Says at preview what a cluster costs, which types the catalogue does not know in its zones, and which quotas it
 needs."""
 
 import pulumi
@@ -11,8 +11,8 @@ from everspot.gcp.capacity import GcpCapacityArgs, cap_of, capacity_of
 
 
 def tell_hour(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep) -> None:
-    """Print in previews what an hour of the cluster costs, and which quotas it needs. Compute Engine tells the provider
-    no quotas; `everspot doctor` compares them."""
+    """Print in previews what an hour of the cluster costs, and which quotas it needs. The provider cannot read Compute
+    Engine's quotas; `everspot doctor` compares them."""
     if pulumi.runtime.is_dry_run():
         known = catalogue.builtin().with_types(declared_types(capacity["instance_types"]))
         asking.place_of(parent).apply(
@@ -24,7 +24,7 @@ def tell_hour(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep
 
 def warn_of_zones(parent: pulumi.Resource, capacity: GcpCapacityArgs, zones: list[str]) -> None:
     """At preview, warn of each type that the dated catalogue does not have in a zone. It refuses nothing: new zones are
-    added all the time, and both groups and bulk requests pass over what a zone does not have."""
+    added all the time, and both groups and bulk requests skip types that a zone does not have."""
     if not pulumi.runtime.is_dry_run():
         return
 

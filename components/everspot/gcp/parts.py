@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everspot.gcp.cluster import GcpTrainingClusterArgs
 
 CLOUD = "gcp"
-"""How the manifest calls this cloud."""
+"""The name of this cloud in the manifest."""
 
 
 def network_args(

@@ -1,12 +1,11 @@
 """Permissions of the custom roles, and the conditions of their bindings, as data. The components attach them, and tests
 evaluate them.
 
-No binding is of a basic role, and no service account has a key. The sources: Cloud Storage documentation, "IAM
-permissions for XML requests", which is what the stores' client speaks; Compute Engine documentation, "Compute Engine
-roles and permissions" and the permissions that each method of the REST reference names. Prefixes are those of the
-store's layout.
+No binding uses a basic role, and no service account has a key. The sources: Cloud Storage documentation, "IAM
+permissions for XML requests", which the stores' client sends; Compute Engine documentation, "Compute Engine roles and
+permissions" and the permissions that each method of the REST reference names. Prefixes are those of the store's layout.
 
-Conditions are of three forms alone: `resource.name.startsWith`, `resource.name.extract(…).startsWith` and a comparison
+Conditions have three forms only: `resource.name.startsWith`, `resource.name.extract(…).startsWith` and a comparison
 of `resource.type`, joined by `||` (IAM documentation, "Attribute reference for IAM Conditions"; "Configure
 resource-based access").
 """
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 READ = ("storage.objects.get", "storage.objects.list")
-"""Of a bucket. Without the second a missing object is answered by 403 instead of 404."""
+"""Permissions to read a bucket. Without the second one a missing object is answered with 403 instead of 404."""
 
 WRITE = (
     "storage.multipartUploads.abort",
@@ -23,12 +22,12 @@ WRITE = (
     "storage.objects.create",
     "storage.objects.delete",
 )
-"""Of objects below some prefixes. Replacing an object takes the permission to delete it, so that whoever may replace
-documents may delete them, too."""
+"""Permissions to write objects below some prefixes. To replace an object one needs the permission to delete it, so a
+writer may delete documents too."""
 
 LEAVE = ("compute.instances.delete",)
-"""Of agents, on machines with the names of the cluster's agents: a machine that switches itself off would stay there,
-and its disk would be billed."""
+"""Permissions of agents on machines with the names of the cluster's agents, to delete their own: a machine that only
+switches itself off stays, and its disk is billed."""
 
 WATCH = (
     # advice.capacity and advice.capacityHistory
@@ -39,10 +38,10 @@ WATCH = (
     # instances.aggregatedList
     "compute.instances.list",
 )
-"""Of the scheduler, in the project."""
+"""Permissions of the scheduler in the project, to read instances, operations and advice."""
 
 LISTEN = ("pubsub.subscriptions.consume",)
-"""Of the scheduler, on its own subscription: to pull and to acknowledge."""
+"""Permissions of the scheduler on its own subscription, to pull and to acknowledge."""
 
 LAUNCH = (
     "compute.disks.create",
@@ -59,14 +58,14 @@ LAUNCH = (
     "compute.regions.get",
     "compute.subnetworks.use",
 )
-"""Of the scheduler where capacity is elastic: `regionInstances.bulkInsert` from a template, and the end of what it
-brought (Compute Engine documentation, "Create VMs in bulk", required permissions)."""
+"""Permissions of the scheduler for elastic capacity: `regionInstances.bulkInsert` from a template, and the end of those
+instances (Compute Engine documentation, "Create VMs in bulk", required permissions)."""
 
 ACT_AS = ("iam.serviceAccounts.actAs",)
-"""Of the scheduler, on the agents' service account: launched machines get it."""
+"""Permission of the scheduler on the agents' service account, which launched machines get."""
 
 PUT_METRICS = ("monitoring.timeSeries.create",)
-"""Of the scheduler where there is monitoring, in the project."""
+"""Permission of the scheduler in the project, with monitoring."""
 
 VIEWER, ACCESSOR, PUBLISHER = (
     "roles/storage.objectViewer",
@@ -97,32 +96,32 @@ NOTIFIER_KEEPS = ("told/",)
 """Prefixes of the control bucket where a scheduler notes which notifications it has sent."""
 
 PREFIXES_AT_ONCE = 10
-"""Prefixes in one condition: one may have 12 logical operators (IAM documentation, "Quotas and limits")."""
+"""The most prefixes in one condition, which may have 12 logical operators (IAM documentation, "Quotas and limits")."""
 
 INSTANCE = "compute.googleapis.com/Instance"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition of a binding. `title` tells bindings of one role apart."""
+    """A condition of a binding. `title` distinguishes bindings of one role."""
 
     title: str
     expression: str
 
 
 def below(bucket: str, prefixes: Sequence[str]) -> list[Condition]:
-    """The objects of a bucket below some prefixes, as few conditions as may be."""
+    """Conditions for the objects of a bucket below some prefixes, as few as possible."""
     groups = [prefixes[at : at + PREFIXES_AT_ONCE] for at in range(0, len(prefixes), PREFIXES_AT_ONCE)]
     return [Condition(f"below-{number}", _any_of(bucket, group)) for number, group in enumerate(groups)]
 
 
 def below_or_list(bucket: str, prefixes: Sequence[str]) -> Condition:
-    """The same of one condition, and the listing of the bucket, which is a permission on the bucket itself."""
+    """One such condition, which also permits to list the bucket, a permission on the bucket itself."""
     return Condition("below-or-list", f'resource.name == "projects/_/buckets/{bucket}" || {_any_of(bucket, prefixes)}')
 
 
 def named(prefixes: Sequence[str]) -> Condition:
-    """The machines whose names begin so. What else the role allows is no machine."""
+    """A condition for the machines whose names begin so, and for everything that is no machine."""
     begins = " || ".join(f'resource.name.extract("/instances/{{name}}").startsWith("{prefix}")' for prefix in prefixes)
     return Condition("own-machines", f'resource.type != "{INSTANCE}" || {begins}')
 

@@ -41,7 +41,7 @@ class GcpSchedulerService(pulumi.ComponentResource):
     """A managed instance group of one on-demand instance of the baked image, in the role of the scheduler.
 
     The scheduler keeps no state on its machine. When it fails, running jobs run on, and the next scheduler continues
-    from the store. If its zone is out of capacity, it comes up in another one.
+    from the store. If its zone has no capacity, it starts in another one.
     """
 
     group_name: pulumi.Output[str]

@@ -7,9 +7,9 @@ from everspot_core.manifest import METRICS_PORT, Metrics
 from everspot_core.problems import Problems
 
 WIDEST = 8
-"""The widest block that may be named, as the bits of its prefix. The metrics are not encrypted, and ask for no name."""
+"""The prefix length of the widest block that may read. The metrics are neither encrypted nor behind a login."""
 PORTS = (1024, 65535)
-"""The scheduler is no superuser, and takes no port below."""
+"""The ports that may be chosen. The scheduler does not run as root, so it cannot use lower ones."""
 
 
 class GcpPrometheusArgs(TypedDict):
@@ -32,5 +32,5 @@ def check_prometheus(problems: Problems, args: GcpPrometheusArgs) -> None:
 
 
 def metrics_of(args: GcpPrometheusArgs | None) -> Metrics | None:
-    """What the scheduler's own manifest says of it."""
+    """The metrics section of the scheduler's own manifest."""
     return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))

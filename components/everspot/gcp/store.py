@@ -37,7 +37,7 @@ class GcpStoreArgs(TypedDict):
     """Whether Pulumi refuses to delete or replace the buckets. Default: false."""
     kms_key: NotRequired[pulumi.Input[str]]
     """A customer-managed key for the objects, projects/…/cryptoKeys/NAME, in the cluster's region. Cloud Storage's
-    service agent is granted its use. Default: keys managed by Google."""
+    service agent gets the permission to use it. Default: keys managed by Google."""
     jobs_expire_days: NotRequired[int]
     """Days after which everything that a job has written to the data bucket (checkpoints, logs, metrics, outputs) is
     removed, 30 to 3650. A job that waits longer than that starts from the beginning. Default: it is kept until
@@ -47,8 +47,8 @@ class GcpStoreArgs(TypedDict):
 class GcpStore(pulumi.ComponentResource):
     """A control bucket (records, leases, events) and a data bucket (checkpoints, datasets, code, logs).
 
-    Both are encrypted, never public and governed by IAM alone; Cloud Storage answers over TLS only. Neither keeps what
-    was deleted or replaced: every renewal of a lease would leave a copy that is billed for days.
+    Both are encrypted, never public and governed by IAM alone; Cloud Storage answers over TLS only. Neither keeps
+    deleted or replaced objects, because every renewal of a lease would leave a copy that is billed for days.
     """
 
     control_url: pulumi.Output[str]
@@ -82,7 +82,7 @@ class GcpStore(pulumi.ComponentResource):
         self.register_outputs(outputs(self))
 
     def _grant(self, name: str, key: pulumi.Input[str]) -> list[pulumi.Resource]:
-        """Let Cloud Storage's service agent use the key; without that no bucket can be made with it (Cloud Storage
+        """Let Cloud Storage's service agent use the key; without this no bucket can be created with it (Cloud Storage
         documentation, "Use customer-managed encryption keys")."""
         told = "kmsKey: Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
         agent = asking.ask(self, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=told)

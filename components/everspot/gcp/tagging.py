@@ -21,8 +21,8 @@ def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> N
 
 
 def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
-    """Add what is wrong with tags: mandatory ones that are missing or empty, keys that Everspot sets itself, and what
-    makes no label."""
+    """Add what is wrong with tags: mandatory ones that are missing or empty, keys that Everspot sets itself, and tags
+    that cannot be labels."""
     check_mandatory_tags(problems, tags)
     label_problems(problems.at("tags"), tags, own=OWN_LABELS)
 

@@ -2,12 +2,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import boto3
 import grpc
 import pytest
+from everspot_local import environment
+from everspot_local.address import Address
 from everspot_local.bridge import providers, wire
 from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.sdk import Sdk
@@ -19,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".everspot" / "toolchain"
 PLUGIN = TOOLS / "plugins" / "pulumi-resource-aws"
 REGION = "us-east-1"
+VARIABLES = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 STOP_SECONDS = 20
 CLOUD = """
@@ -27,6 +30,19 @@ from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 with LocalCloud(Options(pathlib.Path(sys.argv[1]), boot_command=None)) as cloud:
     print(cloud.endpoint, flush=True)
+    sys.stdin.read()
+"""
+GOOGLE = """
+import json, os, pathlib, sys
+from dataclasses import asdict
+from everspot_local.address import Address
+from everspot_local.cloud import LocalCloud
+from everspot_local.options import Options
+options = Options(pathlib.Path(sys.argv[1]), boot_command=None, cloud="gcp", scale=120.0)
+with LocalCloud(options) as cloud:
+    clock = cloud.market.clock.variable
+    address = Address(os.getpid(), cloud.endpoint, options.region, options.scale, clock, options.cloud)
+    print(json.dumps(asdict(address)), flush=True)
     sys.stdin.read()
 """
 COMMAND_SECONDS = 240
@@ -93,8 +109,7 @@ class Door:
             "EVERSPOT_CLOCK": clock,
             "AWS_ENDPOINT_URL": endpoint,
             "AWS_REGION": REGION,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
+            **VARIABLES,
             "EVERSPOT_BRIDGE_LOG": str(log),
         }
         self.endpoint = endpoint
@@ -177,6 +192,8 @@ class Stack:
 
     folder: Path
     endpoint: str
+    provider: str = "aws"
+    own: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self):
@@ -188,15 +205,13 @@ class Stack:
             "PULUMI_HOME": str(self.folder / "home"),
             "PULUMI_CONFIG_PASSPHRASE": "x",
             "PULUMI_SKIP_UPDATE_CHECK": "1",
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_REGION": REGION,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
             "EVERSPOT_BRIDGE_LOG": str(self.folder / "bridge.log"),
+            **self.own,
         }
 
     def write(self, program):
-        (self.folder / "__main__.py").write_text(f"import json, pulumi, pulumi_aws as aws\n{program}")
+        first = f"import json, pulumi, pulumi_{self.provider} as {self.provider}"
+        (self.folder / "__main__.py").write_text(f"{first}\n{program}")
 
     def start(self, *words):
         """The command, running; both its streams as one text."""
@@ -227,14 +242,14 @@ class Stack:
         self.write(program)
         return self.run("up", "--yes", "--skip-preview", *words, fails=fails)
 
-    def preview(self, program):
+    def preview(self, program, *words):
         """Return {name: (operation, detailed diff)} of what would change."""
         self.write(program)
-        steps = json.loads(self.run("preview", "--json"))["steps"]
+        steps = json.loads(self.run("preview", "--json", *words))["steps"]
         found = {}
         for step in steps:
             name, op = step["urn"].split("::")[-1], step["op"]
-            if op not in ("same", "read"):  # a replacement is several steps, of which one has the diff
+            if op not in ("same", "read", "refresh"):  # a replacement is several steps, of which one has the diff
                 found[name] = (op, step.get("detailedDiff") or found.get(name, ("", {}))[1])
         return found
 
@@ -247,17 +262,35 @@ class Stack:
 
     def resources(self):
         """Return what there is of the cloud's own."""
-        return {name: r for name, r in self.state().items() if r["type"].startswith("aws:")}
+        return {name: r for name, r in self.state().items() if r["type"].startswith(f"{self.provider}:")}
 
     def client(self, service):
         return client(self.endpoint, service)
 
 
+def opened(folder, *words):
+    """A stack in a folder of its own."""
+    (folder / "Pulumi.yaml").write_text("name: bridge\nruntime: python\n")
+    made = Stack(folder, *words)
+    made.run("stack", "init", "test")
+    return made
+
+
 @pytest.fixture
 def stack(tmp_path, endpoint):
-    (tmp_path / "Pulumi.yaml").write_text("name: bridge\nruntime: python\n")
-    made = Stack(tmp_path, endpoint)
-    made.run("stack", "init", "test")
+    made = opened(tmp_path, endpoint, "aws", {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
     made.run("config", "set", "aws:s3UsePathStyle", "true")
     made.run("config", "set", "--path", "aws:defaultTags.tags.Project", "everspot")
     return made
+
+
+@pytest.fixture
+def google_stack(tmp_path):
+    """One before a local Google Cloud of its own, with the environment that `everspot-local env` prints."""
+    command = [sys.executable, "-c", GOOGLE, str(tmp_path / "cloud")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        address = Address(**json.loads(server.stdout.readline()))
+        told = environment.variables(address, tmp_path / "cloud", ROOT)
+        own = {name: value for name, value in told.items() if not name.startswith(("PULUMI_", "PATH"))}
+        yield opened(tmp_path, address.endpoint, "gcp", own)
+        server.communicate(timeout=STOP_SECONDS)

@@ -74,7 +74,10 @@ def test_a_group_changes_its_size_and_ends_its_instances_with_itself(net: Any) -
     net.do("POST", f"{GROUPS}/g/resize?size=1")
     (kept,) = stable(net, 1)
     net.until(lambda: len(net.instances()) == 1)
-    net.do("PATCH", f"{GROUPS}/g", {"targetSize": 2})
+    # As the provider patches: an only version whose size is empty.
+    version = {"instanceTemplate": TEMPLATE, "targetSize": {}}
+    net.do("PATCH", f"{GROUPS}/g", {"targetSize": 2, "versions": [version]})
+    assert "targetSize" not in net.get(f"{GROUPS}/g")["versions"][0]
     assert kept["id"] in {m["id"] for m in stable(net, 2)}
     net.do("DELETE", f"{GROUPS}/g")
     assert net.instances() == [] and net.call("GET", f"{GROUPS}/g").status == 404

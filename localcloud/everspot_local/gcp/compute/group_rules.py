@@ -54,7 +54,7 @@ def completed(compute: Compute, scope: str, body: Document) -> Document:
         "baseInstanceName": base,
         "distributionPolicy": policy,
         "instanceTemplate": template,
-        "versions": [{**next(iter(body.get("versions", ())), {}), "instanceTemplate": template}],
+        "versions": [_version(body, template)],
         "instanceGroup": compute.link(f"{scope}/instanceGroups/{body['name']}"),
         "updatePolicy": _update(body.get("updatePolicy", {}), policy["targetShape"], count),
         "instanceLifecyclePolicy": _lifecycle(body.get("instanceLifecyclePolicy", {}), policy["targetShape"]),
@@ -63,10 +63,17 @@ def completed(compute: Compute, scope: str, body: Document) -> Document:
     }
 
 
+def _version(body: Mapping[str, Any], template: str) -> Document:
+    """The only version of a group, which is of all its size and has no size of its own."""
+    given: Mapping[str, Any] = next(iter(body.get("versions", ())), {})
+    return {**{name: value for name, value in given.items() if name != "targetSize"}, "instanceTemplate": template}
+
+
 def _template(compute: Compute, body: Mapping[str, Any]) -> str:
     """A link to the only template of a group."""
     versions = body.get("versions", ())
-    if len(versions) > 1 or any("targetSize" in version for version in versions):
+    # An empty size, as the provider sends it, is none.
+    if len(versions) > 1 or any(version.get("targetSize") for version in versions):
         raise not_here("canary updates: a group with two versions, or with a size of one")
     link = versions[0].get("instanceTemplate") if versions else body.get("instanceTemplate")
     if not link:

@@ -131,6 +131,12 @@ def test_alert_policies_channels_and_dashboards_are_kept(kit: Any) -> None:
     assert kit.call("PATCH", f"/monitoring/v1/{board['name']}", late).status == 409
 
 
+def test_the_project_has_somebody_who_pays(kit: Any) -> None:
+    found = kit.get(f"/cloudbilling/v1/{ROOT}/billingInfo")
+    assert (found["projectId"], found["billingEnabled"]) == ("everspot-local", True)
+    assert kit.call("GET", "/cloudbilling/v1/projects/other/billingInfo").status == 404
+
+
 def test_services_are_on_and_can_be_switched_on(kit: Any) -> None:
     path = f"/serviceusage/v1/{ROOT}/services"
     listed = kit.get(f"{path}?filter=state:ENABLED&fields=services/name,nextPageToken")["services"]

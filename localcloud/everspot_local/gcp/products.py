@@ -15,7 +15,7 @@ from typing import Any
 
 from werkzeug.wrappers import Response
 
-from everspot_local.gcp import service_usage
+from everspot_local.gcp import billing, service_usage
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.callers import ApiCaller
 from everspot_local.gcp.environment import XML
@@ -55,7 +55,7 @@ _APIS = (
     ("cloudresourcemanager.v3", "/resourcemanager", True), ("logging.v2", "/logging", True),
     ("secretmanager.v1", "/secretmanager", True), ("cloudkms.v1", "/kms", True),
     ("monitoring.v3", "/monitoring", True), ("monitoring.v1", "/monitoring", True),
-    ("serviceusage.v1", "/serviceusage", True),
+    ("serviceusage.v1", "/serviceusage", True), ("cloudbilling.v1", "/cloudbilling", True),
 )  # fmt: skip
 
 
@@ -112,6 +112,7 @@ class _State:
             "monitoring.v3": monitoring.routes(),
             "monitoring.v1": monitoring.dashboard_routes(),
             "serviceusage.v1": service_usage.routes(NUMBER),
+            "cloudbilling.v1": billing.routes(PROJECT, NUMBER),
         }
 
     def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:

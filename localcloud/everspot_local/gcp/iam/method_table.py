@@ -68,6 +68,7 @@ _KINDS = {
     "cloudkms.projects.locations.keyRings.cryptoKeys.cryptoKeyVersions": (
         "cloudkms.cryptoKeyVersions", f"{_READ} destroy=destroy",
     ),
+    "cloudbilling.projects": ("resourcemanager.projects", "getBillingInfo=get"),
     "cloudresourcemanager.projects": ("resourcemanager.projects", f"get=get {_POLICY}"),
     "iam.projects.roles": (
         "iam.roles", f"{_READ} create=create delete=delete patch=update,get undelete=undelete",

@@ -33,7 +33,7 @@ from everspot_clouds.gcp.quotas import metrics_of
 from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
 
-WAIT = timedelta(seconds=20)
+WAIT = timedelta(seconds=10)
 """The longest wait, real time, for an operation in one call. If it takes longer, the scheduler asks for it again by the
 same intent, and does its other work in between."""
 LOOK_FIRST, LOOK_EVERY = timedelta(milliseconds=100), timedelta(seconds=1)
@@ -60,9 +60,9 @@ class BulkLaunches:
             StillUnderWay: if the operation takes longer than `WAIT`.
             The errors of `Api`, if the request may have been carried out.
         """
-        region = region_of(intent.pools[0].zone)
+        path = f"projects/{_project(intent, self._api)}/regions/{region_of(intent.pools[0].zone)}"
         try:
-            operation = self._asked(intent, region)
+            operation = self._asked(intent, path)
         except ApiError as error:
             kind = errors.trouble(error)
             if kind in AGAIN:
@@ -72,7 +72,7 @@ class BulkLaunches:
                     return LaunchAnswer(instances=tuple(map(_brought, brought)))
                 kind = Trouble.TRANSIENT  # the next request has names of its own
             return LaunchAnswer(errors=(_refused(error, kind, intent),))
-        done = self._done(operation, region)
+        done = self._done(operation, path)
         self._operations.pop(intent.token, None)
         return self._read(done, intent)
 
@@ -94,20 +94,18 @@ class BulkLaunches:
         if failed:
             raise failed[0]
 
-    def _asked(self, intent: LaunchIntent, region: str) -> dict[str, Any]:
+    def _asked(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
         """The operation of an intent, created now or by an earlier attempt."""
-        path, own = f"projects/{_project(intent, self._api)}/regions/{region}", request_id(intent.token)
         if (known := self._operations.get(intent.token)) is not None:
             return self._api.get("compute", f"{path}/operations/{known}")
-        body = request(self._cluster, intent, self._zones_of(region), self._notice)
-        operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=own)
+        body = request(self._cluster, intent, self._zones_of(path), self._notice)
+        operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=request_id(intent.token))
         self._operations[intent.token] = str(operation["name"])
         return operation
 
-    def _done(self, operation: dict[str, Any], region: str) -> dict[str, Any]:
+    def _done(self, operation: dict[str, Any], path: str) -> dict[str, Any]:
         """Wait for the operation, and return it when it is done."""
-        end, path = self._clock.monotonic() + WAIT, f"projects/{self._api.project}/regions/{region}/operations"
-        pause = LOOK_FIRST
+        end, pause = self._clock.monotonic() + WAIT, LOOK_FIRST
         while operation.get("status") != "DONE":
             if self._clock.monotonic() >= end:
                 words = (
@@ -116,7 +114,7 @@ class BulkLaunches:
                 raise StillUnderWay(words)
             self._clock.sleep(pause)
             pause = min(2 * pause, LOOK_EVERY)
-            operation = self._api.get("compute", f"{path}/{operation['name']}")
+            operation = self._api.get("compute", f"{path}/operations/{operation['name']}")
         return operation
 
     def _read(self, done: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
@@ -134,7 +132,7 @@ class BulkLaunches:
         group = done.get("operationGroupId")
         if not group:
             return []
-        asked = f'(operationType="insert") AND (insertTime>="{done.get("startTime") or done.get("insertTime")}")'
+        asked = f'operationType="insert" AND insertTime>="{done.get("startTime") or done.get("insertTime")}"'
         pages = self._api.pages("compute", f"projects/{self._api.project}/aggregated/operations", filter=asked)
         return [
             op
@@ -144,12 +142,11 @@ class BulkLaunches:
             if op.get("operationGroupId") == group and op.get("error")
         ]
 
-    def _zones_of(self, region: str) -> list[str]:
+    def _zones_of(self, path: str) -> list[str]:
         """The region's zones, read once."""
-        if region not in self._zones:
-            found = self._api.get("compute", f"projects/{self._api.project}/regions/{region}")
-            self._zones[region] = sorted(map(instances.last, found.get("zones") or ()))
-        return self._zones[region]
+        if path not in self._zones:
+            self._zones[path] = sorted(map(instances.last, self._api.get("compute", path).get("zones") or ()))
+        return self._zones[path]
 
 
 def delete(api: Api, place: Whereabouts) -> None:

@@ -103,10 +103,9 @@ def ended(api: Api, since: datetime) -> list[CloudEnd]:
 
 
 def _operations(api: Api, since: datetime) -> Iterator[Mapping[str, Any]]:
-    """Operations that end instances. Types are compared with `=` and in parentheses: the filter's `:` does not match
-    parts of such fields."""
-    types = " OR ".join(f'(operationType="{kind}")' for kind in ENDS)
-    asked = f'(insertTime>="{since.astimezone(UTC).isoformat()}") AND ({types})'
+    """Operations that end instances. Their types are compared here: nothing says how the filter's OR binds, nor that it
+    may be nested, and its `:` does not match parts of links."""
+    asked = f'insertTime>="{since.astimezone(UTC).isoformat()}"'
     path = f"projects/{api.project}/aggregated/operations"
     for page in api.pages("compute", path, filter=asked):
         for scope in (page.get("items") or {}).values():

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import requests
 from everspot_core.clock import Clock
 
 from everspot_clouds.base import Message, MessageKind, Trouble
@@ -128,7 +129,10 @@ class Subscriber:
             The errors of `Api`.
         """
         body = {"maxMessages": _BATCH}
-        answer = self._api.call("POST", "pubsub", f"{self._path}:pull", body=body, again=False, time=LONG_POLL)
+        try:
+            answer = self._api.call("POST", "pubsub", f"{self._path}:pull", body=body, again=False, time=LONG_POLL)
+        except requests.ReadTimeout:
+            return  # there was nothing to tell for that long
         done: list[Message] = []
         for raw in answer.get("receivedMessages") or ():
             handle, data = str(raw["ackId"]), str((raw.get("message") or {}).get("data") or "")

@@ -5,7 +5,6 @@ metadata server if GCE_METADATA_HOST names it, else Application Default Credenti
 """
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -71,8 +70,9 @@ class Api:
             words = "set GOOGLE_CLOUD_PROJECT, or `gcloud config set project`"
             raise CloudError("no project is known", Trouble.CREDENTIALS, words)
         self._clock, self._time = clock, time
-        self._sessions = threading.local()
-        self._open: list[requests.Session] = []
+        # One for all threads, as Google's own clients have it. It renews the token by itself, and its connections are a
+        # pool, so that nothing is left behind by threads that come and go.
+        self._session: requests.Session = google.auth.transport.requests.AuthorizedSession(self._credentials)
         self.date = ""
         """What the clock of the service said at the last answer, as its header has it."""
 
@@ -123,7 +123,7 @@ class Api:
         self, method: str, url: str, body: Mapping[str, Any] | None, query: Mapping[str, Any] | None, time: timedelta
     ) -> dict[str, Any]:
         limits = (_CONNECT.total_seconds(), time.total_seconds())
-        answer = self._session().request(method, url, json=body, params=dict(query or {}), timeout=limits)
+        answer = self._session.request(method, url, json=body, params=dict(query or {}), timeout=limits)
         self.date = answer.headers.get("Date", "")
         try:
             told = answer.json() if answer.content else {}
@@ -132,16 +132,6 @@ class Api:
         if answer.status_code >= 400:
             raise refused(answer.status_code, told)
         return told if isinstance(told, dict) else {}
-
-    def _session(self) -> requests.Session:
-        """The session of this thread. requests does not promise that threads may share one."""
-        found = getattr(self._sessions, "own", None)
-        if found is None:
-            # Its own refreshes of the token are enough: other statuses are told to the caller.
-            found = google.auth.transport.requests.AuthorizedSession(self._credentials)
-            self._sessions.own = found
-            self._open.append(found)
-        return found
 
     def identity(self) -> str:
         """The account of the credentials, if they name it."""
@@ -153,8 +143,7 @@ class Api:
 
     def close(self) -> None:
         """Close all connections."""
-        for session in self._open:
-            session.close()
+        self._session.close()
 
 
 def open_api(clock: Clock, project: str = "", *, time: timedelta = TIME) -> Api:

@@ -24,6 +24,10 @@ _FORMS = {"alt", "uploadType"}
 """Parameters that every method takes and that say in which form something comes or goes."""
 
 
+_UNTOLD = {"compute.v1": {"NetworkRoutingConfig": {"deleteBgpAlwaysCompareMed": {"type": "boolean"}}}}
+"""Fields that the provider (8.0.0) sends to an API whose document does not have them, by schema: the API takes them."""
+
+
 @dataclass(frozen=True)
 class Method:
     """One method of an API. `id`: as the document names it, `compute.instances.insert`."""
@@ -131,7 +135,10 @@ def document(name: str) -> dict[str, Any]:
     if spec is None or spec.origin is None:
         raise FileNotFoundError("google-api-python-client is not installed: pip install 'everspot[local]'")
     path = Path(spec.origin).parent / "discovery_cache" / "documents" / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for schema, fields in _UNTOLD.get(name, {}).items():
+        found["schemas"][schema]["properties"].update(fields)
+    return found
 
 
 def _pattern(path: str, method: Mapping[str, Any]) -> re.Pattern[str]:

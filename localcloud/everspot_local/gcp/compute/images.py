@@ -15,7 +15,7 @@ Document = dict[str, Any]
 OWN_FAMILY = "everspot"
 # By project and family: name of the newest, size in GB, architecture.
 _PUBLIC = {
-    (PROJECT, OWN_FAMILY): ("everspot-20261101", 50, "X86_64"),
+    (PROJECT, OWN_FAMILY): ("everspot", 50, "X86_64"),
     ("debian-cloud", "debian-12"): ("debian-12-bookworm-v20261110", 10, "X86_64"),
     ("debian-cloud", "debian-12-arm64"): ("debian-12-bookworm-arm64-v20261110", 10, "ARM64"),
     ("ubuntu-os-cloud", "ubuntu-2404-lts-amd64"): ("ubuntu-2404-noble-amd64-v20261105", 10, "X86_64"),

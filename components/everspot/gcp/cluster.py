@@ -125,7 +125,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
     spot_group: pulumi.Output[str]
     """Name of the Spot managed instance group."""
     image_id: pulumi.Output[str]
-    """The image in use, as a link."""
+    """The image in use, projects/PROJECT/global/images/NAME."""
     scheduler_group: pulumi.Output[str]
     """Name of the scheduler's managed instance group."""
     agent_account: pulumi.Output[str]
@@ -133,9 +133,9 @@ class GcpTrainingCluster(pulumi.ComponentResource):
     scheduler_account: pulumi.Output[str]
     """Email of the scheduler's service account."""
     network: pulumi.Output[str]
-    """The network, as a link."""
+    """The network, projects/PROJECT/global/networks/NAME."""
     subnetwork: pulumi.Output[str]
-    """The instances' subnetwork, as a link."""
+    """The instances' subnetwork, projects/PROJECT/regions/REGION/subnetworks/NAME."""
     project: pulumi.Output[str]
     """Project of the cluster."""
     region: pulumi.Output[str]

@@ -88,11 +88,11 @@ class GcpTrainingFleet(pulumi.ComponentResource):
     spot_group: pulumi.Output[str]
     """Name of the Spot group."""
     on_demand_template: pulumi.Output[str]
-    """The on-demand group's instance template, as a link."""
+    """The on-demand group's instance template, projects/PROJECT/regions/REGION/instanceTemplates/NAME."""
     spot_template: pulumi.Output[str]
-    """The Spot group's instance template, as a link."""
+    """The Spot group's instance template."""
     image_id: pulumi.Output[str]
-    """The image in use, as a link."""
+    """The image in use, projects/PROJECT/global/images/NAME."""
 
     def __init__(self, name: str, args: GcpTrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("GcpTrainingFleet"), name, {}, opts)
@@ -142,7 +142,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             region=self._region,
             base_instance_name=standing(args["cluster"], market),
             description=f"Everspot agents of cluster {args['cluster']}, {market.value}",
-            versions=[{"instance_template": template.self_link}],
+            versions=[{"instance_template": template.id}],
             target_size=capacity.spot_target if market is Market.SPOT else capacity.on_demand_target,
             distribution_policy_zones=zones,
             distribution_policy_target_shape=capacity.shape.value,
@@ -169,7 +169,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             wait_for_instances=False,
             opts=self._options(name, market),
         )
-        return group, template.self_link
+        return group, template.id
 
     def _options(self, name: str, market: Market) -> pulumi.ResourceOptions:
         args = self._args

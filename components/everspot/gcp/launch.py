@@ -96,7 +96,7 @@ def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
 
 
 def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Output[dict[str, Any]]:
-    """The image now: `link`, and the size of its disk, `gib`.
+    """The image now: `link`, projects/PROJECT/global/images/NAME, and the size of its disk, `gib`.
 
     Raises, when the answer is there:
         pulumi.InputPropertiesError: if the settings' disk is smaller than the image's.
@@ -134,7 +134,8 @@ def _image(machine: GcpMachineArgs, image: Mapping[str, Any]) -> dict[str, Any]:
         f"{gib} GiB is less than the image's own disk of {own} GiB; leave it out for the image's own size",
     )
     common.raise_bad(problems, "The instance template")
-    return {"link": str(image["selfLink"]), "gib": gib}
+    # Without the host, so that it is the same wherever the API is reached.
+    return {"link": f"projects/{str(image['selfLink']).partition('/projects/')[2]}", "gib": gib}
 
 
 def instance_template(
@@ -192,12 +193,9 @@ def instance_template(
             "enable_vtpm": True,
             "enable_integrity_monitoring": True,
         },
-        opts=pulumi.ResourceOptions(
-            parent=parent,
-            # A template is replaced by every new manifest or image, while instances of the old one run on, and Compute
-            # Engine refuses to delete what a group still uses (resourceInUseByAnotherResource). Old ones cost nothing.
-            retain_on_delete=True,
-        ),
+        # Replaced by every new manifest or image: the new one is made first, then the group is changed, and last the old
+        # one deleted, as the provider's documentation has it ("Using with Instance Group Manager").
+        opts=pulumi.ResourceOptions(parent=parent),
     )
 
 

@@ -78,9 +78,9 @@ class GcpNetwork(pulumi.ComponentResource):
     """
 
     network: pulumi.Output[str]
-    """The network, as a link."""
+    """The network, projects/PROJECT/global/networks/NAME."""
     subnetwork: pulumi.Output[str]
-    """The instances' subnetwork, as a link."""
+    """The instances' subnetwork, projects/PROJECT/regions/REGION/subnetworks/NAME."""
     region: pulumi.Output[str]
     """Region of the subnetwork."""
 
@@ -124,7 +124,6 @@ class GcpNetwork(pulumi.ComponentResource):
         network = compute.Network(
             f"{self._name}-vpc",
             auto_create_subnetworks=False,
-            routing_mode="REGIONAL",
             description=f"Everspot cluster {args['cluster']}",
             opts=self._child,
         )
@@ -138,7 +137,7 @@ class GcpNetwork(pulumi.ComponentResource):
             description=f"Instances of Everspot cluster {args['cluster']}",
             opts=self._child,
         )
-        self.network, self.subnetwork = network.self_link, subnetwork.self_link
+        self.network, self.subnetwork = network.id, subnetwork.id
         self._out()
         if args.get("nat", False):
             self._nat(network, subnetwork)
@@ -181,8 +180,8 @@ class GcpNetwork(pulumi.ComponentResource):
         checked = pulumi.Output.all(found=found, network=network, region=self.region).apply(
             lambda seen: _check_existing(self._name, seen["found"], seen["network"], seen["region"])
         )
-        self.network = checked.apply(lambda answer: str(answer["network"]))
-        self.subnetwork = checked.apply(lambda answer: str(answer["selfLink"]))
+        self.network = checked.apply(lambda answer: _name(answer["network"]))
+        self.subnetwork = checked.apply(lambda answer: _name(answer["selfLink"]))
 
     def _rule(
         self,
@@ -256,10 +255,14 @@ def _check_existing(name: str, found: asking.Answer, network: str, region: str) 
         "subnetwork",
         f"{found['name']} has no Private Google Access, without which instances reach neither buckets nor queue",
     )
-    own = str(found["network"]).rpartition("projects/")[2]
-    wanted = str(network).rpartition("projects/")[2]
-    problems.need(own == wanted, "subnetwork", f"{found['name']} belongs to projects/{own}, not to projects/{wanted}")
+    own, wanted = _name(found["network"]), _name(network)
+    problems.need(own == wanted, "subnetwork", f"{found['name']} belongs to {own}, not to {wanted}")
     there = str(found["region"]).rpartition("/")[2]
     problems.need(there == region, "subnetwork", f"{found['name']} is in {there}, and the cluster in {region}")
     common.raise_bad(problems, f"GcpNetwork {name}")
     return found
+
+
+def _name(link: object) -> str:
+    """A resource's name from a link to it, which begins with a host."""
+    return f"projects/{str(link).rpartition('projects/')[2]}"

@@ -47,7 +47,7 @@ class GcpSchedulerService(pulumi.ComponentResource):
     group_name: pulumi.Output[str]
     """Name of the managed instance group."""
     template: pulumi.Output[str]
-    """The instance template, as a link."""
+    """The instance template, projects/PROJECT/regions/REGION/instanceTemplates/NAME."""
 
     def __init__(self, name: str, args: GcpSchedulerServiceArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("GcpSchedulerService"), name, {}, opts)
@@ -78,7 +78,7 @@ class GcpSchedulerService(pulumi.ComponentResource):
             region=region,
             base_instance_name=scheduler(args["cluster"]),
             description=f"Everspot scheduler of cluster {args['cluster']}",
-            versions=[{"instance_template": template.self_link}],
+            versions=[{"instance_template": template.id}],
             target_size=1,
             distribution_policy_zones=args["zones"],
             distribution_policy_target_shape=GcpShape.ANY.value,
@@ -99,5 +99,5 @@ class GcpSchedulerService(pulumi.ComponentResource):
             wait_for_instances=False,
             opts=pulumi.ResourceOptions.merge(pulumi.ResourceOptions(parent=self), after(opts)),
         )
-        self.group_name, self.template = group.name, template.self_link
+        self.group_name, self.template = group.name, template.id
         self.register_outputs(outputs(self))

@@ -5,7 +5,7 @@ from typing import Any
 from everspot import GcpTrainingClusterArgs
 
 ZONES = ["europe-west4-a", "europe-west4-b"]
-IMAGE = "https://www.googleapis.com/compute/v1/projects/everspot-local/global/images/everspot-1"
+IMAGE = "projects/everspot-local/global/images/everspot-1"
 SPEC: GcpTrainingClusterArgs = {
     "tags": {"Project": "vision", "Team": "ml", "Environment": "test"},
     "zones": ZONES,
@@ -27,6 +27,8 @@ def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
         "Topic": f"{where}/topics/{name}",
         "Subscription": f"{where}/subscriptions/{name}",
         "HealthCheck": f"{where}/global/healthChecks/{name}",
+        "Network": f"{where}/global/networks/{name}",
+        "Subnetwork": f"{where}/regions/europe-west4/subnetworks/{name}",
     }
     answer = {
         "name": f"projects/everspot-local/roles/{name}" if kind == "IAMCustomRole" else name,
@@ -50,7 +52,11 @@ def call(token: str, asked: dict[str, Any]) -> Any:
         },
         "gcp:organizations/getProject:getProject": {"number": "100000000001"},
         "gcp:compute/getZones:getZones": {"names": [f"europe-west4-{zone}" for zone in "abc"]},
-        "gcp:compute/getImage:getImage": {"selfLink": IMAGE, "diskSizeGb": 75, "name": "everspot-1"},
+        "gcp:compute/getImage:getImage": {
+            "selfLink": f"https://www.googleapis.com/compute/v1/{IMAGE}",
+            "diskSizeGb": 75,
+            "name": "everspot-1",
+        },
         "gcp:storage/getProjectServiceAccount:getProjectServiceAccount": {"emailAddress": "gcs@google"},
         "gcp:compute/getSubnetwork:getSubnetwork": {
             "name": "subnet-1",

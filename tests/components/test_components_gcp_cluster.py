@@ -13,6 +13,7 @@ from gcp_helpers import IMAGE, SPEC, ZONES
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 Cluster = Callable[..., Any]
+SUBNETWORK = "projects/everspot-local/regions/europe-west4/subnetworks/train-network-subnetwork"
 ELASTIC = {"max_instances": 8, "max_usd_per_hour": 20.0}
 
 TEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
@@ -111,8 +112,7 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
         elastic["template"] == "projects/everspot-local/regions/europe-west4/instanceTemplates/train-elastic-template"
     )
     assert (elastic["template_version"], elastic["max_instances"]) == ("4242", 8)
-    subnetwork = "https://www.googleapis.com/compute/v1/projects/everspot-local/Subnetwork/train-network-subnetwork"
-    assert elastic["places"] == dict.fromkeys(ZONES, subnetwork)
+    assert elastic["places"] == dict.fromkeys(ZONES, SUBNETWORK)
     assert elastic["tags"]["everspot-cluster"] == "train"
 
 
@@ -124,9 +124,7 @@ def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -
         assert template["shieldedInstanceConfig"] == {
             "enableSecureBoot": True, "enableVtpm": True, "enableIntegrityMonitoring": True,
         }  # fmt: skip
-        assert template["networkInterfaces"] == [
-            {"subnetwork": recorder_link("Subnetwork", "train-network-subnetwork")}
-        ]
+        assert template["networkInterfaces"] == [{"subnetwork": SUBNETWORK}]
         assert template["metadata"]["enable-oslogin"] == "TRUE"
         assert template["metadata"]["block-project-ssh-keys"] == "TRUE"
         assert template["canIpForward"] is False
@@ -320,10 +318,6 @@ def test_names_fit_for_the_longest_cluster(declare: Declare) -> None:
     assert all(re.fullmatch(r"[a-zA-Z0-9_.]{3,64}", name) for name in roles) and len(set(roles)) == len(roles) == 8
     bases = [args.inputs["baseInstanceName"] for args in recorder.of(GROUP)]
     assert all(len(name) <= 58 for name in bases)
-
-
-def recorder_link(kind: str, name: str) -> str:
-    return f"https://www.googleapis.com/compute/v1/projects/everspot-local/{kind}/{name}"
 
 
 def published_by(recorder: Any) -> dict[str, Any]:

@@ -193,8 +193,8 @@ def instance_template(
             "enable_vtpm": True,
             "enable_integrity_monitoring": True,
         },
-        # Replaced by every new manifest or image: the new one is made first, then the group is changed, and last the old
-        # one deleted, as the provider's documentation has it ("Using with Instance Group Manager").
+        # Replaced by every new manifest or image: the new one is made first, then the group is changed, and the old one
+        # deleted last, as the provider's documentation has it ("Using with Instance Group Manager").
         opts=pulumi.ResourceOptions(parent=parent),
     )
 

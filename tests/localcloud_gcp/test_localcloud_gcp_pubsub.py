@@ -61,6 +61,21 @@ def test_a_deadline_is_moved_and_a_message_given_back(pubsub: Any) -> None:
         assert texts(pull(pubsub)) == ["a", "b"]
 
 
+def test_a_retry_policy_holds_back_what_was_delivered_before(kit: Any) -> None:
+    kit.call("PUT", TOPIC, {})
+    kit.call("PUT", SUBSCRIPTION, {**HELD, "retryPolicy": {"minimumBackoff": "10s", "maximumBackoff": "15s"}})
+    with kit.still() as later:
+        publish(kit, "a")
+        for seconds in (10, 15, 15):  # twice as long each time, and no longer than the longest
+            (received,) = pull(kit)
+            back = {"ackIds": [received["ackId"]], "ackDeadlineSeconds": 0}
+            kit.call("POST", f"{SUBSCRIPTION}:modifyAckDeadline", back)
+            later(seconds - 1)
+            assert pull(kit) == []
+            later(1)
+        assert len(pull(kit)) == 1
+
+
 def test_a_subscription_gets_what_is_published_after_it_and_keeps_it_for_a_while(kit: Any) -> None:
     kit.call("PUT", TOPIC, {})
     publish(kit, "before")

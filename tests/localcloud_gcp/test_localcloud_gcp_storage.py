@@ -217,5 +217,9 @@ def test_a_policy_of_a_bucket_names_the_projects_people_and_nobody_else(kit: Any
 
 def test_a_token_that_nobody_gave_opens_nothing(kit: Any, store: GCSStore) -> None:
     assert kit.call("GET", "/storage/v1/b/control", token="made-up").status == 401
+    url = f"{kit.cloud.endpoint}/xml/other"
+    request = urllib.request.Request(url, method="PUT", headers={"Authorization": f"Bearer {OWNER_TOKEN}"})
+    with pytest.raises(urllib.error.HTTPError, match="501"):  # buckets are made by the JSON API
+        urllib.request.urlopen(request)
     with pytest.raises(Exception, match="401"):
         obstore.put(open_store(kit, "made-up"), "a", b"1")

@@ -30,12 +30,29 @@ class Message:
         return {**told, "attributes": dict(self.attributes)} if self.attributes else told
 
 
+@dataclass(frozen=True)
+class Backoff:
+    """How long a message waits before it is delivered again: twice as long each time, within bounds."""
+
+    least: timedelta
+    most: timedelta
+
+    def after(self, attempts: int) -> timedelta:
+        """After so many deliveries."""
+        return min(self.most, self.least * 2 ** min(attempts - 1, 20)) if attempts else timedelta()
+
+
+NONE = Backoff(timedelta(), timedelta())
+
+
 @dataclass
 class _Held:
     message: Message
     ack_id: str = ""
     until: datetime | None = None
-    """Until when it is with a subscriber; None: with none."""
+    """Until when it is, or was, with a subscriber; None: with none so far."""
+    attempts: int = 0
+    """How often it was delivered."""
 
 
 @dataclass
@@ -53,14 +70,16 @@ class Backlog:
         for name in [n for n, held in self.held.items() if held.message.published + retention <= now]:
             del self.held[name]
 
-    def pull(self, most: int, now: datetime, deadline: timedelta) -> list[tuple[str, Message]]:
-        """Give out messages that nobody has, each with its ack id."""
+    def pull(self, most: int, now: datetime, deadline: timedelta, backoff: Backoff = NONE) -> list[tuple[str, Message]]:
+        """Give out messages that nobody has, each with its ack id. `backoff`: how long one that was delivered before is
+        held back ("Handle message failures", retry policy)."""
         given: list[tuple[str, Message]] = []
         for held in self.held.values():
             if len(given) >= most:
                 break
-            if held.until is None or held.until <= now:
+            if held.until is None or held.until + backoff.after(held.attempts) <= now:
                 held.ack_id, held.until = secrets.token_urlsafe(24), now + deadline
+                held.attempts += 1
                 given.append((held.ack_id, held.message))
         return given
 
@@ -74,7 +93,7 @@ class Backlog:
             del self.held[name]
 
     def extend(self, ack_ids: list[str], now: datetime, deadline: timedelta) -> None:
-        """Set the deadline anew; nothing makes the message ready at once."""
+        """Set the deadline anew; zero gives the message back."""
         for held in self.held.values():
             if held.ack_id in ack_ids:
-                held.until = now + deadline if deadline else None
+                held.until = now + deadline

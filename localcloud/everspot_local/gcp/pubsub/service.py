@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_local.gcp.answers import Present
-from everspot_local.gcp.pubsub.messages import Backlog, Message
+from everspot_local.gcp.pubsub.messages import NONE, Backlog, Backoff, Message
 from everspot_local.gcp.pubsub.rules import (
     EXPIRY_DEFAULT,
     RETENTION_DEFAULT,
@@ -40,6 +40,12 @@ class Subscription:
     def deadline(self) -> timedelta:
         """For the acknowledgement of a message."""
         return timedelta(seconds=self.document["ackDeadlineSeconds"])
+
+    @property
+    def backoff(self) -> Backoff:
+        """Between deliveries of the same message."""
+        policy = self.document.get("retryPolicy")
+        return Backoff(span(policy["minimumBackoff"]), span(policy["maximumBackoff"])) if policy else NONE
 
     @property
     def retention(self) -> timedelta:
@@ -149,7 +155,7 @@ class PubSub:
             while True:
                 there = self.subscription(name)
                 there.backlog.expire(self._now(), there.retention)
-                found = there.backlog.pull(min(most, 1000), self._now(), there.deadline)
+                found = there.backlog.pull(min(most, 1000), self._now(), there.deadline, there.backoff)
                 if found or left <= 0:
                     return [{"ackId": ack_id, "message": message.document()} for ack_id, message in found]
                 step = min(left, 0.25)  # a deadline that passes is no notification

@@ -88,6 +88,8 @@ class XmlApi:
     def _of_bucket(self, request: Request, bucket: str) -> Response:
         if request.method == "PUT":
             _refuse_unknown(request, set())
+            if self._enter is not None:  # a project's buckets are made by the JSON API, with all that they are
+                raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.")
             self._objects.make_bucket(bucket)
             return Response(status=200)
         if request.method != "GET":

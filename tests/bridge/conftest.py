@@ -20,6 +20,7 @@ from pulumi.runtime.proto import provider_pb2_grpc
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".everspot" / "toolchain"
 PLUGIN = TOOLS / "plugins" / "pulumi-resource-aws"
+NOTES = {"aws": "provider", "gcp": "provider-gcp"}  # as set-up leaves them: which plugin was taken
 REGION = "us-east-1"
 VARIABLES = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
@@ -63,6 +64,8 @@ def before():
 
     def opened(name):
         if name not in made:
+            if (TOOLS / NOTES[name]).read_text() == "official":
+                pytest.skip(f"set-up took the official plugin for {name}: there is no bridge before it")
             table = providers.table(name)
             made[name] = ProviderResources(
                 Upstream(TOOLS / "bin" / table.binary, TOOLS / "stubs"), Sdk(table.sdk), table

@@ -1,6 +1,9 @@
 """A second provider needs a table of its own and nothing else: here a pretend one, with an SDK and an upstream."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,3 +189,13 @@ def test_a_provider_without_a_table_is_named(tmp_path):
 @pytest.mark.parametrize("path", sorted(BRIDGE.glob("*.py")), ids=lambda path: path.name)
 def test_nothing_but_the_tables_names_a_provider(path):
     assert re.findall(r"(?i)\baws|amazon|\bs3\b|google(?!\.protobuf)|azure", path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp"])
+def test_a_provider_that_was_not_built_is_named_with_what_builds_it(tmp_path, name):
+    env = {**os.environ, "EVERSPOT_TOOLCHAIN": str(tmp_path), "EVERSPOT_BRIDGE_PROVIDER": name}
+    command = [sys.executable, "-m", "everspot_local.bridge"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    table = providers.table(name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (f"{table.plugin}: {tmp_path}/bin/{table.binary} is missing: run `make setup CLOUD={name}`\n")

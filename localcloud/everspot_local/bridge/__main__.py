@@ -59,7 +59,8 @@ def main() -> int:
     try:
         table = providers.table(os.environ.get("EVERSPOT_BRIDGE_PROVIDER", providers.USUAL))
         title = table.plugin
-        upstream = Upstream(tools / "bin" / table.binary, tools / "stubs", table.proxied)
+        made_by = f"make setup CLOUD={table.package}"
+        upstream = Upstream(tools / "bin" / table.binary, tools / "stubs", table.proxied, made_by)
         resources = ProviderResources(upstream, Sdk(table.sdk), table)
     except (BridgeError, LookupError) as error:
         sys.stderr.write(f"{title}: {error}\n")

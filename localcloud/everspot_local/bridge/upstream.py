@@ -138,16 +138,17 @@ def environment(given: Mapping[str, str], proxied: str) -> dict[str, str]:
 class Upstream:
     """One provider process. Construct it on the main thread: it lives as long as that thread."""
 
-    def __init__(self, binary: Path, stubs: Path, proxied: str = "") -> None:
+    def __init__(self, binary: Path, stubs: Path, proxied: str = "", made_by: str = "make setup") -> None:
         """Start `binary`; `stubs` holds the modules generated from the protocol's definition.
-        `proxied`: environment variable of an endpoint that becomes a proxy, see `environment`.
+        `proxied`: environment variable of an endpoint that becomes a proxy, see `environment`. `made_by`: the command
+        that makes both.
 
         Raises:
             BridgeError: one of the two is missing.
         """
         for needed in (binary, stubs / "tfplugin5_pb2.py"):
             if not needed.exists():
-                raise BridgeError(f"{needed} is missing: run `make setup`")
+                raise BridgeError(f"{needed} is missing: run `{made_by}`")
         sys.path.insert(0, str(stubs))
         self.pb = importlib.import_module("tfplugin5_pb2")
         self._stub_type = importlib.import_module("tfplugin5_pb2_grpc").ProviderStub

@@ -10,7 +10,7 @@ from everspot_core.documents import Frozen
 
 
 class Prefer(StrEnum):
-    """How to choose between pools that would all do. Each cloud's rules translate it."""
+    """How to choose between suitable pools. Each cloud's rules translate it."""
 
     PRICE = "price"
     """The cheapest pools."""
@@ -23,7 +23,7 @@ class Prefer(StrEnum):
 
 
 class WeightBy(StrEnum):
-    """What one unit of the fleet's target means when no weights are given."""
+    """The meaning of one unit of the fleet's target if no weights are given."""
 
     INSTANCE = "instance"
     """Every instance counts one, whatever its type."""

@@ -1,4 +1,4 @@
-"""What an hour of a cluster costs at list prices: for what stands, and at the cap of what comes and goes."""
+"""The cost of an hour of a cluster at list prices: of standing capacity, and of elastic capacity at its cap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from everspot_core.market import Market
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
-    """The limits of elastic capacity: a number of instances, and what they may cost together in USD per hour."""
+    """The limits of elastic capacity: the number of instances, and their highest cost together in USD per hour."""
 
     instances: int
     usd_per_hour: float | None
@@ -20,7 +20,7 @@ class Cap:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Prices of a type in USD per hour. `spot`: the catalogue's lowest; `limit`: the highest that is paid on Spot, at
+    """Prices of a type in USD per hour. `spot`: the catalogue's lowest; `limit`: the highest paid price on Spot, at
     most the on-demand price. `units`: of the standing fleets' target."""
 
     name: str
@@ -64,7 +64,7 @@ def rates_of(region: str, known: Catalogue, capacity: CapacitySpec) -> list[Rate
 
 
 def no_room(rates: Sequence[Rate], cap: Cap) -> str | None:
-    """Why the cap lets nothing be launched at all, or None. On Spot, a price below it is always possible."""
+    """Why the cap allows no launch at all, or None. On Spot, a price below it is always possible."""
     cheapest = _beyond(rates, cap)
     if cheapest is None or Market.SPOT in cap.markets or cap.instances == 0:
         return None
@@ -72,13 +72,13 @@ def no_room(rates: Sequence[Rate], cap: Cap) -> str | None:
 
 
 def price_told(price: Price | None) -> str:
-    """A price in dollars, or that it is not known."""
+    """A price in dollars, or the words that it is not known."""
     return "at a price that is not known here" if price is None else f"${price.usd_per_hour:.3f}"
 
 
 def standing_told(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, chooser: str) -> str:
-    """What stands, from the cheapest types, on Spot at the catalogue's prices, to the dearest ones at the highest that
-    is paid. `unit`: of the target; `chooser`: who chooses types."""
+    """The cost of standing capacity: from the cheapest types, on Spot at the catalogue's prices, to the dearest ones at
+    the highest paid price. `unit`: of the target; `chooser`: who chooses types."""
     on_demand, spot = capacity.on_demand_target, capacity.spot_target
     if capacity.target == 0 or not rates:
         return "standing: nothing"
@@ -90,7 +90,7 @@ def standing_told(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, c
 
 
 def cap_told(rates: Sequence[Rate], cap: Cap | None) -> str:
-    """What elastic capacity costs at its cap."""
+    """The cost of elastic capacity at its cap."""
     if cap is None or cap.instances == 0 or not rates:
         return "elastic: nothing"
     dearest, each = max(

@@ -1,9 +1,9 @@
-"""Puts instances on the bill that no scheduler ever saw described: they ended, and the cloud forgot them, before.
+"""Puts instances on the bill that no scheduler has seen in a description, because the cloud had forgotten them by then.
 
-What is left of them is one of two things. Their agents' heartbeats tell from when on they ran, and until when. Of one
-that never reported, its launch tells that the cloud said it was there; how long it cost money nobody knows, unless the
-cloud has told of its end. Such an end is written with the source UNKNOWN, at the moment of the launch, and the bill
-names it: an instance that cost money never looks as if it had cost none.
+Such an instance has left one of two traces. If its agent reported, the heartbeats say from when on it ran, and until
+when. If it never reported, only the answer to its launch says that it existed. Then nobody knows how long it cost
+money, unless the cloud reports its end. Without such a report the end is written with the source UNKNOWN, at the moment
+of the launch, and the bill names it. Otherwise it would look as if it had cost nothing.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 
 NEVER_TOLD = timedelta(hours=1)
-"""Market time after a launch within which a cloud would have described the instance: clouds tell of an instance that
-has ended for about an hour."""
+"""Market time after a launch within which a cloud would have described the instance. Clouds describe an ended instance
+for about an hour."""
 LATELY = timedelta(minutes=1)
 """Real time for which an instance's absence from the cloud's description counts."""
 
@@ -33,7 +33,7 @@ def note_unseen(
     launched: Mapping[str, Place],
 ) -> None:
     """Write the launches of instances that were never described, and the ends of those that never reported. `beats`:
-    what agents said of themselves; `launched`: by the outcomes of launches."""
+    the agents' heartbeats; `launched`: the instances by the answers to launches."""
     unseen = (beats.keys() | launched.keys()) - ledger.launches.keys() - facts.described.keys()
     for name in sorted(unseen):
         found, place = beats.get(name), launched.get(name)
@@ -80,5 +80,6 @@ def _by_its_launch(name: str, place: Place, ended_at: datetime) -> LaunchRecord:
 
 
 def _launched_at(place: Place, ran_at: datetime) -> datetime:
-    """When it began to cost money: at the answer to its launch, unless it ran by then; else at the request."""
+    """When the instance began to cost money: at the answer to its launch; at the request if it ran before the
+    answer."""
     return place.settled_at if place.settled_at <= ran_at else min(place.made_at, ran_at)

@@ -1,4 +1,4 @@
-"""How far a program has come, as the job's record shows it: from what the program says of itself."""
+"""The progress of a program for the job's record, made from the program's reports."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ BEFORE_TRAINING = (TrainingPhase.STARTING, TrainingPhase.RESTORING)
 
 
 def progress_of(status: Status, last: Progress, stalled_seconds: float | None, used: dict[str, Any]) -> Progress:
-    """The progress to be told. `last`: what the record says; `used`: of memory.
+    """The progress to report. `last`: that of the record; `used`: memory.
 
-    Until the program has said where it goes on, that is where the newest checkpoint is that the record knows of: an
-    instance that is lost while it starts has cost nothing of what was done before.
+    Until the program has reported the step from which it continues, the step is that of the newest checkpoint in the
+    record. So an instance that is lost while the program starts does not count as lost progress.
     """
     if status.phase in BEFORE_TRAINING:
         saved = last.durable_step

@@ -101,7 +101,7 @@ class Vm:
         return dict(self.document.get("labels", {}))
 
     def rebalance_recommended(self, at: datetime) -> None:
-        """Compute Engine recommends nothing of the kind: nobody is told."""
+        """Do nothing: Compute Engine has no such recommendation."""
 
     def noticed(self, at: datetime) -> None:
         """The metadata server tells it, and no operation yet."""

@@ -1,6 +1,6 @@
 """Service accounts, custom roles, policies, and calls that are held to them."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -349,10 +349,20 @@ VALUES = {
         ('request.time < timestamp("2027-01-01T00:00:00Z") || resource.name.startsWith("projects/p/")', True),
         ('request.time < timestamp("2027-01-01T00:00:00Z") && resource.name == "x"', False),
         ("resource.name", False),
+        ('resource.name in "everspot"', False),
+        ("resource.name < 3", False),
     ],
 )
 def test_a_condition_is_evaluated(expression: str, expected: bool) -> None:
     assert holds(expression, VALUES) is expected
+
+
+def test_a_grant_can_end_by_itself() -> None:
+    until = 'request.time < timestamp("2027-01-01T00:00:00Z")'
+    assert holds(until, {**VALUES, "request.time": datetime(2026, 12, 31, 23, tzinfo=UTC)})
+    assert not holds(until, {**VALUES, "request.time": datetime(2027, 1, 1, tzinfo=UTC)})
+    without_zone = until.replace("Z", "")
+    assert not holds(without_zone, {**VALUES, "request.time": datetime(2026, 12, 31, tzinfo=UTC)})
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,7 @@ class _ExpressionParser:
         if sign not in _COMPARISONS:
             return one
         self.left.pop(0)
-        other, compare = self._unary(), _COMPARISONS[sign]
-        return lambda values: compare(one(values), other(values))
+        return _applied(_COMPARISONS[sign], [one, self._unary()], sign)
 
     def _unary(self) -> _Node:
         if self._take("!"):
@@ -213,7 +212,17 @@ def _boolean(value: Any) -> bool:
 
 
 def _timestamp(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    """A moment as RFC 3339 has it: with its zone."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("no zone")
+    return moment
+
+
+def _in(one: Any, other: Any) -> bool:
+    if not isinstance(other, list):
+        raise _Undefined("no list")
+    return one in other
 
 
 def _extract(text: str, template: str) -> str:
@@ -240,7 +249,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda one, other: _less(other, one),
     "<=": lambda one, other: not _less(other, one),
     ">=": lambda one, other: not _less(one, other),
-    "in": lambda one, other: one in other,
+    "in": _in,
 }
 _METHODS: dict[str, Callable[..., Any]] = {
     "startsWith": lambda text, start: text.startswith(start),

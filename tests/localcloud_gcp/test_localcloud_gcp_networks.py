@@ -132,3 +132,12 @@ def test_places_and_types_are_those_of_the_market(shared: Any) -> None:
     own = shared.get("global/images/family/everspot")
     assert own["selfLink"] == shared.get(f"global/images/{own['name']}")["selfLink"]
     assert shared.get("/compute/v1/projects/everspot-local")["id"] == "100000000001"
+
+
+def test_a_template_keeps_nothing_from_being_deleted(net: Any) -> None:
+    link = net.template()
+    net.do("DELETE", f"{REGION}/subnetworks/net")
+    net.do("DELETE", "global/networks/net")
+    body = {"count": 1, "namePattern": "vm-#", "sourceInstanceTemplate": link}
+    refused = net.call("POST", f"{REGION}/instances/bulkInsert", body)
+    assert refused.status == 404 and "subnetworks/net" in refused.message

@@ -136,9 +136,10 @@ class Compute:
                 yield path, self.resources[path]
 
     def check_unused(self, path: str) -> None:
-        """Refuse to let go what another resource refers to (400 `resourceInUseByAnotherResource`)."""
+        """Refuse to let go what another resource refers to (400 `resourceInUseByAnotherResource`). Templates hold
+        nothing: they are not among what keeps a subnetwork or a network (VPC, "Subnets", "Delete a network")."""
         for other, resource in self.resources.items():
-            if other != path and path in _references(resource):
+            if other != path and "/instanceTemplates/" not in other and path in _references(resource):
                 raise in_use(path, other)
 
     def begun(self, request: Any, kind: str, path: str, **more: Any) -> Operation:

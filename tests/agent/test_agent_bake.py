@@ -154,8 +154,8 @@ def test_the_provisioning_script_refuses_what_it_cannot_use(tmp_path: Path) -> N
     assert "no wheel at" in answer.stderr or "run me as root" in answer.stderr
 
 
-def template() -> dict:  # type: ignore[type-arg]
-    """The Packer template, without the quotes that the parser leaves on."""
+def template(file_name: str = "everspot.pkr.hcl") -> dict:  # type: ignore[type-arg]
+    """A Packer template, without the quotes that the parser leaves on."""
 
     def plain(value: object) -> object:
         if isinstance(value, dict):
@@ -164,7 +164,7 @@ def template() -> dict:  # type: ignore[type-arg]
             return [plain(item) for item in value]
         return value.strip('"') if isinstance(value, str) else value
 
-    with (BAKE / "everspot.pkr.hcl").open() as file:
+    with (BAKE / file_name).open() as file:
         return plain(hcl2.load(file))  # type: ignore[return-value]
 
 
@@ -214,6 +214,38 @@ def test_the_packer_template_has_the_plugins_settings_and_no_others() -> None:
     assert set(given["launch_block_device_mappings"][0]) - {"__is_block__"} <= {
         "device_name", "volume_type", "volume_size", "delete_on_termination", "iops", "throughput", "encrypted",
     }  # fmt: skip
+
+
+# Of builder/googlecompute/config.hcl2spec.go in hashicorp/packer-plugin-googlecompute at 10b8d2c: those used.
+GOOGLES = {
+    **dict.fromkeys(("project_id", "zone", "source_image_family", "machine_type", "image_name", "image_family"), str),
+    **dict.fromkeys(("disk_type", "network", "subnetwork", "communicator", "ssh_username"), str),
+    **dict.fromkeys(("disable_default_service_account", "enable_secure_boot", "enable_vtpm", "use_iap"), bool),
+    **dict.fromkeys(("enable_integrity_monitoring", "use_internal_ip", "omit_external_ip"), bool),
+    "ssh_clear_authorized_keys": bool, "temporary_key_pair_type": str, "source_image_project_id": list,
+    "disk_size": int, "metadata": dict, "image_labels": dict, "dynamic": list,
+}  # fmt: skip
+
+
+def test_the_packer_template_of_google_cloud_boots_checked_leaves_no_key_and_names_its_cloud() -> None:
+    found = template("everspot-gcp.pkr.hcl")
+    source = found["source"][0]["googlecompute"]["everspot"]
+    given = {name: value for name, value in source.items() if not name.startswith("__")}
+    assert set(given) == set(GOOGLES)
+    for name, value in given.items():
+        assert str(value).startswith("${") or isinstance(value, GOOGLES[name]), name
+    on = ("enable_secure_boot", "enable_vtpm", "enable_integrity_monitoring", "use_iap", "ssh_clear_authorized_keys")
+    assert all(given[name] in (True, "true") for name in (*on, "disable_default_service_account"))
+    steps = [block["shell"]["inline"][0] for block in found["build"][0]["provisioner"] if "shell" in block]
+    assert "provision.sh --seal" in steps[-1] and steps[-2].endswith(" gcp")
+    declared = {name for block in found["variable"] for name in block}
+    assert set(re.findall(r"var\.(\w+)", (BAKE / "everspot-gcp.pkr.hcl").read_text())) == declared
+
+
+def test_an_image_is_of_a_cloud_that_is_known(tmp_path: Path) -> None:
+    script = (BAKE / "provision.sh").read_text()
+    assert set(re.findall(r"\^\(([a-z|]+)\)\$", script)) == {"aws|gcp"}
+    assert "EVERSPOT_CLOUD=%s" in script and {"aws", "gcp"} <= set(CLOUDS)
 
 
 def test_session_manager_always_has_a_profile() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pulumi
 import pytest
+from everspot import guard as guard_room
 from everspot.guard import busy_jobs, refuse_while_jobs_run, told
 from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
 from everspot_core.ledger import EndRecord, LaunchRecord
@@ -138,3 +139,36 @@ def test_jobs_on_launched_instances_outlive_the_fleets(tmp_path: Path) -> None:
     launch(url, "i-a")
     assert busy_jobs(url, Market.SPOT) == ["b"]
     assert busy_jobs(url) == ["a", "b"]
+
+
+SMALLER = "spot: made smaller, from 5 to 3, it ends instances of the cloud's choice; 1 job runs on its instances now: a"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "preview", "said", "refused"),
+    [
+        (5, 3, True, True, False),
+        (5, 3, False, False, True),
+        (3, 5, True, False, False),
+        (3, 5, False, False, False),
+        (3, None, False, False, False),
+    ],
+)
+def test_a_group_is_not_made_smaller_while_jobs_run_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: int, new: int | None, preview: bool, said: bool, refused: bool
+) -> None:
+    url = cluster(tmp_path, a=(JobState.RUNNING, Market.SPOT), b=(JobState.RUNNING, Market.ON_DEMAND))
+    warned: list[str] = []
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
+    monkeypatch.setattr(pulumi.log, "warn", lambda message, _: warned.append(message))
+    hooks = guard_room._FleetHooks.__new__(guard_room._FleetHooks)
+    hooks._parent, hooks._name, hooks._market, hooks._on = None, "spot", Market.SPOT, True  # type: ignore[assignment]
+    hooks._then, hooks._size, hooks._stores = "They go on elsewhere", "targetSize", [url]
+    sizes = {"old_inputs": {"targetSize": old}, "new_inputs": {"targetSize": new}}
+    args = pulumi.ResourceHookArgs("urn", "id", "spot", "type", **sizes)
+    if refused:
+        with pytest.raises(pulumi.RunError, match="1 job would be ended: a"):
+            hooks.before_update(args)
+    else:
+        hooks.before_update(args)
+    assert [message.startswith(SMALLER) for message in warned] == [True] * said

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes a machine image of a fresh Linux machine: a system user, a virtual environment, the units. Run as root:
-#   provision.sh WHEEL [PYTHON]
-# WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11 or later.
+#   provision.sh WHEEL [PYTHON [CLOUD]]
+# WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11 or later. CLOUD: whose
+# metadata service the instances have, aws or gcp; aws where it is not given.
 # Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
 set -euo pipefail
 
@@ -53,11 +54,12 @@ install_everspot() {
 }
 
 install_units() {
-    local unit script
+    local cloud=$1 unit script
     for unit in "${units[@]}"; do
         install -m 0644 "$here/$unit" "/etc/systemd/system/$unit"
     done
     install -D -m 0644 "$here/everspot-agent-limits.conf" /etc/systemd/system/everspot-agent.service.d/limits.conf
+    printf '[Service]\nEnvironment=EVERSPOT_CLOUD=%s\n' "$cloud" >/etc/systemd/system/everspot-agent.service.d/cloud.conf
     for script in "${scripts[@]}"; do
         install -D -m 0755 "$here/$script" "$prefix/sbin/$script"
     done
@@ -82,9 +84,10 @@ main() {
         seal
         return
     fi
-    [[ $# -ge 1 ]] || fail "usage: provision.sh WHEEL [PYTHON] | --seal"
+    [[ $# -ge 1 ]] || fail "usage: provision.sh WHEEL [PYTHON [CLOUD]] | --seal"
+    [[ ${3:-aws} =~ ^(aws|gcp)$ ]] || fail "$3 is no cloud; there are aws and gcp"
     install_everspot "$1" "${2:-python3}"
-    install_units
+    install_units "${3:-aws}"
 }
 
 main "$@"

@@ -47,6 +47,11 @@ with LocalCloud(options) as cloud:
     sys.stdin.read()
 """
 COMMAND_SECONDS = 240
+CONFIG = """
+config:
+  aws:s3UsePathStyle: "true"
+  aws:defaultTags: {tags: {Project: everspot}}
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -213,7 +218,7 @@ class Stack:
         }
 
     def write(self, program):
-        first = f"import json, pulumi, pulumi_{self.provider} as {self.provider}"
+        first = f"import gc\ngc.disable()\nimport json, pulumi, pulumi_{self.provider} as {self.provider}"
         (self.folder / "__main__.py").write_text(f"{first}\n{program}")
 
     def start(self, *words):
@@ -279,12 +284,17 @@ def opened(folder, *words):
     return made
 
 
+def made_stack(folder, endpoint):
+    """A stack before the local AWS, of which nothing is there."""
+    made = opened(folder, endpoint, "aws", {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
+    with (folder / "Pulumi.test.yaml").open("a") as settings:
+        settings.write(CONFIG)
+    return made
+
+
 @pytest.fixture
 def stack(tmp_path, endpoint):
-    made = opened(tmp_path, endpoint, "aws", {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
-    made.run("config", "set", "aws:s3UsePathStyle", "true")
-    made.run("config", "set", "--path", "aws:defaultTags.tags.Project", "everspot")
-    return made
+    return made_stack(tmp_path, endpoint)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pulumi.runtime.proto import status_pb2
 
 TOOLS = Path(__file__).parents[2] / ".everspot" / "toolchain"
 ROLE, VPC, QUEUE = "aws:iam/role:Role", "aws:ec2/vpc:Vpc", "aws:sqs/queue:Queue"
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 PARAMETER, BUCKET = "aws:ssm/parameter:Parameter", "aws:s3/bucket:Bucket"
 TRUST = json.dumps(
     {
@@ -180,7 +181,11 @@ REFUSED = {
     "a document that is none": (ROLE, {"assumeRolePolicy": "{"}, "assumeRolePolicy", "JSON"),
     "two that exclude each other": (QUEUE, {"name": "a", "namePrefix": "a"}, "name", "conflicts with"),
     "a bad name of a bucket": (BUCKET, {"bucket": "a" * 64}, "bucket", "63"),
-    "a bad name of a template": ("aws:ec2/launchTemplate:LaunchTemplate", {"name": "lt"}, "name", "3"),
+    "a part spelt nearly right": (TEMPLATE, {"metadataOptions": {"httpToken": "required"}},
+                                  "metadataOptions.httpToken", "Did you mean 'httpTokens'"),
+    "a part that is not there": (TEMPLATE, {"metadataOptions": {"httpToken": "required"}},
+                                 "metadataOptions.httpToken", "'httpToken' is not expected here"),
+    "a bad name of a template": (TEMPLATE, {"name": "lt"}, "name", "3"),
 }  # fmt: skip
 
 

@@ -98,7 +98,7 @@ class Rig:
         with self.noted("deploy"):
             told, events = self._watched("up", *first, "--parallel=64", *options, stack=stack)
         ends = [event["resOutputsEvent"]["metadata"] for event in events if "resOutputsEvent" in event]
-        (self.outputs,) = [end["new"]["outputs"] for end in ends if end["type"] == "pulumi:pulumi:Stack"]
+        *_, self.outputs = [end["new"]["outputs"] for end in ends if end["type"] == "pulumi:pulumi:Stack"]
         return Run(told, _changes(events))
 
     def destroy(self, stack: str = "local") -> None:

@@ -1,8 +1,10 @@
 """A destroy over running jobs, through the real engine; the store is a folder, and there is no cloud."""
 
+import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from everspot.guard import FORCE
@@ -11,6 +13,8 @@ from everspot_store import Store
 from pulumi import automation
 
 ROOT = Path(__file__).resolve().parents[2]
+UP = ("up", "--yes", "--skip-preview", "--color=never")
+DESTROY = ("destroy", "--yes", "--skip-preview", "--color=never")
 PROGRAM = """
 import pulumi
 from everspot.guard import guard
@@ -39,27 +43,38 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
     (tmp_path / "Pulumi.yaml").write_text("name: guarded\nruntime: python\n")
     (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=True))
     env = {
+        "PATH": f"{ROOT}/.everspot/toolchain/bin:{ROOT}/.venv/bin:{os.environ['PATH']}",
         "PULUMI_BACKEND_URL": f"file://{tmp_path}/state", "PULUMI_CONFIG_PASSPHRASE": "x",
         "PULUMI_HOME": str(tmp_path / "home"), "PULUMI_SKIP_UPDATE_CHECK": "1", "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
-    monkeypatch.setenv("PATH", f"{ROOT}/.everspot/toolchain/bin:{ROOT}/.venv/bin:{os.environ['PATH']}")
-    options = automation.LocalWorkspaceOptions(env_vars=env)
-    stack = automation.create_or_select_stack(stack_name="dev", work_dir=str(tmp_path), opts=options)
-    stack.up(color="never")
+    monkeypatch.setenv("PATH", env["PATH"])
+    engine = automation.PulumiCommand()
+
+    def pulumi(*words: str) -> str:
+        return engine.run([*words, "--stack=dev"], str(tmp_path), env).stdout
+
+    engine.run(["stack", "init", "dev"], str(tmp_path), env)
+    pulumi(*UP)
     with pytest.raises(automation.CommandError, match="--run-program"):
-        stack.destroy(color="never")
+        pulumi(*DESTROY)
     with pytest.raises(
         automation.CommandError, match=r"1 job would be ended: fashion-1\. `everspot drain --wait` first"
     ):
-        stack.destroy(color="never", run_program=True)
-    names = {r["urn"].rsplit("::", 1)[1] for r in stack.export_stack().deployment["resources"]}
+        pulumi(*DESTROY, "--run-program")
+    names = {r["urn"].rsplit("::", 1)[1] for r in resources(pulumi("stack", "export"))}
     assert {"part", "whole-guard"} <= names
-    # Switched off, the guard goes by itself, whatever runs: and the engine still knows its hook.
-    for on in (False, True):
-        (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=on))
-        stack.up(color="never")
+    # Switched off, the guard goes by itself, whatever runs: the engine still knows its hook. Then it needs no program.
+    (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=False))
+    pulumi(*UP)
+    pulumi(*DESTROY)
+    (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=True))
+    pulumi(*UP)
     # Drained: what waits is no reason. Forced works too, which the environment of the destroy says.
     assert store.records.replace("fashion-1", kept, runs.model_copy(update={"state": JobState.PENDING})) is not None
-    stack.destroy(color="never", run_program=True)
-    assert stack.export_stack().deployment.get("resources", []) == []
+    pulumi(*DESTROY, "--run-program")
+    assert resources(pulumi("stack", "export")) == []
     assert FORCE == "EVERSPOT_FORCE_DESTROY"
+
+
+def resources(state: str) -> list[dict[str, Any]]:
+    return list(json.loads(state)["deployment"].get("resources", []))

@@ -29,30 +29,39 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
         ec2.create_subnet(VpcId=vpc, CidrBlock=block, AvailabilityZone=region + zone)["Subnet"]["SubnetId"]
         for block, zone in blocks
     ]
-    written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets)
-    told = rig.refused("existing")
-    assert f"subnetIds[0]: {subnets[0]} cannot reach S3: the VPC has no gateway endpoint of S3" in told
-    assert f"subnetIds[1]: {subnets[1]} cannot reach ec2, sqs" in told
     # The second subnet has no table of its own, so that the VPC's main one counts.
     table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
     ec2.associate_route_table(RouteTableId=table, SubnetId=subnets[0])
-    name = f"com.amazonaws.{region}"
-    ec2.create_vpc_endpoint(VpcId=vpc, ServiceName=f"{name}.s3", VpcEndpointType="Gateway", RouteTableIds=[table])
-    for service in ("ec2", "sqs"):
-        ec2.create_vpc_endpoint(
-            VpcId=vpc,
-            ServiceName=f"{name}.{service}",
-            VpcEndpointType="Interface",
-            SubnetIds=subnets,
-            PrivateDnsEnabled=True,
-        )
+    endpoint(rig, "s3", VpcId=vpc, VpcEndpointType="Gateway", RouteTableIds=[table])
+    inside = {"VpcId": vpc, "VpcEndpointType": "Interface", "SubnetIds": subnets, "PrivateDnsEnabled": True}
+    endpoint(rig, "ec2", **inside)
+    written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets)
     told = rig.refused("existing")
-    assert subnets[0] not in told
-    assert f"{subnets[1]} cannot reach S3: its route table" in told
-    written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets[:1])
+    assert f"subnetIds[0]: {subnets[0]} cannot reach sqs: the VPC has no interface endpoint with private DNS" in told
+    assert f"{subnets[0]} cannot reach S3" not in told and "cannot reach ec2" not in told
+    assert f"subnetIds[1]: {subnets[1]} cannot reach S3: its route table" in told
+    for service in ("sqs", "monitoring"):
+        endpoint(rig, service, **inside)
+    key = rig.client("kms").create_key()["KeyMetadata"]["Arn"]
+    ec2.modify_ebs_default_kms_key_id(KmsKeyId=key)
+    rig.market("quota", code=SPOT_QUOTA, value=2)
+    capacity = {**rig.declared()["capacity"], "elastic": {"maxInstances": 8, "maxUsdPerHour": 1}}
+    topic = {"topicArn": rig.client("sns").create_topic(Name="alarms")["TopicArn"]}
+    written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets[:1], capacity=capacity, monitoring=topic)
     seen = rig.preview("existing")
     assert "everspot-existing-network-blocks" in seen.changes
     assert "everspot-existing-network-vpc" not in seen.changes
+    assert "nothing running: $0.031 (scheduler t3.small $0.023, monitoring $0.009)" in seen.told
+    assert "standing: $" in seen.told
+    assert "elastic: up to $1.00 more (maxUsdPerHour; 8 instances of m6i.xlarge at" in seen.told
+    assert f"The account's quotas do not hold 4 units on spot: {SPOT_QUOTA} (All Standard (A, C, D, H" in seen.told
+    assert "has 2 vCPUs left for 1 of them. Ask for 8 vCPUs of" in seen.told
+    assert f"The account's default key for EBS is the customer key {key}: " in seen.told
+    assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in seen.told
+
+
+def endpoint(rig: Any, service: str, **how: Any) -> None:
+    rig.client("ec2").create_vpc_endpoint(ServiceName=f"com.amazonaws.{rig.env['AWS_REGION']}.{service}", **how)
 
 
 def test_a_missing_image_says_in_one_sentence_what_to_run(rig: Any) -> None:
@@ -66,36 +75,6 @@ def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
     env = {**rig.env, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     told = dataclasses.replace(rig, env=env).refused()
     assert "AWS cannot be asked: credentials or the region are missing" in told
-
-
-def test_a_customers_default_key_of_volumes_and_a_quota_that_does_not_reach_are_told_at_preview(rig: Any) -> None:
-    ec2, kms = rig.client("ec2"), rig.client("kms")
-    key = kms.create_key()["KeyMetadata"]["Arn"]
-    ec2.modify_ebs_default_kms_key_id(KmsKeyId=key)
-    rig.market("quota", code=SPOT_QUOTA, value=2)
-    try:
-        told = rig.preview().told
-        assert f"The account's quotas do not hold 4 units on spot: {SPOT_QUOTA} (All Standard (A, C, D, H" in told
-        assert "has 2 vCPUs left for 1 of them. Ask for 8 vCPUs of" in told
-        assert f"The account's default key for EBS is the customer key {key}: " in told
-        assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in told
-    finally:
-        ec2.modify_ebs_default_kms_key_id(KmsKeyId="alias/aws/ebs")
-        rig.market("quota", code=SPOT_QUOTA, value=1000)
-    # AWS answers its own key by ARN, once one had been chosen.
-    assert ec2.get_ebs_default_kms_key_id()["KmsKeyId"].startswith("arn:aws:kms:")
-    told = rig.preview().told
-    assert "customer key" not in told and "quotas do not hold" not in told
-
-
-def test_a_zone_that_lacks_a_type_and_a_volume_too_small_are_refused_at_preview(rig: Any) -> None:
-    written(rig, "small", volumeGib=8)
-    assert "volumeGib: 8 GiB is less than the image's own root volume of" in rig.refused("small")
-    capacity = rig.declared()["capacity"]
-    types = [*capacity["instanceTypes"], {"type": "p4d.24xlarge"}]
-    written(rig, "unsold", capacity={**capacity, "instanceTypes": types})
-    told = rig.refused("unsold")
-    assert "capacity.instanceTypes[5].zones: EC2 does not offer p4d.24xlarge in eu-west-1" in told
 
 
 def test_bad_settings_are_told_all_at_once(rig: Any) -> None:

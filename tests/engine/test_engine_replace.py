@@ -1,18 +1,32 @@
-"""A cluster that is protected, guarded, put right and destroyed, through the real engine.
+"""A cluster that is protected, guarded, put right, and taken down by `everspot down`, through the real engine: a
+scheduler releases what it launched, and no more than that.
 
 The tests share one cluster and run in this order.
 """
 
-from datetime import UTC, datetime
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from everspot_cli.commands import down
+from everspot_cli.main import main
+from everspot_clouds.aws import capacity
+from everspot_clouds.aws.cloud import AwsCloud
+from everspot_core.launching import LaunchIntent, LaunchPool
+from everspot_core.manifest import Manifest
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
+from everspot_scheduler.elastic.intents import Intents
+from everspot_scheduler.loop import Scheduler
 from everspot_store import Store
 from pulumi import automation
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
+CLUSTER = "everspot-local"
 SPOT, ON_DEMAND = "everspot-local-fleet-spot", "everspot-local-fleet-on-demand"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,60 +35,56 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def protected(rig: Any) -> None:
     rig.up("account")
     rig.settings("protect", True)
+    rig.settings("guardJobs", True)
+    rig.settings("capacity.elastic.maxInstances", 4)
     rig.up()
+
+
+@pytest.fixture
+def at_home(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A shell in the project's folder, which knows the local cloud."""
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(rig.project / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(rig.project / "cache"))
+    monkeypatch.chdir(rig.project)
+    yield
 
 
 def test_protect_refuses_to_replace_the_fleet(rig: Any) -> None:
-    allocation = rig.declared()["capacity"]["standing"]
     rig.settings("capacity.standing.spotAllocation", "capacity-optimized")
     assert "protect" in rig.refused()
-    rig.settings("capacity.standing", allocation)
 
 
-def test_what_was_deleted_behind_its_back_is_found_and_made_again(rig: Any) -> None:
-    rule = next(r["Name"] for r in rig.client("events").list_rules()["Rules"] if "rebalance" in r["Name"])
-    events = rig.client("events")
-    events.remove_targets(Rule=rule, Ids=[t["Id"] for t in events.list_targets_by_rule(Rule=rule)["Targets"]])
-    events.delete_rule(Name=rule)
-    # The same update lifts the protection and guards jobs instead, which the next test needs.
-    rig.settings("protect", False)
-    rig.settings("guardJobs", True)
-    rig.up("local", "--refresh")
-    assert any("rebalance" in r["Name"] for r in rig.client("events").list_rules()["Rules"])
-
-
-def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
-    rig: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(rig: Any, at_home: None) -> None:
     fleets = rig.outputs["onDemandFleetId"], rig.outputs["spotFleetId"]
-    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, rig.env[name])
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
     store = Store.open(rig.outputs["controlUrl"])
-    record, version = works_on(store, "vision-1", Market.SPOT)
-    works_on(store, "speech-1", Market.ON_DEMAND)
-    rig.settings("capacity.standing.spotAllocation", "capacity-optimized")
-    told = rig.preview().told
+    vision, speech = works_on(store, "vision-1", Market.SPOT), works_on(store, "speech-1", Market.ON_DEMAND)
+    rig.settings("protect", False)
+    with pytest.raises(automation.CommandError) as refused:
+        rig.up("local", "--yes")  # which begins with a preview
+    told = str(refused.value)
     assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in told
     assert "agents get SIGTERM and 80 s to checkpoint, which EC2 does not promise" in told
     assert "speech-1" not in told and f"{ON_DEMAND}: replaced" not in told
-    with pytest.raises(automation.CommandError, match=r"1 job would be ended: vision-1\. `everspot drain --wait`"):
-        rig.up()
+    assert "1 job would be ended: vision-1. `everspot drain --wait`" in told
     assert rig.fleet()["FleetState"] == "active"
     assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was made
-    drained = record.model_copy(update={"state": JobState.PENDING, "owner": None})
-    assert store.records.replace(record.job_id, version, drained) is not None
-    rig.up()
+    vision()
+    delete_the_rebalance_rule(rig)
+    rig.up("local", "--refresh")
     assert rig.outputs["onDemandFleetId"] == fleets[0] and rig.outputs["spotFleetId"] != fleets[1]
-    rig.settings("capacity.standing", {"target": 5, "onDemandBase": 1})
-    rig.settings("guardJobs", False)
-    rig.up()  # and back, unguarded: whatever runs
+    # What was deleted behind its back is found and made again.
+    assert any("rebalance" in r["Name"] for r in rig.client("events").list_rules()["Rules"])
+    speech()
 
 
-def works_on(store: Store, job: str, market: Market) -> tuple[JobRecord, Any]:
-    """A job that runs on an instance of a market, as its agent would have written it."""
+def works_on(store: Store, job: str, market: Market) -> Callable[[], None]:
+    """A job that runs on an instance of a market, as its agent would have written it; what is returned drains it."""
     instance = InstanceRecord(
-        instance_id=f"i-of-{job}", cluster="everspot-local", role=Role.AGENT, instance_type="c6i.large",
+        instance_id=f"i-of-{job}", cluster=CLUSTER, role=Role.AGENT, instance_type="c6i.large",
         zone="eu-west-1a", market=market, vcpus=2, memory_gib=4, state=InstanceState.BUSY,
         booted_at=NOW, updated_at=NOW,
     )  # fmt: skip
@@ -82,26 +92,119 @@ def works_on(store: Store, job: str, market: Market) -> tuple[JobRecord, Any]:
     assert store.instances.create(instance.instance_id, instance) is not None
     version = store.records.create(job, record)
     assert version is not None
-    return record, version
+    drained = record.model_copy(update={"state": JobState.PENDING, "owner": None})
+    return lambda: assert_kept(store.records.replace(job, version, drained))
 
 
-def test_destroy_leaves_nothing(rig: Any) -> None:
-    rig.destroy()
-    rig.destroy("account")
+def assert_kept(version: Any) -> None:
+    assert version is not None
+
+
+def delete_the_rebalance_rule(rig: Any) -> None:
+    events = rig.client("events")
+    rule = next(r["Name"] for r in events.list_rules()["Rules"] if "rebalance" in r["Name"])
+    events.remove_targets(Rule=rule, Ids=[t["Id"] for t in events.list_targets_by_rule(Rule=rule)["Targets"]])
+    events.delete_rule(Name=rule)
+
+
+class UntilReleased(timedelta):
+    """A minute, or less: until the scheduler has ended all that it launched. What it does not know of is left then."""
+
+    released: Callable[[], bool]
+
+    def __gt__(self, elapsed: timedelta) -> bool:
+        return super().__gt__(elapsed) and not self.released()
+
+
+def launched(rig: Any, manifest: Manifest, token: str, store: Store | None = None) -> list[str]:
+    """Two instances, as a scheduler launches them; with the `store` they are known to the next one."""
+    elastic = manifest.elastic
+    assert elastic is not None
+    (zone, place), *_ = elastic.places.items()
+    intent = LaunchIntent(
+        seq=1, token=token, jobs=("a", "b"), ordered=False, whole=False, usd_per_hour=1,
+        pools=(LaunchPool(instance_type="m6i.large", zone=zone, market=Market.ON_DEMAND, place=place),),
+        template=elastic.template, template_version=elastic.template_version,
+        made_at=datetime(2026, 1, 1, tzinfo=UTC), scheduler_id="s-1",
+    )  # fmt: skip
+    intents = Intents(store) if store is not None else None
+    assert intents is None or intents.create(intent)
+    answer = capacity.launch(rig.client("ec2"), CLUSTER, intent)
+    assert not answer.errors
+    if intents is not None:
+        intents.settle(intent, answer.instances, answer.errors)
+    return [one.instance_id for one in answer.instances]
+
+
+@contextmanager
+def scheduling(manifest: Manifest, store: Store) -> Iterator[None]:
+    """The cluster's scheduler, on this machine."""
+    cloud, over = AwsCloud.open(manifest, store.clock), threading.Event()
+    thread = threading.Thread(target=Scheduler(store, manifest, cloud, "s-1").run, args=(over.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        cloud.close()
+
+
+def everspot(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_nothing_is_left_of_a_cluster_that_was_taken_down(
+    rig: Any, at_home: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(rig.outputs["controlUrl"])
+    manifest = store.manifest()
+    ids, unknown = launched(rig, manifest, Intents(store).token(), store), launched(rig, manifest, "0" * 32)
+    assert len({*ids, *unknown}) == 4
+    limit = UntilReleased(minutes=1)
+    limit.released = lambda: not {"pending", "running"} & {rig.agents()[name] for name in ids}
+    monkeypatch.setattr(down, "RELEASED_IN", limit)
+    assert everspot("down", "--stack", "account", "--yes") == 3
+    assert "the stack account declares no cluster" in capsys.readouterr().err
+    with scheduling(manifest, store):
+        assert everspot("down", "--stack", "local", "--yes") == 0
+    told = capsys.readouterr()
+    assert not any(name in told.err for name in ids), "the scheduler has released them"
+    for words in (
+        "Drained: 0 jobs",
+        "Not released within 1m: ",
+        *unknown,
+        "Ending them directly.",
+        "Destroying stack local.",
+    ):
+        assert words in told.err
+    assert f"{CLUSTER} is down; nothing of it is left that runs." in told.out
     ec2 = rig.client("ec2")
-    living = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
-    assert ec2.describe_instances(Filters=living)["Reservations"] == []
+    mine = [{"Name": "tag:everspot:cluster", "Values": [CLUSTER]}]
+    alive = [*mine, {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    assert ec2.describe_instances(Filters=alive)["Reservations"] == []
+    assert ec2.describe_volumes(Filters=mine)["Volumes"] == []
     assert [f for f in ec2.describe_fleets()["Fleets"] if f["FleetState"] == "active"] == []
-    assert ec2.describe_launch_templates()["LaunchTemplates"] == []
-    assert [v for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]] == []
-    assert rig.client("s3").list_buckets()["Buckets"] == []
-    assert rig.client("sqs").list_queues().get("QueueUrls", []) == []
-    assert rig.client("events").list_rules()["Rules"] == []
     assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
-    mine = [r for r in rig.client("iam").list_roles()["Roles"] if r["RoleName"].startswith("everspot")]
-    assert mine == []
-
-
-def test_whoever_deploys_needs_nothing_that_is_not_in_the_table(rig: Any) -> None:
+    assert everspot("down", "--stack", "local", "--yes") == 3  # and once more there is nothing to take down
+    rig.destroy("account")
     assert {"ec2:CreateFleet", "iam:PassRole", "s3:PutEncryptionConfiguration"} <= rig.asked["deploy"]
     assert rig.unlisted() == set()
+
+
+def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, at_home: None) -> None:
+    ec2 = rig.client("ec2")
+    manifest = Manifest(cluster="lost", cloud="aws", region=os.environ["AWS_REGION"], control_url="s3://no-such-bucket-1",
+                        data_url="s3://no-such-bucket-1")  # fmt: skip
+    site = down.provider("aws").site(manifest)
+    assert site.left() == []
+    zone = f"{os.environ['AWS_REGION']}a"
+    tags = [{"ResourceType": "volume", "Tags": [{"Key": "everspot:cluster", "Value": "lost"}]}]
+    volume = ec2.create_volume(AvailabilityZone=zone, Size=8, VolumeType="gp3", TagSpecifications=tags)["VolumeId"]
+    try:
+        (found,) = site.left()
+        assert (found.kind, found.name, found.ending, found.kept) == ("volume", volume, False, False)
+    finally:
+        ec2.delete_volume(VolumeId=volume)

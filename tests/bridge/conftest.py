@@ -47,11 +47,6 @@ with LocalCloud(options) as cloud:
     sys.stdin.read()
 """
 COMMAND_SECONDS = 240
-CONFIG = """
-config:
-  aws:s3UsePathStyle: "true"
-  aws:defaultTags: {tags: {Project: everspot}}
-"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -155,6 +150,10 @@ class Door:
         request = pb.CreateRequest(urn=self.urn(token, name), properties=wire.dump(news), timeout=timeout)
         answer = self.stub.Create(request)
         return answer.id, news, wire.load(answer.properties)
+
+    def invoke(self, token, args):
+        """Call a function; return its answer."""
+        return wire.load(getattr(self.stub.Invoke(pb.InvokeRequest(tok=token, args=wire.dump(args))), "return"))
 
     def diff(self, token, id_, olds, news):
         return self.stub.Diff(
@@ -282,19 +281,6 @@ def opened(folder, *words):
     made = Stack(folder, *words)
     made.run("stack", "init", "test")
     return made
-
-
-def made_stack(folder, endpoint):
-    """A stack before the local AWS, of which nothing is there."""
-    made = opened(folder, endpoint, "aws", {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
-    with (folder / "Pulumi.test.yaml").open("a") as settings:
-        settings.write(CONFIG)
-    return made
-
-
-@pytest.fixture
-def stack(tmp_path, endpoint):
-    return made_stack(tmp_path, endpoint)
 
 
 @pytest.fixture

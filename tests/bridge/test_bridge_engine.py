@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import made_stack
+from .conftest import REGION, VARIABLES, opened
 
 pytestmark = pytest.mark.engine
 
+CONFIG = """
+config:
+  aws:s3UsePathStyle: "true"
+  aws:defaultTags: {tags: {Project: everspot}}
+"""
 NETWORK = """
 zones = aws.get_availability_zones(state="available")
 vpc = aws.ec2.Vpc("vpc", cidr_block="{cidr}", tags={{"Name": "{name}"}})
@@ -67,6 +72,19 @@ SECOND = SETS.format(round=2, groups={name: (ignored, rules) for name, (ignored,
 def program(*, cidr="10.0.0.0/16", name="two", path="/b/", vpc=None, ignored=(), sets=SECOND):
     parts = NETWORK.format(cidr=cidr, name=name), ROLES.format(path=path, vpc=repr(vpc))
     return "".join((*parts, FLEET.format(ignored=list(ignored)), sets))
+
+
+def made_stack(folder, endpoint):
+    """A stack before the local AWS, of which nothing is there."""
+    made = opened(folder, endpoint, "aws", {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
+    with (folder / "Pulumi.test.yaml").open("a") as settings:
+        settings.write(CONFIG)
+    return made
+
+
+@pytest.fixture
+def stack(tmp_path, endpoint):
+    return made_stack(tmp_path, endpoint)
 
 
 @pytest.fixture(scope="module")

@@ -197,6 +197,21 @@ def test_bad_inputs_are_refused_by_name_in_upstreams_words(door, what):
     assert words in failures[name]
 
 
+def test_a_function_answers_what_the_cloud_says(door):
+    ec2 = door.client("ec2")
+    types = [{"Name": "instance-type", "Values": ["p4d.24xlarge", "c6i.large"]}]
+    sold = ec2.describe_instance_type_offerings(LocationType="availability-zone", Filters=types)
+    filters = [{"name": "instance-type", "values": types[0]["Values"]}]
+    found = door.invoke("aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings",
+                        {"filters": filters, "locationType": "availability-zone"})  # fmt: skip
+    pairs = set(zip(found["instanceTypes"], found["locations"], strict=True))
+    assert pairs == {(o["InstanceType"], o["Location"]) for o in sold["InstanceTypeOfferings"]} != set()
+    key = door.client("kms").create_key()["KeyMetadata"]["Arn"]
+    assert door.invoke("aws:kms/getKey:getKey", {"keyId": key})["keyManager"] == "CUSTOMER"
+    with pytest.raises(grpc.RpcError, match=r"couldn't find resource|ParameterNotFound"):
+        door.invoke("aws:ssm/getParameter:getParameter", {"name": "/there/is/none"})
+
+
 def test_the_schema_has_every_type_that_was_built_and_refers_to_none_that_is_missing(door):
     schema = json.loads(door.stub.GetSchema(pb.GetSchemaRequest()).schema)
     vpc = schema["resources"]["aws:ec2/vpc:Vpc"]

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -252,6 +253,10 @@ class Stack:
     def preview(self, program, *words):
         """Return {name: (operation, detailed diff)} of what would change."""
         self.write(program)
+        return self.planned(*words)
+
+    def planned(self, *words):
+        """The same of the program as it is."""
         steps = json.loads(self.run("preview", "--json", *words))["steps"]
         found = {}
         for step in steps:
@@ -285,11 +290,15 @@ def opened(folder, *words):
 
 @pytest.fixture
 def google_stack(tmp_path):
-    """One before a local Google Cloud of its own, with the environment that `everspot-local env` prints."""
+    """This repository's own stack, before a local Google Cloud of its own that is found by what `everspot-local env`
+    prints."""
+    shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
+    shutil.copytree(ROOT / "stacks", tmp_path / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-c", GOOGLE, str(tmp_path / "cloud")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         address = Address(**json.loads(server.stdout.readline()))
         told = environment.variables(address, tmp_path / "cloud", ROOT)
-        own = {name: value for name, value in told.items() if not name.startswith(("PULUMI_", "PATH"))}
-        yield opened(tmp_path, address.endpoint, "gcp", own)
+        made = Stack(tmp_path, address.endpoint, "gcp", {n: v for n, v in told.items() if n != "PULUMI_HOME"})
+        made.run("stack", "init", "local-gcp")
+        yield made
         server.communicate(timeout=STOP_SECONDS)

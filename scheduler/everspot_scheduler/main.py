@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+from everspot_clouds.base import CloudError
 from everspot_clouds.registry import provider
 from everspot_core.manifest import Manifest, left_out
 from everspot_store import Store, StoreError, SystemClock
@@ -32,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         clock = SystemClock.from_environment()
         store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
         cloud = provider(manifest.cloud).scheduling(manifest, store)
-    except (OSError, ValidationError, ValueError, StoreError) as error:
+    except (OSError, ValidationError, ValueError, StoreError, CloudError) as error:
         _log.critical("the scheduler cannot start: %s", error)
         return 2
     scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.base import CloudError, MessageKind, Trouble
+from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.credentials import for_store
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.messages import Subscriber
@@ -157,5 +158,7 @@ def test_without_credentials_people_are_told_the_ways(monkeypatch: pytest.Monkey
         open_api(ManualClock())
     assert refused.value.trouble is Trouble.CREDENTIALS
     assert "gcloud auth application-default login" in refused.value.fix
+    with pytest.raises(CloudError, match="no Google Cloud credentials"):
+        GcpCloud.open(manifest(), ManualClock())
     with pytest.raises(CloudError, match="for gs://b cannot be had"):
         for_store("gs://b", None)

@@ -95,8 +95,8 @@ def test_once_makes_one_tick_and_ends(real: Cluster, tmp_path: Path) -> None:
     [
         ("{}", "cluster"),
         (
-            '{"cluster": "c", "cloud": "gcp", "control_url": "file:///tmp", "data_url": "file:///tmp"}',
-            "no adapter for gcp",
+            '{"cluster": "c", "cloud": "mars", "control_url": "file:///tmp", "data_url": "file:///tmp"}',
+            "no adapter for mars",
         ),
         ('{"cluster": "c", "cloud": "folder", "control_url": "file:///nowhere", "data_url": "file:///x"}', "nowhere"),
     ],

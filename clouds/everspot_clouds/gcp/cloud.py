@@ -22,7 +22,7 @@ from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.placement import Obtainability
 from everspot_clouds.gcp.prices import SpotPrices
-from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.rest import Api, open_api
 
 LOOK_BACK = timedelta(hours=24)
 """How far back, market time, the first reading of the operations looks for ends."""
@@ -53,8 +53,8 @@ class GcpCloud:
     @classmethod
     def open(cls, manifest: Manifest, clock: Clock, *, reads: bool = False) -> "GcpCloud":
         """Listen to the manifest's subscription if it names one. `reads`: for a reader of the ledger, which changes
-        nothing. Raises google-auth's errors, and `CloudError` if no project is known."""
-        api = Api(clock, manifest.account)
+        nothing. Raises `CloudError` if there are no credentials, or no project is known."""
+        api = open_api(clock, manifest.account)
         listener = None
         if manifest.queue_url:
             listener = Subscriber(api, manifest.queue_url, manifest.notice or timedelta(0), clock).start()

@@ -4,8 +4,10 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
-# Whose provider is set up, and where the demo plays: aws, gcp, or both ("aws gcp").
+# Whose provider is set up: aws, gcp, or both ("aws gcp"). What plays on AWS needs AWS's.
 CLOUD ?= aws
+AWS_ALONE := $(filter demo live bench,$(MAKECMDGOALS))
+$(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
 # The rewritten assertions of five thousand tests are kept from one run to the next, also where Python is told to keep
 # nothing; apart from the sources.
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache

@@ -170,12 +170,29 @@ def _changes(events: list[dict[str, Any]]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A local cloud whose instances run nothing, and the stacks, of which none is up."""
-    home = tmp_path_factory.mktemp("engine")
+    home = copied(tmp_path_factory.mktemp("engine"))
+    standing_only(home / "stacks" / "Pulumi.local.yaml")
+    with running(home, "aws") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The same with Google's local cloud."""
+    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp") as found:
+        yield found
+
+
+def copied(home: Path) -> Path:
     shutil.copytree(ROOT / "stacks", home / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Pulumi.yaml", home)
-    standing_only(home / "stacks" / "Pulumi.local.yaml")
+    return home
+
+
+@contextmanager
+def running(home: Path, cloud: str) -> Iterator[Rig]:
     state = ["--state-dir", str(home / "local")]
-    local(["up", "--no-processes", "--port", "0", *state])
+    local(["up", "--cloud", cloud, "--no-processes", "--port", "0", *state])
     try:
         env = json.loads(local(["env", "--json", *state]))
         with pytest.MonkeyPatch.context() as patch:

@@ -293,6 +293,7 @@ def google_stack(tmp_path):
     """This repository's own stack, before a local Google Cloud of its own that is found by what `everspot-local env`
     prints."""
     shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
+    (tmp_path / ".venv").symlink_to(sys.prefix)  # its `virtualenv`, which a language host would make otherwise
     shutil.copytree(ROOT / "stacks", tmp_path / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-c", GOOGLE, str(tmp_path / "cloud")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:

@@ -186,6 +186,7 @@ def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def copied(home: Path) -> Path:
     shutil.copytree(ROOT / "stacks", home / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Pulumi.yaml", home)
+    (home / ".venv").symlink_to(sys.prefix)  # its `virtualenv`, which a language host would make otherwise
     return home
 
 

@@ -127,22 +127,37 @@ print(len([getattr(everspot, name) for name in everspot.__all__]))
 
 
 @pytest.mark.engine
-def test_the_components_folder_is_installed_and_served_as_the_language_host_does_it(
-    checkout: Path, tmp_path: Path
-) -> None:
-    """`pulumi package add …/components`: the host makes an environment, installs `requirements.txt` in the folder, runs
-    the folder with it, and the engine asks what answers for its schema. The host that is built here cannot make the
-    environment; its steps are taken one by one."""
-    python, room = environment(tmp_path / "venv", others=True), checkout / "components"
-    install(python, "--ignore-installed", "--no-build-isolation", "-r", "requirements.txt", cwd=room)
-    served = tmp_path / "pulumi-resource-everspot"
-    served.write_text(f'#!/bin/sh\nexec {python} {room} "$@"\n')
-    served.chmod(0o755)
-    path = f"{ROOT / '.everspot/toolchain/bin'}:{os.environ['PATH']}"
-    done = run(
-        "pulumi", "package", "get-schema", served, cwd=tmp_path,
-        PATH=path, PULUMI_HOME=str(tmp_path / "home"), PULUMI_SKIP_UPDATE_CHECK="1",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    committed = json.loads((ROOT / "components/schema.json").read_text())
-    assert set(json.loads(done.stdout)["resources"]) == set(committed["resources"])
+def test_a_program_takes_up_the_components_folder_and_is_told_what_is_wrong(checkout: Path, tmp_path: Path) -> None:
+    """`pulumi package add …/components`, and then a program with the SDK that came of it.
+
+    Both environments are there before and find what the tests' own has, so that nothing comes from an index."""
+    program = tmp_path / "program"
+    for folder in (checkout / "components", program):
+        environment(folder / "venv", others=True)
+    (program / "Pulumi.yaml").write_text("name: program\nruntime: {name: python, options: {virtualenv: venv}}\n")
+    (tmp_path / "state").mkdir()
+
+    def pulumi(*words: str) -> subprocess.CompletedProcess[str]:
+        return run(
+            "pulumi", *words, "--non-interactive", "--color=never", cwd=program,
+            PATH=f"{ROOT / '.everspot/toolchain/bin'}:{os.environ['PATH']}", PULUMI_HOME=str(tmp_path / "home"),
+            PULUMI_BACKEND_URL=f"file://{tmp_path / 'state'}", PULUMI_CONFIG_PASSPHRASE="x",
+            PULUMI_SKIP_UPDATE_CHECK="1", PIP_NO_BUILD_ISOLATION="0", PIP_NO_DEPS="1", PIP_NO_INDEX="1",
+        )  # fmt: skip
+
+    added = pulumi("package", "add", "../" + os.path.relpath(checkout / "components", tmp_path))
+    assert added.returncode == 0, added.stdout + added.stderr
+    assert (program / "requirements.txt").read_text() == "sdks/everspot\n"
+    sdk = program / "sdks/everspot/pulumi_everspot/__init__.py"
+    declared = json.loads((ROOT / "components/schema.json").read_text())["resources"]
+    assert all(token.rpartition(":")[2] in sdk.read_text() for token in declared)
+
+    (program / "__main__.py").write_text(
+        "import pulumi_everspot\n"
+        'pulumi_everspot.AwsStore("v", cluster="NOT A NAME", jobs_expire_days=7, tags={"Project": "vision"})\n'
+    )
+    assert pulumi("stack", "init", "dev").returncode == 0
+    refused = pulumi("preview", "--stack", "dev")
+    assert refused.returncode != 0, refused.stdout
+    assert all(f"{name}: " in refused.stdout for name in ("cluster", "jobsExpireDays", "tags")), refused.stdout
+    assert "Unexpected" not in refused.stdout and "store.py" not in refused.stdout, "no traceback of the components"

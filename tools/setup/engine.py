@@ -17,6 +17,7 @@ RELEASE = "pulumi-v{version}-{system}-{machine}.tar.gz"
 SUMS = "pulumi-{version}-checksums.txt"
 ENGINE = ROOT / "tools" / "engine"
 LANGHOST = ROOT / "tools" / "langhost"
+PYHOST = ROOT / "tools" / "pyhost"
 BUILD = ["build", "-trimpath"]
 # A build from source does not know its version, and the Automation API refuses an engine that does not.
 STAMPED = ["-ldflags", f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"]
@@ -69,7 +70,8 @@ def build(folder: Path, package: str, target: Path, log: str, flags: Sequence[st
 
 
 def built() -> None:
-    """Build the engine and its Python language host from their Go modules.
+    """Build the engine and its Python language host from their Go modules: the last host that is one, and before it
+    what does the calls that came later.
 
     Raises:
         Missing: there is no Go, no room, or no module source.
@@ -79,9 +81,10 @@ def built() -> None:
     build(
         LANGHOST,
         "github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
-        BIN / "pulumi-language-python",
+        BIN / "pulumi-language-python-base",
         "langhost",
     )
+    build(PYHOST, ".", BIN / "pulumi-language-python", "pyhost")
     sdk = call([go(), "list", "-m", "-f", "{{.Dir}}", "github.com/pulumi/pulumi/sdk/v3"], "engine-scripts", ENGINE)
     for script in ("cmd/pulumi-language-python-exec", "dist/pulumi-resource-pulumi-python"):
         target = BIN / Path(script).name
@@ -113,4 +116,5 @@ def products() -> list[Path]:
     return [CHOICE, Path(CHOICE.read_text()) if CHOICE.exists() else CHOICE]
 
 
-step = Step("engine", (ENGINE / "go.mod", ENGINE / "go.sum", LANGHOST / "go.mod", LANGHOST / "go.sum"), products, make)
+_MODULES = [folder / name for folder in (ENGINE, LANGHOST, PYHOST) for name in ("go.mod", "go.sum")]
+step = Step("engine", (*_MODULES, PYHOST / "main.go"), products, make)

@@ -86,6 +86,7 @@ class DemoWorld:
         if not project.exists():
             shutil.copytree(ROOT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
             shutil.copy(ROOT / "Pulumi.yaml", project)
+            (project / ".venv").symlink_to(sys.prefix)  # its `virtualenv`, which a language host would make otherwise
         return automation.create_or_select_stack(
             stack_name=name, work_dir=str(project), opts=automation.LocalWorkspaceOptions(env_vars=self.env)
         )

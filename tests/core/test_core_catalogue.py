@@ -39,7 +39,6 @@ def test_no_spot_price_is_above_its_on_demand_price():
         ("a2-ultragpu-1g", "us-central1"),
         ("a2-highgpu-1g", "europe-west4"),
         ("a3-highgpu-1g", "us-west1"),
-        ("e2-small", "us-east1"),
     ],
 )
 def test_rows_marked_suspect_are_left_out(name, region):

@@ -61,6 +61,24 @@ def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(made, market
     assert of_run(run).usd == pytest.approx(meter.usd, abs=1e-6)
 
 
+def test_under_the_cap_a_gang_gives_spot_back_once_and_moves_in_time():
+    """Four instances at most: two spot ones of a gang that has to move, and two of others."""
+    made = [
+        {"id": "before", "arrival_hours": 3.8, "hours": 1.8, "nodes": 2},
+        {"id": "beside", "arrival_hours": 5.6, "hours": 1.1},
+        {"id": "critical", "arrival_hours": 5.0, "hours": 2.3, "priority": "critical"},
+        {"id": "gang", "arrival_hours": 6.1, "hours": 0.1, "hours_upper": 0.125, "nodes": 2, "deadline_hours": 0.725},
+    ]
+    pools = [offer(), offer("spot", 1.0, availability="t")]
+    read = workload(made, {"t"}, pools=pools, horizon=40, idle_limit_seconds=0, max_instances=4)
+    meter = Meter({o.key: o.usd_per_hour for o in read.fleet.offers().values()})
+    run = simulate(read, {"t": trace((600, 3))}, meter)
+    meter.until(run.ended_at)
+    assert "gang" in of_run(run).met
+    assert len([a for a in run.attempts if a.job_id == "gang"]) == 2
+    assert of_run(run).usd == pytest.approx(meter.usd, abs=1e-6)
+
+
 def test_the_account_of_a_workload_by_hand():
     """Spot goes for good after an hour: `a` waits, goes on-demand; `b` cannot be done in time; `c` has no deadline."""
     made = [

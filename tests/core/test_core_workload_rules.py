@@ -126,7 +126,7 @@ def test_a_launch_that_the_pool_cannot_fill_is_refused_whole_and_told():
 
 
 def test_the_plan_is_asked_again_where_it_left_something_to_do():
-    """Somebody who never comes to rest is stopped after four plans, and asked again a tick later."""
+    """Somebody who never comes to rest is stopped after eight plans, and asked again a tick later."""
     asked = []
 
     def restless(view, now):
@@ -140,7 +140,7 @@ def test_the_plan_is_asked_again_where_it_left_something_to_do():
 
     simulate(workload([{"id": "a", "hours": 9}], standing=[standing()], horizon=0.1), {}, restless)
     tick = timedelta(minutes=5)
-    assert [at - asked[0] for at in asked] == [0 * tick] * 4 + [tick] * 4
+    assert [at - asked[0] for at in asked] == [0 * tick] * 8 + [tick] * 8
 
 
 def test_a_plan_sees_what_the_cluster_is_like():

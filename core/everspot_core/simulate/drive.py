@@ -14,8 +14,9 @@ from everspot_core.simulate.supply import BEGIN
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.workload import Workload
 
-ROUNDS = 4
-"""The most plans at one moment, as in the scheduler's loop."""
+ROUNDS = 8
+"""The most plans at one moment. At the cap six of them may act: instances are cleared, given to a job, given back by it
+and cleared again, then released, and others are launched. A scheduler takes fewer, and goes on in its next tick."""
 
 Plan = Callable[[ClusterView, datetime], list[Action]]
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from datetime import datetime, timedelta
 
 from everspot_core.fit import Shape, fits, lacking
-from everspot_core.records import Market, Reason, Role
+from everspot_core.records import JobRecord, JobState, Market, Reason, Role
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.conditions import not_now
@@ -187,18 +187,25 @@ def _launched(
 ) -> tuple[dict[str, list[InstanceView]], list[InstanceView]]:
     """The free instances by the job that they were launched for, and those that all jobs may take.
 
-    All jobs may take an instance whose job is over, until it is released, and one that jobs share.
+    All jobs may take an instance whose job is over, until it is released, and one that jobs share. Under the cap nobody
+    takes the one that a job has given back to move: it makes room for the one that the job moves to.
     """
     records = {j.job_id: j.record for j in view.jobs}
+    moved = {r.last_owner for r in records.values() if r is not None and _waits_to_move(r)} if view.cap else set()
     alive = {j.job_id for j in view.jobs if not j.state.final}
     own: dict[str, list[InstanceView]] = defaultdict(list)
     common = []
     for instance in sorted(instances, key=lambda i: i.instance_id):
         if instance.launched_for not in alive or (view.shared and instance.residents):
-            common.append(instance)
+            if instance.launched_for is None or instance.instance_id not in moved:
+                common.append(instance)
         elif instance.launched_for is not None and is_free(instance, records):
             own[instance.launched_for].append(instance)
     return own, common
+
+
+def _waits_to_move(record: JobRecord) -> bool:
+    return record.state is JobState.PENDING and record.last_reason is Reason.MOVE
 
 
 def _kept(

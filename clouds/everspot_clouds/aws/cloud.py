@@ -56,7 +56,7 @@ class AwsCloud:
         listener = None
         if manifest.queue_url:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
-            listener = Listener(sqs, manifest.queue_url, clock, long_poll=long_poll).start()
+            listener = Listener(sqs, manifest.queue_url, long_poll=long_poll).start()
         sender, gauges = Sender(session, _config(_READ)), Gauges(session, _config(_READ), manifest.cluster)
         return cls(ec2, manifest.cluster, listener, sender, Placement(ec2, clock), gauges, reads=reads)
 

@@ -8,21 +8,17 @@ has recorded what it means.
 
 import json
 import logging
-import queue
-import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everspot_core.clock import Clock
-
 from everspot_clouds.aws import rules
 from everspot_clouds.aws.errors import trouble
 from everspot_clouds.base import Message, MessageKind, Trouble
+from everspot_clouds.listening import Listening
 
 LONG_POLL = timedelta(seconds=20)
 _BATCH = 10
-_BACK_OFF = (timedelta(seconds=1), timedelta(seconds=30))
 _STATES = {
     "pending": MessageKind.LAUNCHED,
     "running": MessageKind.LAUNCHED,
@@ -85,78 +81,36 @@ def parse(body: str, handle: str) -> Message:
     return message
 
 
-class Listener:
-    """Polls the queue in a thread and keeps the messages for the scheduler's loop. `close` ends it."""
+class Listener(Listening):
+    """See `Listening`. It polls SQS."""
 
-    def __init__(self, sqs: Any, queue_url: str, clock: Clock, *, long_poll: timedelta = LONG_POLL) -> None:
-        self._sqs, self._url, self._clock = sqs, queue_url, clock
+    what = "queue"
+
+    def __init__(self, sqs: Any, queue_url: str, *, long_poll: timedelta = LONG_POLL) -> None:
+        super().__init__()
+        self._sqs, self._url = sqs, queue_url
         self._wait = int(long_poll.total_seconds())
-        self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._closed = threading.Event()
-        # A daemon: nobody should wait for the end of a long poll.
-        self._thread = threading.Thread(target=self._run, name="everspot-events", daemon=True)
-
-    def start(self) -> "Listener":
-        """Begin to listen."""
-        self._thread.start()
-        return self
-
-    def drain(self) -> list[Message]:
-        """The messages received since the last call, without waiting."""
-        received = []
-        while not self._received.empty():
-            received.append(self._received.get())
-        return received
 
     def delete(self, messages: Iterable[Message]) -> None:
-        """Remove messages from the queue.
-
-        Raises:
-            botocore's errors. The messages come again then, which does no harm.
-        """
+        """See `Listening`. Raises botocore's errors."""
         handles = [m.handle for m in messages]
         for start in range(0, len(handles), _BATCH):
             entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(handles[start : start + _BATCH])]
             self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
-    def close(self, patience: timedelta = timedelta(seconds=1)) -> None:
-        """Stop listening; waits no longer than `patience` for a poll under way."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(patience.total_seconds())
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Listening`."""
+        return trouble(error)
 
     def receive(self) -> None:
-        """Poll once: keep messages of known patterns, delete all others.
-
-        Raises:
-            botocore's errors.
-        """
+        """See `Listening`. Raises botocore's errors."""
         answer = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=_BATCH, WaitTimeSeconds=self._wait)
-        done: list[Message] = []
-        for raw in answer.get("Messages", []):
-            handle = raw["ReceiptHandle"]
-            try:
-                message = parse(raw["Body"], handle)
-            except UnreadableMessage as error:
-                _log.warning("a message that cannot be read is deleted (%s): %.500s", error, raw["Body"])
-                done.append(Message(kind=MessageKind.IGNORED, handle=handle))
-                continue
-            if message.kind is MessageKind.IGNORED:
-                done.append(message)
-            else:
-                self._received.put(message)
-        self.delete(done)
+        self.keep(_read(raw) for raw in answer.get("Messages", []))
 
-    def _run(self) -> None:
-        pause = _BACK_OFF[0]
-        while not self._closed.is_set():
-            try:
-                self.receive()
-                pause = _BACK_OFF[0]
-            except Exception as error:
-                if self._closed.is_set():
-                    return
-                loud = _log.critical if trouble(error) is Trouble.CREDENTIALS else _log.warning
-                loud("the queue of interruption events could not be read: %s", error)
-                self._closed.wait(pause.total_seconds())
-                pause = min(pause * 2, _BACK_OFF[1])
+
+def _read(raw: dict[str, Any]) -> Message:
+    try:
+        return parse(raw["Body"], raw["ReceiptHandle"])
+    except UnreadableMessage as error:
+        _log.warning("a message that cannot be read is deleted (%s): %.500s", error, raw["Body"])
+        return Message(kind=MessageKind.IGNORED, handle=raw["ReceiptHandle"])

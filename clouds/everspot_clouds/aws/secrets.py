@@ -1,6 +1,5 @@
 """Reads the secrets of jobs from Secrets Manager and Parameter Store. Values are returned and kept nowhere."""
 
-import json
 from typing import Any
 
 import boto3
@@ -10,6 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from everspot_clouds.aws.errors import code_of, trouble
 from everspot_clouds.aws.rules import JOBS
 from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.secret_values import binary, chosen
 
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 4, "mode": "standard"})
 _DENIED = "name it in the cluster's setting `secrets`"
@@ -45,15 +45,8 @@ class AwsSecrets:
         name, _, key = name.partition("#")
         answer = self._client("secretsmanager").get_secret_value(SecretId=name)
         if "SecretString" not in answer:
-            raise CloudError("it is binary, and only text can be a variable", Trouble.REQUEST)
-        text = str(answer["SecretString"])
-        if not key:
-            return text
-        try:
-            value = json.loads(text)[key]
-        except (ValueError, KeyError, TypeError):
-            raise CloudError(f"it is no JSON object with the key {key}", Trouble.REQUEST) from None
-        return value if isinstance(value, str) else json.dumps(value)
+            raise binary()
+        return chosen(str(answer["SecretString"]), key)
 
     def _client(self, service: str) -> Any:
         return self._session.client(service, config=_CONFIG)

@@ -13,8 +13,6 @@ information", for the methods and for `operation.first` and `operation.last`.
 import base64
 import json
 import logging
-import queue
-import threading
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,11 +24,13 @@ from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_clouds.gcp.errors import trouble
 from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import PREEMPTED, TRUSTED
+from everspot_clouds.listening import Listening
 
 LONG_POLL = timedelta(seconds=90)
 """The longest wait for an answer. Pub/Sub holds it back for a bounded time while there is no message."""
 _BATCH = 100
-_BACK_OFF = (timedelta(seconds=1), timedelta(seconds=30))
+_LEAST = timedelta(seconds=1)
+"""Between two pulls."""
 _BEGIN_AND_END = ("compute.instances.delete", "compute.instances.stop")
 """Calls of people and groups: one entry when such a call begins, one when it is done."""
 _OVER = (
@@ -83,84 +83,46 @@ def _kind(method: str, operation: Mapping[str, Any]) -> MessageKind:
     return MessageKind.ENDING if plain == _REPAIR else MessageKind.IGNORED
 
 
-class Subscriber:
-    """Pulls from the subscription in a thread and keeps the messages for the scheduler's loop. `close` ends it."""
+class Subscriber(Listening):
+    """See `Listening`. `notice`: what instances were promised."""
+
+    what = "subscription"
 
     def __init__(self, api: Api, subscription: str, notice: timedelta, clock: Clock) -> None:
+        super().__init__()
         self._api, self._path, self._notice, self._clock = api, subscription, notice, clock
-        self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._closed = threading.Event()
-        # A daemon: nobody should wait for the end of a long poll.
-        self._thread = threading.Thread(target=self._run, name="everspot-events", daemon=True)
-
-    def start(self) -> "Subscriber":
-        """Begin to listen."""
-        self._thread.start()
-        return self
-
-    def drain(self) -> list[Message]:
-        """The messages received since the last call, without waiting."""
-        received = []
-        while not self._received.empty():
-            received.append(self._received.get())
-        return received
 
     def delete(self, messages: Iterable[Message]) -> None:
-        """Acknowledge messages.
-
-        Raises:
-            The errors of `Api`. The messages come again then, which does no harm.
-        """
+        """See `Listening`. Raises the errors of `Api`."""
         handles = [m.handle for m in messages]
         for start in range(0, len(handles), _BATCH):
             body = {"ackIds": handles[start : start + _BATCH]}
             self._api.call("POST", "pubsub", f"{self._path}:acknowledge", body=body)
 
-    def close(self, patience: timedelta = timedelta(seconds=1)) -> None:
-        """Stop listening; waits no longer than `patience` for a pull under way."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(patience.total_seconds())
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Listening`."""
+        return trouble(error)
 
     def receive(self) -> None:
-        """Pull once: keep messages of known methods, acknowledge all others.
-
-        Raises:
-            The errors of `Api`.
-        """
+        """See `Listening`. Raises the errors of `Api`."""
         body = {"maxMessages": _BATCH}
         try:
             answer = self._api.call("POST", "pubsub", f"{self._path}:pull", body=body, again=False, time=LONG_POLL)
         except requests.ReadTimeout:
             return  # there was nothing to tell for that long
-        done: list[Message] = []
-        for raw in answer.get("receivedMessages") or ():
-            handle, data = str(raw["ackId"]), str((raw.get("message") or {}).get("data") or "")
-            try:
-                message = parse(data, handle, self._notice)
-            except UnreadableEntry as error:
-                _log.warning("a message that cannot be read is deleted (%s): %.500s", error, data)
-                message = Message(kind=MessageKind.IGNORED, handle=handle)
-            if message.kind is MessageKind.IGNORED:
-                done.append(message)
-            else:
-                self._received.put(message)
-        self.delete(done)
+        self.keep(self._read(raw) for raw in answer.get("receivedMessages") or ())
 
-    def _run(self) -> None:
-        pause = _BACK_OFF[0]
-        while not self._closed.is_set():
-            began = self._clock.monotonic()
-            try:
-                self.receive()
-                pause = _BACK_OFF[0]
-                # An answer that is empty at once must not become a loop without rest.
-                if self._clock.monotonic() - began < _BACK_OFF[0]:
-                    self._closed.wait(_BACK_OFF[0].total_seconds())
-            except Exception as error:
-                if self._closed.is_set():
-                    return
-                loud = _log.critical if trouble(error) is Trouble.CREDENTIALS else _log.warning
-                loud("the subscription of interruption events could not be read: %s", error)
-                self._closed.wait(pause.total_seconds())
-                pause = min(pause * 2, _BACK_OFF[1])
+    def receive_in_turn(self) -> None:
+        """See `Listening`. An answer that is empty at once must not become a loop without rest."""
+        began = self._clock.monotonic()
+        self.receive()
+        if self._clock.monotonic() - began < _LEAST:
+            self.rest(_LEAST)
+
+    def _read(self, raw: Mapping[str, Any]) -> Message:
+        handle, data = str(raw["ackId"]), str((raw.get("message") or {}).get("data") or "")
+        try:
+            return parse(data, handle, self._notice)
+        except UnreadableEntry as error:
+            _log.warning("a message that cannot be read is deleted (%s): %.500s", error, data)
+            return Message(kind=MessageKind.IGNORED, handle=handle)

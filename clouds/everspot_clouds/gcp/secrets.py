@@ -1,7 +1,6 @@
 """Reads the secrets of jobs from Secret Manager. Values are returned and kept nowhere."""
 
 import base64
-import json
 
 import requests
 from everspot_core.clock import Clock
@@ -11,6 +10,7 @@ from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
 from everspot_clouds.gcp.rest import Api, open_api
 from everspot_clouds.gcp.rules import JOBS
+from everspot_clouds.secret_values import binary, chosen
 
 _DENIED = "name it in the cluster's setting `secrets`"
 
@@ -41,7 +41,7 @@ class GcpSecrets:
             raise CloudError(words, kind, _DENIED if kind is Trouble.CREDENTIALS else "") from None
         except (requests.RequestException, GoogleAuthError) as error:
             raise CloudError(type(error).__name__, trouble(error)) from None
-        return _chosen(str((answer.get("payload") or {}).get("data") or ""), key)
+        return chosen(_text(str((answer.get("payload") or {}).get("data") or "")), key)
 
 
 def version_of(name: str, project: str) -> str:
@@ -50,15 +50,8 @@ def version_of(name: str, project: str) -> str:
     return whole if "/versions/" in whole else f"{whole}/versions/latest"
 
 
-def _chosen(data: str, key: str) -> str:
+def _text(data: str) -> str:
     try:
-        text = base64.b64decode(data).decode()
+        return base64.b64decode(data).decode()
     except ValueError:
-        raise CloudError("it is binary, and only text can be a variable", Trouble.REQUEST) from None
-    if not key:
-        return text
-    try:
-        value = json.loads(text)[key]
-    except (ValueError, KeyError, TypeError):
-        raise CloudError(f"it is no JSON object with the key {key}", Trouble.REQUEST) from None
-    return value if isinstance(value, str) else json.dumps(value)
+        raise binary() from None

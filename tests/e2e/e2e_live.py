@@ -42,7 +42,8 @@ HERE = Path(__file__).parent
 PROGRAM = (HERE / "programs/paced.py", HERE.parent / "agent/programs/toy/toy_train.py")
 STEP = timedelta(seconds=30)
 """Market time of a step."""
-FASTEST = 90.0
+FASTEST = 66.0
+"""Faster than this, a second's delay of one start is more than the workload's launch time can bear."""
 BOOT = timedelta(seconds=15)
 """Market time until a machine begins to boot: longer than its market takes to say that it runs."""
 REPORTS = timedelta(seconds=0.6)

@@ -5,10 +5,11 @@ It shares no code with Everspot's report, so that a fault in one is not a fault 
 line: {"event": "launch", "at", "id", "type", "zone", "market", "usd_per_hour" (on-demand only)},
 {"event": "end", "at", "id", "interrupted"} and {"event": "price", "at", "type", "zone", "usd"} (spot).
 
-    audit_bill.py market.jsonl [--until 2026-01-31T12:00:00Z] [--json]
+    audit_bill.py market.jsonl [--cloud gcp] [--until 2026-01-31T12:00:00Z] [--json]
 
 Rules: seconds from launch to end, 60 at least, at the price of each second; a spot instance that the market took
-before it was an hour old costs nothing; what has no end yet counts until `--until`, by default the log's last line.
+before it was an hour old (on Google Cloud: a minute) costs nothing; what has no end yet counts until `--until`, by
+default the log's last line.
 """
 
 import argparse
@@ -21,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 MICROSECOND = timedelta(microseconds=1)
+MINIMUM = timedelta(seconds=60)
+FREE = {"aws": timedelta(hours=1), "gcp": timedelta(minutes=1)}
+"""The age below which a spot instance that the market takes costs nothing, by cloud. EC2 User Guide, "Billing for
+interrupted Spot Instances"; Compute Engine documentation, "Spot VMs", on preemption within the first minute."""
 
 
 def moment(text: str) -> datetime:
@@ -55,7 +60,7 @@ def spot_cost(prices: list[tuple[datetime, Fraction]], start: datetime, end: dat
     return cost
 
 
-def audit(lines: list[dict[str, Any]], until: datetime) -> list[dict[str, Any]]:
+def audit(lines: list[dict[str, Any]], until: datetime, cloud: str = "aws") -> list[dict[str, Any]]:
     """What every instance cost."""
     prices: dict[tuple[str, str], dict[datetime, Fraction]] = {}
     for line in lines:
@@ -68,9 +73,9 @@ def audit(lines: list[dict[str, Any]], until: datetime) -> list[dict[str, Any]]:
             continue
         start, end = moment(line["at"]), ends.get(line["id"])
         stop = moment(end["at"]) if end else until
-        paid_until = max(stop, start + timedelta(seconds=60))
+        paid_until = max(stop, start + MINIMUM)
         taken = end is not None and end["interrupted"]
-        if line["market"] == "spot" and taken and stop - start < timedelta(hours=1):
+        if line["market"] == "spot" and taken and stop - start < FREE[cloud]:
             cost = Fraction(0)
         elif line["market"] == "spot":
             points = sorted(prices.get((line["type"], line["zone"]), {}).items())
@@ -94,6 +99,7 @@ def main() -> None:
     """Print the bill."""
     parser = argparse.ArgumentParser(description="Recompute the bill from the market's own log.")
     parser.add_argument("log", type=Path, help="market.jsonl")
+    parser.add_argument("--cloud", choices=FREE, default="aws", help="whose rules of billing count")
     parser.add_argument("--until", type=moment, help="market time up to which running instances count")
     parser.add_argument("--json", action="store_true", help="answer with JSON")
     options = parser.parse_args()
@@ -101,7 +107,7 @@ def main() -> None:
     until = options.until or max((moment(line["at"]) for line in lines), default=None)
     if until is None:
         sys.exit("the log is empty")
-    bill = audit(lines, until)
+    bill = audit(lines, until, options.cloud)
     total = shown(sum((row["cost"] for row in bill), Fraction(0)))
     if options.json:
         rows = [{**row, "cost": float(shown(row["cost"]))} for row in bill]

@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from everspot_clouds.aws.rules import BILLING
+from everspot_clouds.aws.rules import BILLING as AWS
+from everspot_clouds.gcp.rules import BILLING as GOOGLE
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
@@ -39,17 +40,20 @@ def at(second: int) -> datetime:
     return T0 + timedelta(seconds=second)
 
 
+RULES = st.sampled_from([("aws", AWS), ("gcp", GOOGLE)])
+
+
 @settings(max_examples=200, deadline=None)
-@given(markets(), seconds)
-def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until):
-    points, launches, ends = market
+@given(markets(), seconds, RULES)
+def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until, named):
+    (points, launches, ends), (cloud, rules) = market, named
     ours = bill(
         [LaunchRecord(instance_id=i, instance_type=k, zone=z, market=m, launched_at=at(s))
          for i, k, z, m, s in launches],
         [EndRecord(instance_id=i, ended_at=at(s), interrupted=taken) for i, s, taken in ends],
         [PricePoint(instance_type=k, zone=z, market=Market.SPOT, at=at(s), usd_per_hour=usd, source="t")
          for (k, z, s), usd in points.items()],
-        {}, builtin(), at(until), rules=BILLING,
+        {}, builtin(), at(until), rules=rules,
     )  # fmt: skip
     lines = [{"event": "price", "at": at(s).isoformat(), "type": k, "zone": z, "usd": exact(usd)}
              for (k, z, s), usd in points.items()]  # fmt: skip
@@ -58,5 +62,5 @@ def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until):
         lines.append({"event": "launch", "at": at(s).isoformat(), "id": i, "type": k, "zone": z, "market": m.value,
                       **listed})  # fmt: skip
     lines += [{"event": "end", "at": at(s).isoformat(), "id": i, "interrupted": taken} for i, s, taken in ends]
-    theirs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, at(until))}
+    theirs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, at(until), cloud)}
     assert {i.launch.instance_id: i.cost for i in ours.instances} == theirs

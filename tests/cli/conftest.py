@@ -34,7 +34,7 @@ from everspot_core.records import (
 )
 from everspot_store import ManualClock, SchedulerBeat, Store
 
-sys.path.insert(0, str(Path(__file__).parent))  # report_helpers is shared by the report's tests
+sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POOLS = {
@@ -295,3 +295,12 @@ def spec_file(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def play(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A sweep's playground, see sweep_helpers.py."""
+    from sweep_helpers import Playground
+
+    monkeypatch.setenv("EVERSPOT_CLOCK", "1e-12@1772539200")  # two days after the world's, and so it stays
+    return Playground(world, tmp_path)

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,8 @@ from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 
 sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
+
+from stillness import standing_still
 
 SCALE = 120.0  # a notice of 120 s takes one real second
 
@@ -124,18 +126,8 @@ class Kit:
         answer = self.fleet(count, Type="instant", **more)
         return [i for group in answer["Instances"] for i in group["InstanceIds"]]
 
-    @contextmanager
-    def still(self) -> Iterator[Callable[[float], None]]:
-        """Market time stands still within: a busy machine may take longer to look than the market takes to move on.
-        What it gives moves it on by so many seconds."""
-        clock = self.cloud.market.clock
-        exact = clock._exact
-        held = exact()
-        added = [0.0]
-        self._patch.setattr(clock, "_exact", lambda: held + added[0])
-        yield lambda seconds: added.append(added.pop() + seconds)
-        lost = exact() - held - added[0]
-        self._patch.setattr(clock, "_exact", lambda: exact() - lost)
+    def still(self) -> AbstractContextManager[Callable[[float], None]]:
+        return standing_still(self.cloud, self._patch)
 
     def mark(self, moment: datetime) -> list[datetime]:
         """Gets the market time at which the cloud came to what is due at a moment. What was put down for the same

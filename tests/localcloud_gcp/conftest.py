@@ -1,11 +1,12 @@
 """A local Google Cloud in this process for each module that asks, emptied before every test, and plain HTTP to it."""
 
 import json
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import pytest
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "localcloud"))
+
+from stillness import standing_still
 
 SCALE = 120.0  # a notice of 120 s takes one real second
 COMPUTE = "/compute/v1/projects/everspot-local"
@@ -135,17 +140,8 @@ class GcpKit:
         found = self.get(f"zones/{zone}/operations").get("items", [])
         return [operation for operation in found if operation["operationType"] == kind]
 
-    @contextmanager
-    def still(self) -> Iterator[Callable[[float], None]]:
-        """Market time stands still within; what it gives moves it on by so many seconds."""
-        clock = self.cloud.market.clock
-        exact = clock._exact
-        held = exact()
-        added = [0.0]
-        self._patch.setattr(clock, "_exact", lambda: held + added[0])
-        yield lambda seconds: added.append(added.pop() + seconds)
-        lost = exact() - held - added[0]
-        self._patch.setattr(clock, "_exact", lambda: exact() - lost)
+    def still(self) -> AbstractContextManager[Callable[[float], None]]:
+        return standing_still(self.cloud, self._patch)
 
     def market(self, action: str, **fields: Any) -> dict[str, Any]:
         return self.cloud.do(action, **fields)

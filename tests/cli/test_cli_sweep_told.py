@@ -1,0 +1,118 @@
+"""What is said of a sweep: what it cost, by the report, and what is wrong with it, before anything is written."""
+
+import json
+
+import pytest
+from everspot_core.records import Reason
+from everspot_core.sweep import SweepSpec, sweep_of
+from sweep_helpers import SWEEP, Playground, record
+
+
+def test_the_report_tells_the_cost_of_each_trial_and_of_each_useful_one_as_the_sweep_does(play: Playground) -> None:
+    """Three trials of an hour: one is done, one failed, one is done and never reported the metric."""
+    play.world.store.studies.begin(record(play, trials=3, parallel=3))
+    play.sweep(trials=3, parallel=3).turn()
+    done, failed, silent = play.waiting()
+    assert play.world.run("--json", "report").json["sweeps"] == [
+        {"sweep": "rates", "metric": "accuracy", "trials": 3, "useful_trials": 0, "cost_usd": 0.0,
+         "cost_per_trial_usd": 0.0, "cost_per_useful_trial_usd": None}
+    ]  # fmt: skip
+    for job in (done, failed, silent):
+        play.start(job)
+        if job != silent:
+            play.reports(job, 100, 0.5)
+        play.ends(job, Reason.BUDGET if job == failed else Reason.FINISHED)
+    for _ in range(2):  # before the command has looked, and when it has: the same
+        shown = play.world.run("sweep", str(play.write(trials=3, parallel=3)), "--show", "--json").json
+        (row,) = play.world.run("--json", "report").json["sweeps"]
+        assert (row["trials"], row["useful_trials"]) == (3, 1)
+        for name in ("cost_usd", "cost_per_trial_usd", "cost_per_useful_trial_usd"):
+            assert row[name] == pytest.approx(shown[name], rel=1e-6), name
+        assert row["cost_per_useful_trial_usd"] == pytest.approx(3 * row["cost_per_trial_usd"], rel=1e-5)
+        assert row["cost_usd"] == pytest.approx(3 * 0.096, rel=0.01)
+        play.sweep(trials=3, parallel=3).turn()
+    lines = [line.split() for line in play.world.run("report").out.splitlines()]
+    assert ["rates", "accuracy", "3", "1", "$0.2880", "$0.0960", "$0.2880"] in lines
+    page = play.folder / "report.html"
+    assert play.world.run("report", "--html", str(page)).code == 0
+    assert "a useful one" in page.read_text()
+    assert play.world.run("--json", "report", done).json["sweeps"] == []
+
+
+def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playground) -> None:
+    play.sweep().turn()
+    assert play.world.run("--json", "report").json["sweeps"] == [], "no sweep of that name was begun"
+    play.world.store.studies.begin(record(play))
+    assert [row["trials"] for row in play.world.run("--json", "report").json["sweeps"]] == [2]
+    play.world.store.control.put("studies/rates/sweep.json", b"{")
+    assert play.world.run("--json", "report").json["sweeps"] == []
+    assert sweep_of("rates-t0001", {"Sweep": "other"}) is sweep_of("rates", {"Sweep": "rates"}) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"trials": 0, "direction": "up", "fields": {}}, ["trials: ", "direction: ", "fields: "]),
+        (
+            {"fields": {"env.SEED": {"low": 1, "high": 1}}},
+            ["fields.env.SEED: low has to be less than high"],
+        ),
+        ({"fields": {"env.SEED": {"low": 1, "choices": [1]}}}, ["has either choices or a range"]),
+        # In a record NaN and infinity are null, so that the sweep would be there and nobody could read it.
+        ({"fields": {"env.SEED": {"low": 0.1, "high": float("inf")}}}, ["high: has to be a number from"]),
+        ({"fields": {"env.SEED": {"low": float("nan"), "high": 1}}}, ["low: has to be a number from"]),
+        ({"fields": {"env.SEED": {"low": 1, "high": 10**400}}}, ["high: has to be a number from -1e+15 to 1e+15"]),
+        ({"fields": {"env.SEED": {"choices": [1, float("nan")]}}}, ["has to be finite"]),
+        ({"fields": {"env.SEED": {"low": 0.0, "high": 1.0, "step": 1e-300}}}, ["step leaves more than 1e+12 values"]),
+        ({"fields": {"parameters.speed": {"choices": [1]}}}, ["parameters.speed: unknown"]),
+        ({"job": "none.yaml"}, ["none.yaml"]),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more, said) -> None:
+    answer = play.world.run("sweep", str(play.write(**more)))
+    assert answer.code != 0
+    for words in said:
+        assert words in answer.err
+    assert play.world.store.jobs.names() == []
+    assert play.world.store.studies.get("rates") is None
+
+
+def test_the_faults_of_a_sweep_and_of_its_fields_in_the_job_are_told_in_one_error_by_the_file_they_are_in(
+    play: Playground,
+) -> None:
+    rate = {"parameters.lr": {"choices": [0.1]}}
+    told = play.world.run("--json", "sweep", str(play.write(fields=rate)), "--show")
+    said = json.loads(told.err)
+    assert (told.code, said["error"]) == (1, f"{play.folder / 'sweep.yaml'}: a field is wrong")
+    (problem,) = said["problems"]
+    assert problem["field"] == "fields.parameters.lr"
+    assert problem["problem"].startswith("unknown field") and "allowed: data, epochs" in problem["problem"]
+    fields = {
+        "parameters.learning_rat": {"low": 1},
+        "parameters.epochs": {"choices": ["many"]},
+        "foo.bar": {"choices": [1]},
+        "resources.vcpus": {"low": 3, "high": 2},
+    }
+    (play.folder / "train.yaml").write_text("name: train\nrecipe: image-classification\npriority: huge\n")
+    wrong = play.write(fields=fields, trials=0, direction="up")
+    said = json.loads(play.world.run("--json", "sweep", str(wrong), "--show").err)
+    found = [problem["field"] for problem in said["problems"]]
+    assert sorted(found) == [
+        "direction", "fields.foo.bar", "fields.parameters.epochs", "fields.parameters.learning_rat",
+        "fields.parameters.learning_rat", "fields.resources.vcpus", "train.yaml: priority", "trials",
+    ]  # fmt: skip
+    assert "did you mean" in "".join(problem["problem"] for problem in said["problems"])
+    alone = play.world.run("sweep", str(play.write()), "--show")
+    assert "train.yaml: a field is wrong\n  priority: " in alone.err
+    both = json.loads(play.world.run("--json", "sweep", str(play.write(job="none.yaml", trials=0))).err)
+    assert {problem["field"] for problem in both["problems"]} == {"trials", "job"}
+
+
+def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play: Playground) -> None:
+    play.world.store.studies.begin(record(play))
+    answer = play.world.run("sweep", str(play.write(metric="loss")))
+    assert answer.code == 1
+    assert "another sweep named rates was begun" in answer.err
+    assert "metric: is not what the sweep was begun with" in answer.err
+    assert SweepSpec.model_validate(SWEEP | {"trials": 9}).differs(record(play).spec) == []
+    assert play.world.run("sweep", str(play.write(name="other")), "--show").code == 1

@@ -1,0 +1,226 @@
+"""Examples of what stored documents are made of, with every field set."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.job import (
+    Budget,
+    CheckpointPolicy,
+    Earlier,
+    JobSpec,
+    JobSubmission,
+    Priority,
+    Resources,
+    Retries,
+    Series,
+    Wheel,
+)
+from everspot_core.launching import (
+    LaunchedInstance,
+    LaunchError,
+    LaunchIntent,
+    LaunchOutcome,
+    LaunchPool,
+    LaunchTrouble,
+)
+from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Metrics, Monitoring, Proxy, Standing
+from everspot_core.notify import Notifications, Occasion
+from everspot_core.price_table import PriceTable, TypePrice
+from everspot_core.records import (
+    Event,
+    EventKind,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    JobState,
+    Market,
+    Notice,
+    NoticeKind,
+    Progress,
+    Reason,
+    Resident,
+    Role,
+)
+from everspot_core.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
+from pydantic import BaseModel
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SHA = "0f" * 32
+MISSING: set[str] = set()
+
+
+def every_field(kind: type[BaseModel], /, **fields: Any) -> Any:
+    """An instance of which each field is given: who adds a field to a model says here what it may look like. What is
+    not given is noted in `MISSING`, of which a test makes a complaint."""
+    MISSING.update(f"{kind.__name__}.{name}" for name in set(kind.model_fields) - set(fields) - {"version"})
+    return kind(version=1, **fields) if "version" in kind.model_fields else kind(**fields)
+
+
+def a_spec(**program: Any) -> JobSpec:
+    fields = {
+        "name": "resnet", "recipe": None, "entrypoint": None, "code": None, "parameters": {},
+        "env": {"SEED": "1"}, "datasets": ["fashion@0f0f0f"], "requirements": "requirements.lock",
+        "setup": ["make"], "secrets": {"TOKEN": "ssm:/token"},
+        "resources": every_field(Resources, vcpus=4, memory_gib=8, gpus=1, gpu_memory_gib=24, gpu="A10G",
+                                 shared=True),
+        "priority": Priority.CRITICAL, "deadline": timedelta(hours=8), "expected_duration": timedelta(hours=2),
+        "checkpoint": every_field(CheckpointPolicy, every=timedelta(minutes=5), steps=100, keep=3),
+        "precision": "bf16",
+        "budget": every_field(Budget, dollars=12.5, gpu_hours=8, wall_clock=timedelta(hours=9)),
+        "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
+        "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
+        "window": "22:00-06:00 Europe/Berlin", "every": timedelta(days=1), "skip_if": "accuracy gain < 0.01",
+    }  # fmt: skip
+    return every_field(JobSpec, **fields | program)
+
+
+def a_submission(spec: JobSpec) -> JobSubmission:
+    return every_field(
+        JobSubmission,
+        job_id="resnet-1",
+        spec=spec,
+        submitted_at=AT,
+        deadline_at=AT,
+        start_at=AT,
+        after=[every_field(Earlier, name="prepare", job_id="prepare-1")],
+        series=every_field(Series, id="resnet-1", run=1, before={"accuracy": 0.9}),
+        code_digest=SHA,
+        datasets=[f"fashion@{SHA}"],
+        wheels=[every_field(Wheel, name="a-1.whl", sha256=SHA)],
+        submitted_by="ann",
+        forced=True,
+        changeover_bound=timedelta(minutes=15),
+        retry_of="resnet-0",
+    )
+
+
+def a_record() -> JobRecord:
+    progress = every_field(
+        Progress,
+        step=10,
+        total_steps=100,
+        durable_step=8,
+        steps_per_second=2.5,
+        metrics={"loss": 0.5},
+        stalled_seconds=90.0,
+        preparing=True,
+        memory_gib=7.25,
+        gpu_memory_gib=11.5,
+        mixed=True,
+    )
+    fields = {
+        "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,
+        "progress": progress, "preemptions": 1, "errors": 1, "unstarted": ["i-0"], "from_zero": 1,
+        "failed_on": ["i-0"], "failed_step": 5, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
+        "detail": "why", "exit_code": 1, "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
+    }  # fmt: skip
+    return every_field(JobRecord, **fields)
+
+
+def an_instance() -> InstanceRecord:
+    notice = every_field(Notice, kind=NoticeKind.INTERRUPTION, source="imds", seen_at=AT, action_at=AT)
+    fields = {
+        "instance_id": "i-1", "cluster": "c", "role": Role.AGENT, "instance_type": "g5.xlarge", "zone": "eu-west-1a",
+        "market": Market.SPOT, "vcpus": 4, "memory_gib": 16, "gpus": 1, "gpu": "A10G", "gpu_memory_gib": 24,
+        "state": InstanceState.BUSY, "job_id": "resnet-1", "epoch": 2, "notice": notice,
+        "residents": (every_field(Resident, job_id="resnet-2", epoch=1),), "agent_version": "0.1.0",
+        "python": "3.12", "generation": "g1", "detail": "fine", "booted_at": AT, "beat": 3, "updated_at": AT,
+    }  # fmt: skip
+    return every_field(InstanceRecord, **fields)
+
+
+def a_manifest() -> Manifest:
+    limits = {name: timedelta(seconds=60 + at) for at, name in enumerate(Limits.model_fields)}
+    kind = every_field(
+        InstanceType, name="new.large", arch="arm64", vcpus=2, memory_gib=8, gpus=1, gpu="L4", gpu_memory_gib=24,
+        local_nvme_gb=100, on_demand_usd_per_hour=1.5,
+    )  # fmt: skip
+    return every_field(
+        Manifest,
+        cluster="c",
+        cloud="aws",
+        role=Role.SCHEDULER,
+        region="eu-west-1",
+        account="123456789012",
+        notice=timedelta(minutes=2),
+        health_port=8080,
+        control_url="s3://control?region=eu-west-1",
+        data_url="s3://data?region=eu-west-1",
+        queue_url="https://sqs.eu-west-1.amazonaws.com/1/q",
+        generation="g1",
+        standing=every_field(Standing, on_demand_units=1, spot_units=3, weights={"g5.xlarge": 1.0}),
+        fleet=every_field(FleetOffer, types=["g5.xlarge"], zones=["eu-west-1a"], markets=[Market.SPOT]),
+        elastic=every_field(
+            Elastic,
+            types=["g5.xlarge"],
+            markets=[Market.SPOT],
+            max_instances=8,
+            max_usd_per_hour=9.5,
+            idle_limit=timedelta(minutes=5),
+            template="lt-1",
+            template_version="3",
+            places={"eu-west-1a": "subnet-1"},
+            tags={"Team": "vision"},
+            zones={"g5.xlarge": ["eu-west-1a"]},
+            max_prices={"g5.xlarge": 1.5},
+        ),
+        shares={"vision": 2.0},
+        shared_instances=True,
+        monitoring=every_field(Monitoring, namespace="Everspot"),
+        metrics=every_field(Metrics, port=9494),
+        proxy=every_field(Proxy, url="http://proxy:3128", no_proxy=("10.0.0.0/8",)),
+        notifications=every_field(
+            Notifications, topic_arn="arn:aws:sns:eu-west-1:1:t", webhook_secret_arn="arn:aws:x", on=(Occasion.LATE,)
+        ),
+        limits=every_field(Limits, **limits),
+        instance_types=[kind],
+    )
+
+
+def a_head() -> CheckpointHead:
+    part = every_field(Part, name="rank-0.pt", key="jobs/resnet-1/checkpoints/2/10/rank-0.pt", size=9, sha256=SHA)
+    checkpoint = every_field(Checkpoint, step=10, epoch=2, created_at=AT, parts=[part], info={"torch": "2.15"})
+    return every_field(
+        CheckpointHead, job_id="resnet-1", epoch=2, incarnation=1, checkpoints=[checkpoint], emptied=True
+    )
+
+
+def an_event() -> Event:
+    return every_field(
+        Event, job_id="resnet-1", kind=EventKind.STARTED, at=AT, epoch=2, writer="i-1", seq=3, instance_id="i-1",
+        data={"from_zero": 1},
+    )  # fmt: skip
+
+
+def some_prices() -> PriceTable:
+    row = every_field(
+        TypePrice, instance_type="g5.xlarge", on_demand_usd_per_hour=1.1, spot_usd_per_hour={"eu-west-1a": 0.4}
+    )
+    return every_field(
+        PriceTable, cloud="aws", region="eu-west-1", as_of=AT, on_demand_source="a", spot_source="b", prices=[row]
+    )
+
+
+def an_intent(pool: dict[str, Any]) -> LaunchIntent:
+    launched = every_field(LaunchedInstance, instance_id="i-1", job_id="resnet-1", **pool)
+    error = every_field(LaunchError, kind=LaunchTrouble.CAPACITY, code="InsufficientCapacity", message="m", **pool)
+    return every_field(
+        LaunchIntent, seq=7, token=SHA[:32], jobs=("resnet-1", "resnet-2"),
+        pools=(every_field(LaunchPool, place="subnet-1", max_price=1.5, **pool),), ordered=True, whole=False,
+        template="lt-1", template_version="3", tags={"Team": "vision"}, usd_per_hour=0.8, made_at=AT,
+        scheduler_id="s-1",
+        outcome=every_field(LaunchOutcome, instances=(launched,), errors=(error,), settled_at=AT),
+    )  # fmt: skip
+
+
+def a_sweep() -> SweepSpec:
+    lr = {"low": 0.001, "high": 0.1, "step": None, "log": True, "choices": None}
+    size = {"low": None, "high": None, "step": None, "log": False, "choices": [32, 64]}
+    return every_field(
+        SweepSpec, name="rates", job="train.yaml", metric="accuracy", direction=Direction.MAXIMIZE,
+        fields={"parameters.lr": every_field(Dimension, **lr), "parameters.batch": every_field(Dimension, **size)},
+        trials=20, parallel=2, budget=every_field(SweepBudget, dollars=5, gpu_hours=3), pruner=Pruning.HYPERBAND,
+        min_steps=10, seed=1,
+    )  # fmt: skip

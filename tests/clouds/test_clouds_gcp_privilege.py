@@ -20,24 +20,17 @@ from everspot_core.gauges import Gauge
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.environment import owner
 from everspot_local.options import Options
-from everspot_store import Bucket, StoreDenied
-from google_site import CLUSTER, SPOT, A, GoogleSite
+from everspot_store import Bucket, StoreDenied, TransferCancelled
+from google_site import CLUSTER, SPOT, A, B, C, GoogleSite
 
 PROJECT = "projects/everspot-local"
 TOPIC, SUBSCRIPTION = f"{PROJECT}/topics/train", f"{PROJECT}/subscriptions/train"
 AGENT, SCHEDULER = (f"{CLUSTER}-{role}@everspot-local.iam.gserviceaccount.com" for role in ("agent", "scheduler"))
 CONTROL, DATA = f"{CLUSTER}-control", f"{CLUSTER}-data"
 FOUR = "g2-standard-4"
+PART = 17 << 20
+"""Bytes of a part that is uploaded in two pieces."""
 ACCOUNT = [{"email": AGENT, "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}]
-
-# Granted though these tests do not come by them, and who says that they are needed.
-NEEDED_BESIDES = {
-    "compute.advice.capacity": "docs/scheduler.md: how likely Spot is to be had, asked for where it may be launched",
-    "compute.advice.capacityHistory": "docs/scheduler.md: what Spot costs, and how often it is taken",
-    "storage.multipartUploads.abort": "Cloud Storage, IAM permissions for XML requests: a failed upload of a large "
-    "part is cleaned up; no part of these tests is large enough to be uploaded in pieces",
-    "storage.multipartUploads.create": "the same",
-}
 
 
 class Granted:
@@ -170,6 +163,9 @@ def test_what_a_scheduler_calls_is_what_it_may(
     cloud = GcpCloud.open(site.manifest(queue_url=SUBSCRIPTION, notice=timedelta(seconds=120)), site.clock)
     gone, taken = cloud.launch(site.intent((FOUR, A), jobs=2)).instances
     assert len(cloud.instances()) == 2
+    prices = cloud.spot_prices([(FOUR, A)], site.clock.now())
+    assert prices and {point.source for point in prices} == {"compute:advice.capacityHistory"}
+    assert {score.zone for score in cloud.placement_scores([FOUR], 2)} == {A, B, C}
     cloud.keep_gauges("Everspot", {Gauge.JOBS_RUNNING: 2.0}, site.clock.now())
     cloud.terminate([gone.instance_id])
     site.cloud.do("interrupt", instance=taken.instance_id, notice=False)
@@ -183,11 +179,11 @@ def test_what_a_scheduler_calls_is_what_it_may(
         wait(site, 1)
     assert {end.instance_id for end in cloud.ends()} == heard
     cloud.close()
-    assert granted.called(SCHEDULER) == granted.roles[SCHEDULER] - NEEDED_BESIDES.keys()
+    assert granted.called(SCHEDULER) == granted.roles[SCHEDULER]
 
 
 def test_what_an_agent_calls_is_what_it_may(
-    site: GoogleSite, granted: Granted, monkeypatch: pytest.MonkeyPatch
+    site: GoogleSite, granted: Granted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     getenv = {"EVERSPOT_GCP_ENDPOINT": site.cloud.endpoint}.get
     own = site.run(f"{CLUSTER}-agent-spot-0001", scheduling=SPOT, serviceAccounts=ACCOUNT)
@@ -206,6 +202,7 @@ def test_what_an_agent_calls_is_what_it_may(
         bucket.create(key, b"1")
         assert bucket.get(key) is not None and bucket.list(f"{key.partition('/')[0]}/")
         assert bucket.get(f"{key}-none") is None
+    _upload_in_pieces(data, tmp_path / "large")
     with pytest.raises(StoreDenied):
         control.create("assignments/a", b"1")
     refused = [call for call in site.cloud.calls.read() if not call["allowed"]]
@@ -216,4 +213,18 @@ def test_what_an_agent_calls_is_what_it_may(
     for bucket, key in ((control, "records/a"), (data, "jobs/j/part")):
         wait(site, 200)  # a name is written once a second of real time
         bucket.delete(key)
-    assert granted.called(AGENT, refused=2) == granted.roles[AGENT] - NEEDED_BESIDES.keys()
+    assert granted.called(AGENT, refused=2) == granted.roles[AGENT]
+
+
+def _upload_in_pieces(bucket: Bucket, file: Path) -> None:
+    """A part that is too large for one request: all of it, and one that is given up on the way."""
+
+    def give_up(moved: int) -> None:
+        raise TransferCancelled(f"after {moved} bytes")
+
+    with file.open("wb") as large:
+        large.truncate(PART)
+    assert bucket.upload("jobs/j/large", file).size == PART
+    with pytest.raises(TransferCancelled):
+        bucket.upload("jobs/j/given-up", file, give_up)
+    assert bucket.get("jobs/j/given-up") is None

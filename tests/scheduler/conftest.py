@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from elastic_helpers import ElasticCluster, LocalAccount
 from everspot_core.records import Market
 from everspot_local.cloud import LocalCloud
+from everspot_local.gcp.environment import owner
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
+from google_helpers import GoogleProject
 from scheduler_helpers import Cluster, folder_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,3 +63,13 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAccount]:
         account = LocalAccount(cloud)
         yield account
         account.ec2.close()
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleProject]:
+    """A local Google Cloud of instances without processes, ten minutes in a second."""
+    options = Options(tmp_path_factory.mktemp("google"), cloud="gcp", scale=600, boot_command=None)
+    with LocalCloud(options) as cloud, pytest.MonkeyPatch.context() as patch:
+        for name, value in owner(cloud.endpoint, "europe-west4").items():
+            patch.setenv(name, value)
+        yield GoogleProject(cloud)

@@ -15,6 +15,7 @@ from everspot_core.manifest import Elastic
 from everspot_core.records import Market, Role
 from everspot_core.schedule import PoolKey
 from everspot_local.cloud import LocalCloud
+from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock
 from scheduler_helpers import Agent, Cluster, FakeCloud
 
@@ -129,9 +130,9 @@ class Killer:
     def around(self, owner: object, kind: str, *names: str) -> None:
         """Count these methods of an object from now on."""
         for name in names:
-            setattr(owner, name, self._counted(getattr(owner, name), f"{kind}.{name}"))
+            setattr(owner, name, self.counted(getattr(owner, name), f"{kind}.{name}"))
 
-    def _counted(self, method: Callable[..., object], what: str) -> Callable[..., object]:
+    def counted(self, method: Callable[..., object], what: str) -> Callable[..., object]:
         def call(*args: object, **more: object) -> object:
             self._count(f"before {what}")
             answer = method(*args, **more)
@@ -160,6 +161,7 @@ class ElasticCluster(Cluster):
     """A cluster with nothing standing."""
 
     cloud: PoolsCloud
+    kind, zone = TYPE, ZONE
 
     def __init__(self, store, clock, **update) -> None:
         super().__init__(store, clock)
@@ -188,12 +190,20 @@ class ElasticCluster(Cluster):
         """The instances that run, by the cloud's own word, and how they are paid."""
         return {name: self.cloud.described[name].market for name in self.cloud.alive}
 
+    def successor(self, name: str) -> Scheduler:
+        """The scheduler of the process that comes after one that was killed."""
+        return self.scheduler(name)
+
+    def launched(self) -> set[str]:
+        """Every instance that a scheduler ever launched, also what has ended."""
+        return {i.instance_id for i in self.cloud.instances() if i.launch}
+
     def boot(self) -> None:
         """What runs and has not reported yet has an agent from now on, and what has ended has none."""
         living = self.living()
         for name, market in sorted(living.items()):
             if name not in self.agents:
-                self.agents[name] = Agent(self, name, market)
+                self.agents[name] = Agent(self, name, market, self.zone, kind=self.kind)
         for name in set(self.agents) - set(living):
             self.agents[name].alive = False
 

@@ -93,7 +93,14 @@ class Agent:
     """An agent in process. It heartbeats, takes up its assignment, makes `speed` steps a turn, and obeys."""
 
     def __init__(
-        self, cluster: "Cluster", iid: str, market: Market, zone: str = "us-east-1a", vcpus: int = 2, gpus: int = 0
+        self,
+        cluster: "Cluster",
+        iid: str,
+        market: Market,
+        zone: str = "us-east-1a",
+        vcpus: int = 2,
+        gpus: int = 0,
+        kind: str = "c6i.large",
     ) -> None:
         self.cluster, self.iid, self.lease = cluster, iid, None
         self.reason = Reason.FINISHED
@@ -104,7 +111,7 @@ class Agent:
             instance_id=iid,
             cluster="test",
             role=Role.AGENT,
-            instance_type="c6i.large",
+            instance_type=kind,
             zone=zone,
             market=market,
             vcpus=vcpus,

@@ -1,5 +1,5 @@
 """A scheduler killed at every call of a launch and of a release, and two at once: nothing twice, nothing unknown,
-nothing left. Once with a cloud that tests script, once with boto3 against the local cloud."""
+nothing left. With a cloud that tests script, and through each adapter against its local cloud."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -11,6 +11,7 @@ from elastic_helpers import ElasticCluster, Killed, Killer, LocalAccount, LocalE
 from everspot_core.records import Request
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock
+from google_helpers import GoogleElastic, GoogleProject
 from scheduler_helpers import folder_store
 
 JOBS = ("a", "b")
@@ -25,20 +26,22 @@ def scripted(root: Path) -> Make:
     return make
 
 
-def on_local(root: Path, local: LocalAccount) -> Make:
+def on_local(root: Path, cloud: LocalAccount | GoogleProject) -> Make:
     def make(name: str) -> ElasticCluster:
         clock = ManualClock(datetime.now().astimezone())
         store = folder_store(root / name, clock)
-        return LocalElastic(store, clock, name, **local.where)
+        if isinstance(cloud, GoogleProject):
+            return GoogleElastic(store, clock, name, cloud)
+        return LocalElastic(store, clock, name, **cloud.where)
 
     return make
 
 
-@pytest.fixture(params=["scripted", "local"])
+@pytest.fixture(params=["scripted", "aws", "gcp"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     if request.param == "scripted":
         return scripted(tmp_path)
-    return on_local(tmp_path, request.getfixturevalue("local"))
+    return on_local(tmp_path, request.getfixturevalue("local" if request.param == "aws" else "google"))
 
 
 def begin(here: ElasticCluster, killer: Killer) -> None:
@@ -46,9 +49,13 @@ def begin(here: ElasticCluster, killer: Killer) -> None:
     store = folder_store(Path(here.store.control.url.removeprefix("file://")).parent, here.clock)
     cloud = Through(here.cloud)
     killer.around(store.launching, "launching", "create", "replace", "delete")
-    if not isinstance(here, LocalElastic):  # there the calls of the cloud are what counts, and take their time
+    if not isinstance(
+        here, LocalElastic | GoogleElastic
+    ):  # there the calls of the cloud are what counts, and take their time
         killer.around(store.assignments, "assignments", "create", "replace")
     killer.around(cloud, "cloud", "launch", "terminate")
+    if isinstance(here, GoogleElastic):
+        here.count(killer)
     here.schedulers = [Scheduler(store, here.manifest, cloud, "s1")]  # type: ignore[arg-type]
     here.length = 1
     for job in JOBS:
@@ -66,10 +73,6 @@ def work(here: ElasticCluster) -> None:
     here.run(8)
 
 
-def tokens(here: ElasticCluster) -> dict[str, str]:
-    return {i.instance_id: i.launch for i in here.cloud.instances() if i.launch}
-
-
 def test_a_scheduler_killed_at_any_call_leaves_nothing_twice_unknown_or_behind(make: Make) -> None:
     counted = Killer()
     here = make("counted")
@@ -83,7 +86,7 @@ def test_a_scheduler_killed_at_any_call_leaves_nothing_twice_unknown_or_behind(m
         begin(here, Killer(at))
         with pytest.raises(Killed) as killed:
             work(here)
-        here.schedulers = [here.scheduler("s2")]
+        here.schedulers = [here.successor("s2")]
         here.run(1)
         told = {i.instance_id for intent in here.intents() if intent.outcome for i in intent.outcome.instances}
         where = f"killed {killed.value}, call {at}"
@@ -93,7 +96,7 @@ def test_a_scheduler_killed_at_any_call_leaves_nothing_twice_unknown_or_behind(m
         here.store.request_drain(Request(at=here.clock.now()))
         here.run(4)
         assert here.living() == {}, where
-        assert len(tokens(here)) == len(JOBS), f"{where}: an instance for each job, and no more"
+        assert len(here.launched()) == len(JOBS), f"{where}: an instance for each job, and no more"
 
 
 def test_two_schedulers_at_once_launch_for_each_job_once(make: Make) -> None:
@@ -105,7 +108,7 @@ def test_two_schedulers_at_once_launch_for_each_job_once(make: Make) -> None:
     assert len(here.living()) == len(JOBS)
     work(here)
     assert {here.state(job) for job in JOBS} == {"SUCCEEDED"}
-    assert (here.living(), len(tokens(here))) == ({}, len(JOBS))
+    assert (here.living(), len(here.launched())) == ({}, len(JOBS))
 
 
 def test_of_two_that_have_seen_the_same_one_launches(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ def test_of_two_that_have_seen_the_same_one_launches(tmp_path: Path) -> None:
     here.schedulers = [first, second]
     work(here)
     assert ({here.state(job) for job in JOBS}, here.living()) == ({"SUCCEEDED"}, {})
-    assert len(tokens(here)) == len(JOBS)
+    assert len(here.launched()) == len(JOBS)
 
 
 def test_of_two_that_settle_the_same_intent_one_is_believed(tmp_path: Path) -> None:
@@ -154,7 +157,7 @@ def test_of_two_that_settle_the_same_intent_one_is_believed(tmp_path: Path) -> N
     assert sorted(i.job_id for i in here.intents()[0].outcome.instances) == list(JOBS)
     here.schedulers.append(other)
     work(here)
-    assert (here.living(), len(tokens(here))) == ({}, len(JOBS))
+    assert (here.living(), len(here.launched())) == ({}, len(JOBS))
 
 
 def test_a_release_lost_between_two_schedulers_puts_no_job_on_what_is_ended(tmp_path: Path) -> None:

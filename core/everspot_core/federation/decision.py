@@ -1,0 +1,201 @@
+"""Decides whether a job should move to another cluster, and to which.
+
+There are three reasons to move, in this order:
+
+1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will.
+2. *Late*: on-demand cannot finish it here by its deadline, but could elsewhere, and the last safe moment to leave is
+   near.
+3. *Cheaper*: elsewhere the rest costs so much less that the way there is paid several times over.
+
+Whoever waits on its own account, for spot that may come back, has neither of the first two: on-demand is still to be
+had here, and in time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from math import inf
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveTerms:
+    """The terms on which jobs move. docs/federation.md gives the reasons for the values.
+
+    - `patience`: a waiting job stays for so long where there is nothing for it, as capacity mostly comes back soon. A
+      critical job does not.
+    - `reserve`: a job in danger leaves while the best other cluster has this much time to spare. In it a cluster may
+      decline, and another one be asked.
+    - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
+      times the price of the way there. Both prospects are estimates; the way is paid for certain.
+    - `rest`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in this.
+    - `again`: a cluster that has declined a job is not asked about it again for so long.
+    """
+
+    patience: timedelta = timedelta(minutes=30)
+    reserve: timedelta = timedelta(minutes=30)
+    saving: float = 0.2
+    saving_usd: float = 1.0
+    passages: float = 3.0
+    rest: timedelta = timedelta(hours=1)
+    pause: timedelta = timedelta(minutes=10)
+    again: timedelta = timedelta(minutes=15)
+
+
+DEFAULT = MoveTerms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """What becomes of a job if a cluster finishes it. For another cluster the way there is included everywhere.
+
+    - `feasible`: the job holds instances there, or there is capacity for it now.
+    - `usd`: the expected cost from now on; None if the job's length is unknown.
+    - `done_by`: the latest end if it goes on-demand at once; None if nothing bounds it.
+    - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters where `usd` is unknown.
+    - `dry_since`: since when there has been nothing for it; None if feasible, or if there never will be.
+    - `passage_usd`: the price of the way there.
+    - `why`: the reason in words if it is not feasible.
+    """
+
+    cluster: str
+    feasible: bool
+    usd: float | None
+    done_by: datetime | None
+    usd_per_hour: float | None = None
+    dry_since: datetime | None = None
+    passage_usd: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traveller:
+    """What the decision has to know of the job itself.
+
+    `holds`: it holds instances. `moved_at`: when it last came to its cluster from another one. `declined`: when each
+    cluster last declined it, or did not answer in time.
+    """
+
+    job_id: str
+    deadline_at: datetime | None
+    holds: bool = False
+    critical: bool = False
+    moved_at: datetime | None = None
+    declined: Mapping[str, datetime] = field(default_factory=dict)
+
+
+class MoveWhy(StrEnum):
+    """Why a job moves."""
+
+    NO_CAPACITY = "no-capacity"
+    LATE = "late"
+    CHEAPER = "cheaper"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A decision: offer the job to the cluster of `there`."""
+
+    job_id: str
+    why: MoveWhy
+    here: Prospect
+    there: Prospect
+
+    @property
+    def cluster(self) -> str:
+        """The cluster that the job is offered to."""
+        return self.there.cluster
+
+
+def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: MoveTerms, now: datetime) -> Move | None:
+    """The move that the job should make now; None: it stays. The order of `peers` is of no consequence.
+
+    `here`: of the cluster that the job is in. `peers`: of those that may have it.
+    """
+    if job.moved_at is not None and now - job.moved_at < terms.pause:
+        return None
+    able = [p for p in peers if p.feasible and p.cluster != here.cluster and not _declined(job, p, terms, now)]
+    pressing = _pressing(job, here, able, terms, now)
+    if pressing is not None:
+        there = min(able, key=lambda p: _order(p, job.deadline_at))
+        return Move(job_id=job.job_id, why=pressing, here=here, there=there)
+    cheaper = _cheaper(job, here, able, terms, now)
+    if not cheaper:
+        return None
+    there = min(cheaper, key=lambda p: _order(p, job.deadline_at))
+    return Move(job_id=job.job_id, why=MoveWhy.CHEAPER, here=here, there=there)
+
+
+def say(move: Move) -> str:
+    """The decision and its reason in one sentence."""
+    here, there = move.here, move.there
+    match move.why:
+        case MoveWhy.NO_CAPACITY:
+            since = "" if here.dry_since is None else f" since {here.dry_since:%Y-%m-%d %H:%M} UTC"
+            because = f"{here.cluster} has had no capacity for it{since}" + (f": {here.why}" if here.why else "")
+        case MoveWhy.LATE:
+            ends = [f"by {p.done_by:%Y-%m-%d %H:%M} UTC" if p.done_by else "nobody knows when" for p in (here, there)]
+            because = f"{here.cluster} would have it done {ends[0]}, {there.cluster} {ends[1]}"
+        case MoveWhy.CHEAPER:
+            because = (
+                f"the rest of it costs ${here.usd or 0.0:,.2f} in {here.cluster} and ${there.usd or 0.0:,.2f} in "
+                f"{there.cluster}, the way there included"
+            )
+    return f"offer {move.job_id} to {there.cluster}: {because}"
+
+
+def _pressing(
+    job: Traveller, here: Prospect, able: Sequence[Prospect], terms: MoveTerms, now: datetime
+) -> MoveWhy | None:
+    """Why the job must not stay; None if it may, or if it would be no better off elsewhere."""
+    if not able:
+        return None
+    if not job.holds and not here.feasible:
+        lasting = here.dry_since is None or now - here.dry_since >= terms.patience
+        if lasting or job.critical:
+            return MoveWhy.NO_CAPACITY
+    if job.deadline_at is None or _in_time(here, job.deadline_at):
+        return None
+    spare = [job.deadline_at - p.done_by for p in able if p.done_by is not None]
+    most = max(spare, default=timedelta(-1))
+    return MoveWhy.LATE if timedelta(0) <= most < terms.reserve else None
+
+
+def _cheaper(
+    job: Traveller, here: Prospect, able: Iterable[Prospect], terms: MoveTerms, now: datetime
+) -> list[Prospect]:
+    """The clusters that would finish the job for so much less that it is worth moving."""
+    if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.rest):
+        return []
+    due = None if job.deadline_at is None else job.deadline_at - terms.reserve
+    least = max(terms.saving * here.usd, terms.saving_usd)
+    return [
+        p
+        for p in able
+        if p.usd is not None
+        and here.usd - p.usd > max(least, terms.passages * p.passage_usd)
+        and (due is None or _in_time(p, due))
+    ]
+
+
+def _in_time(place: Prospect, deadline: datetime) -> bool:
+    return place.done_by is not None and place.done_by <= deadline
+
+
+def _declined(job: Traveller, place: Prospect, terms: MoveTerms, now: datetime) -> bool:
+    at = job.declined.get(place.cluster)
+    return at is not None and now - at < terms.again
+
+
+def _order(place: Prospect, deadline: datetime | None) -> tuple[bool, datetime, float, float, str]:
+    """Those in time first, the cheapest of them; then the others, the earliest first."""
+    late = deadline is not None and not _in_time(place, deadline)
+    return (
+        late,
+        place.done_by or _NEVER if late else _NEVER,
+        inf if place.usd is None else place.usd,
+        inf if place.usd_per_hour is None else place.usd_per_hour,
+        place.cluster,
+    )

@@ -1,0 +1,187 @@
+"""When a job moves to another cluster, and to which: the rules one by one, and what holds of every decision."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from everspot_core.federation import DEFAULT, Move, MoveTerms, MoveWhy, Prospect, Traveller, decide, say
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DUE = NOW + 10 * HOUR
+JOB = Traveller(job_id="j", deadline_at=DUE)
+UNDATED = replace(JOB, deadline_at=None)
+RUNNING = replace(JOB, holds=True)
+
+
+def place(name="peer", *, feasible=True, usd=10.0, done=4.0, **more):
+    """A prospect; `done`: hours from now, None: nothing bounds it."""
+    by = None if done is None else NOW + timedelta(hours=done)
+    return Prospect(cluster=name, feasible=feasible, usd=usd, done_by=by, **more)
+
+
+def home(**more):
+    return place("home", **more)
+
+
+def dry(hours=1.0, **more):
+    return home(feasible=False, dry_since=NOW - timedelta(hours=hours), **{"done": None, **more})
+
+
+@pytest.mark.parametrize(
+    ("job", "here", "peers", "to", "why"),
+    [
+        pytest.param(UNDATED, dry(), [place()], "peer", MoveWhy.NO_CAPACITY, id="nothing here for an hour"),
+        pytest.param(UNDATED, dry(0.4), [place()], None, None, id="not for long enough yet"),
+        pytest.param(replace(UNDATED, critical=True), dry(0), [place()], "peer", MoveWhy.NO_CAPACITY, id="critical"),
+        pytest.param(
+            UNDATED, replace(dry(), dry_since=None), [place()], "peer", MoveWhy.NO_CAPACITY, id="it never fits here"
+        ),
+        pytest.param(UNDATED, dry(), [place(feasible=False)], None, None, id="nothing there either"),
+        pytest.param(
+            UNDATED, dry(), [place("a", usd=9), place("b", usd=8)], "b", MoveWhy.NO_CAPACITY, id="the cheapest"
+        ),
+        pytest.param(
+            JOB, dry(), [place("a", usd=9), place("b", usd=8, done=11)], "a", MoveWhy.NO_CAPACITY, id="in time first"
+        ),
+        pytest.param(
+            JOB, dry(), [place("a", done=12), place("b", done=11)], "b", MoveWhy.NO_CAPACITY, id="the least late"
+        ),
+        pytest.param(
+            UNDATED,
+            dry(usd=None),
+            [place("a", usd=None, usd_per_hour=2.0), place("b", usd=None, usd_per_hour=1.0)],
+            "b",
+            MoveWhy.NO_CAPACITY,
+            id="of unknown length: by the price of an hour",
+        ),
+        pytest.param(JOB, home(done=12), [place(done=9.7)], "peer", MoveWhy.LATE, id="late, the last moment is near"),
+        pytest.param(RUNNING, home(done=12), [place(done=9.7)], "peer", MoveWhy.LATE, id="the same while it runs"),
+        pytest.param(RUNNING, home(done=12), [place(done=8)], None, None, id="late, but there is time to leave"),
+        pytest.param(JOB, dry(0.1), [place(done=9.7)], "peer", MoveWhy.LATE, id="no patience without time for it"),
+        pytest.param(JOB, home(done=9.9), [place(done=9.7)], None, None, id="in time here"),
+        pytest.param(JOB, home(done=12), [place(done=11)], None, None, id="late there too"),
+        pytest.param(RUNNING, home(usd=20), [place(usd=10)], "peer", MoveWhy.CHEAPER, id="half the price"),
+        pytest.param(RUNNING, home(usd=20), [place(usd=16.5)], None, None, id="a fifth is the least"),
+        pytest.param(RUNNING, home(usd=1.4), [place(usd=0.5)], None, None, id="a dollar is the least"),
+        pytest.param(
+            RUNNING, home(usd=20), [place(usd=10, passage_usd=4)], None, None, id="three passages are the least"
+        ),
+        pytest.param(RUNNING, home(usd=20), [place(usd=10, done=9.8)], None, None, id="cheaper, but hardly in time"),
+        pytest.param(RUNNING, home(usd=None), [place(usd=10)], None, None, id="nobody knows what it costs here"),
+    ],
+)
+def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers, to, why):
+    move = decide(job, here, peers, DEFAULT, NOW)
+    assert (move and move.cluster, move and move.why) == (to, why)
+
+
+def test_a_cluster_that_declined_is_asked_again_later_and_another_one_meanwhile():
+    peers = [place("a", usd=5), place("b", usd=6)]
+    declined = replace(UNDATED, declined={"a": NOW - timedelta(minutes=14)})
+    assert decide(declined, dry(), peers, DEFAULT, NOW).cluster == "b"
+    assert decide(declined, dry(), peers, DEFAULT, NOW + timedelta(minutes=1)).cluster == "a"
+
+
+def test_a_job_that_has_just_moved_stays_for_a_while():
+    def moves(minutes, here, peer):
+        return decide(replace(RUNNING, moved_at=NOW - timedelta(minutes=minutes)), here, [peer], DEFAULT, NOW)
+
+    assert moves(59, home(usd=20), place(usd=10)) is None
+    assert moves(60, home(usd=20), place(usd=10)).why is MoveWhy.CHEAPER
+    assert moves(9, home(done=12), place(done=9.7)) is None
+    assert moves(10, home(done=12), place(done=9.7)).why is MoveWhy.LATE
+
+
+def test_the_reason_is_told_with_its_figures():
+    def said(job, here, *peers):
+        return say(decide(job, here, peers, DEFAULT, NOW))
+
+    assert said(UNDATED, dry(why="4 pools refuse"), place()) == (
+        "offer j to peer: home has had no capacity for it since 2026-05-01 11:00 UTC: 4 pools refuse"
+    )
+    assert said(JOB, home(done=12), place(done=9.7)) == (
+        "offer j to peer: home would have it done by 2026-05-02 00:00 UTC, peer by 2026-05-01 21:42 UTC"
+    )
+    assert said(RUNNING, home(usd=20), place(usd=10)) == (
+        "offer j to peer: the rest of it costs $20.00 in home and $10.00 in peer, the way there included"
+    )
+
+
+moments = st.one_of(st.none(), st.integers(-600, 1200).map(lambda minutes: NOW + timedelta(minutes=minutes)))
+past = st.one_of(st.none(), st.integers(0, 180).map(lambda minutes: NOW - timedelta(minutes=minutes)))
+dollars = st.one_of(st.none(), st.floats(0, 100))
+
+
+def prospects(name: str) -> st.SearchStrategy[Prospect]:
+    return st.builds(
+        Prospect,
+        cluster=st.just(name),
+        feasible=st.booleans(),
+        usd=dollars,
+        done_by=moments,
+        usd_per_hour=dollars,
+        dry_since=past,
+        passage_usd=st.floats(0, 10),
+        why=st.just(""),
+    )
+
+
+peers_of_three = st.tuples(*map(prospects, ("a", "b", "c"))).map(list)
+travellers = st.builds(
+    Traveller,
+    job_id=st.just("j"),
+    deadline_at=moments,
+    holds=st.booleans(),
+    critical=st.booleans(),
+    moved_at=past,
+    declined=st.dictionaries(st.sampled_from("abc"), past.filter(bool)),
+)
+terms = st.builds(
+    MoveTerms,
+    patience=st.timedeltas(timedelta(0), HOUR),
+    reserve=st.timedeltas(timedelta(0), HOUR),
+    pause=st.timedeltas(timedelta(0), HOUR),
+    rest=st.timedeltas(HOUR, 2 * HOUR),
+)
+
+
+def bettered(move: Move) -> bool:
+    return move.there.usd is not None and move.here.usd is not None and move.there.usd < move.here.usd
+
+
+@given(travellers, prospects("home"), peers_of_three, terms)
+def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, here, peers, by):
+    move = decide(job, here, peers, by, NOW)
+    assert move == decide(job, here, peers[::-1], by, NOW)
+    if move is None:
+        return
+    assert move.there.feasible and move.there in peers
+    assert move.cluster not in job.declined or NOW - job.declined[move.cluster] >= by.again
+    assert job.moved_at is None or NOW - job.moved_at >= (by.rest if move.why is MoveWhy.CHEAPER else by.pause)
+    match move.why:
+        case MoveWhy.NO_CAPACITY:
+            assert not here.feasible and not job.holds
+        case MoveWhy.LATE:
+            assert job.deadline_at is not None and move.there.done_by <= job.deadline_at
+            assert here.done_by is None or here.done_by > job.deadline_at
+        case MoveWhy.CHEAPER:
+            assert bettered(move) and here.usd - move.there.usd > by.passages * move.there.passage_usd
+            assert job.deadline_at is None or move.there.done_by <= job.deadline_at
+
+
+@given(st.lists(st.tuples(prospects("home"), prospects("peer")), min_size=1, max_size=40), terms)
+def test_between_two_moves_of_a_job_lies_the_pause_and_before_a_cheaper_one_the_rest(course, by):
+    at, job, moved = {"home": 0, "peer": 1}, RUNNING, []
+    inside = "home"
+    for step, pair in enumerate(course):
+        now = NOW + step * timedelta(minutes=7)
+        move = decide(job, pair[at[inside]], [pair[1 - at[inside]]], by, now)
+        if move is not None:
+            moved.append((now, move.why))
+            inside, job = move.cluster, replace(job, moved_at=now)
+    for (before, _), (then, why) in pairwise(moved):
+        assert then - before >= (by.rest if why is MoveWhy.CHEAPER else by.pause)
